@@ -1,0 +1,85 @@
+# One command each for everything a developer does here; every target first brings .venv up to date when it has to.
+# `make help` lists the targets. Options are passed through: make test ARGS='-k fencing', make up ARGS='--kafka-port 9092'.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header
+
+.PHONY: help setup up demo test test-slow test-clients bench check format requirements proto clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with the pinned tools and this project
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "creating $(VENV) with $$($(PYTHON) --version)"
+	@# Debian's python3 comes without ensurepip unless python3-venv is there: then the system's own pip fills the venv.
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv $(VENV); \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then $(PYTHON) -m venv --without-pip $(VENV); \
+	else echo "$(PYTHON) has neither ensurepip nor pip: install your system's python3-venv package" >&2; exit 1; fi
+
+$(BIN)/uv: requirements/uv.txt | $(BIN)/python
+	@echo "installing uv"
+	@if [ -x $(BIN)/pip ]; then pip=($(BIN)/python -m pip); else pip=($(PYTHON) -m pip --python $(BIN)/python); fi; \
+	"$${pip[@]}" install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/uv.txt
+	@touch $@
+
+$(STAMP): pyproject.toml requirements/dev.txt $(BIN)/uv
+	@echo "installing the pinned packages"
+	@export VIRTUAL_ENV=$(CURDIR)/$(VENV); \
+	$(BIN)/uv pip install --quiet --require-hashes --no-deps --compile-bytecode -r requirements/dev.txt; \
+	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them
+	@$(BIN)/sidecar up $(ARGS)
+
+demo: setup ## two rival producers, a kill, a takeover and a refused late batch
+	@$(BIN)/sidecar demo $(ARGS)
+
+test: setup ## the default test suite
+	@$(BIN)/pytest $(ARGS)
+
+test-slow: setup ## the long tests: other Kafka versions, long faults
+	@$(BIN)/pytest -m slow $(ARGS)
+
+test-clients: setup ## the matrix of real clients and features
+	@$(BIN)/pytest -m clients tests/clients $(ARGS)
+
+bench: setup ## measure against direct Kafka
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+check: setup ## ruff, pyright, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+format: setup ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt $(ARGS)
+	$(COMPILE) pyproject.toml -o requirements/runtime.txt $(ARGS)
+	$(COMPILE) pyproject.toml --extra local --group dev -c requirements/runtime.txt -o requirements/dev.txt $(ARGS)
+
+proto: setup ## generate sidecar/v1 from proto/
+	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=. --pyi_out=. $$(cd proto && find sidecar -name '*.proto')
+
+clean: ## remove the environment and the tools' caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis
