@@ -1,0 +1,52 @@
+# One image, one process, one node. Everything that is installed comes with a hash from requirements/; uv itself is taken
+# from the package index by pip, so that the Python base image is the only image the build needs.
+ARG PYTHON_IMAGE=python:3.13-slim-trixie
+
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_ROOT_USER_ACTION=ignore \
+    UV_COMPILE_BYTECODE=1 \
+    UV_LINK_MODE=copy \
+    UV_PYTHON_DOWNLOADS=never
+WORKDIR /src
+
+COPY requirements/uv.txt requirements/
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/uv.txt
+
+# The pins before the sources: an edit of the code leaves this layer as it is.
+COPY requirements/runtime.txt requirements/
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv venv --no-project /app/.venv \
+    && uv pip install --python /app/.venv --no-deps --require-hashes -r requirements/runtime.txt
+
+# dev.txt is read for the hashes of the build backend alone; none of the development tools reaches an image.
+COPY requirements/dev.txt requirements/
+COPY pyproject.toml README.md LICENSE ./
+COPY metadata metadata
+COPY sidecar sidecar
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv build --wheel --out-dir /dist --build-constraints requirements/dev.txt --require-hashes \
+    && uv pip install --python /app/.venv --no-deps /dist/*.whl
+
+FROM ${PYTHON_IMAGE}
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="kafka-sidecar" \
+      org.opencontainers.image.description="Exclusive producers, deduplication and shadow topics for plain Apache Kafka" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+ENV PATH=/app/.venv/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+
+# Root owns the code and an unnamed user runs it: the process cannot change what it executes, and nothing has to be
+# writable (compose.yaml runs it on a read-only file system).
+COPY --from=build /app/.venv /app/.venv
+WORKDIR /app
+USER 10001:10001
+
+# The image keeps the product's own defaults, which listen on loopback only. Whoever runs it opens it on purpose, with
+# SIDECAR_LISTEN and the address the clients are to use, SIDECAR_ADVERTISE: see compose.yaml.
+EXPOSE 19092 18080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["sidecar", "healthcheck"]
+ENTRYPOINT ["sidecar"]
+CMD ["serve"]
