@@ -1,0 +1,3 @@
+"""A sidecar in front of Apache Kafka: exclusive producers, deduplication and shadow topics for unmodified clients."""
+
+__version__ = "0.1.0"

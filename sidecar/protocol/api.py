@@ -1,0 +1,136 @@
+"""The table of APIs that a node serves: versions, the reason for each cap, and who upstream answers.
+
+What is not in this table is refused: an unknown key or version closes the connection (ApiVersions answers error 35), so an API
+that a later Kafka adds can never pass by the rules of the rooms above. Clients are told the intersection of this table with
+what every upstream broker serves, as both sides then pick the highest common version.
+
+Reasons that recur:
+
+- *topic ids*: from this version on topics are named by id; a virtual cluster keeps every name look-up behind its resolver.
+- *addresses*: the answer carries the brokers' addresses (KIP-951) and would lead clients past the node.
+- *one coordinator*: from this version on one request names many groups or keys, each with a coordinator of its own upstream.
+- *newest known*: the newest version whose form is known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Route(Enum):
+    """Who upstream answers a request."""
+
+    LOCAL = "this node answers by itself"
+    LEADERS = "the leaders of the partitions named; split and merged"
+    GROUP = "the coordinator of the group named"
+    GROUPS = "the coordinators of the groups named; split and merged"
+    TRANSACTION = "the coordinator of the transactional id named"
+    TRANSACTIONS = "the coordinators of the transactional ids named; split and merged"
+    CONTROLLER = "the controller, or the broker that upstream names as such"
+    ANY = "any broker"
+    OWN_BROKERS = "the upstream brokers that belong to this node; merged"
+    BROKER_CONFIG = "any broker, or the broker behind the node that a BROKER resource names"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API as served.
+
+    `first`..`last` are the versions served, both included; `advertised_first` is what ApiVersions says (lower only where a
+    client library needs it); `flexible` is the first version with tagged fields in the header (KIP-482).
+    """
+
+    key: int
+    name: str
+    first: int
+    last: int
+    flexible: int
+    route: Route
+    reason: str
+    advertised_first: int | None = None
+
+    @property
+    def lowest_advertised(self) -> int:
+        return self.first if self.advertised_first is None else self.advertised_first
+
+    def is_flexible(self, version: int) -> bool:
+        return version >= self.flexible
+
+
+_NEVER: Final = 32_767
+
+_TABLE: Final = (
+    Api(0, "Produce", 3, 9, 9, Route.LEADERS,
+        "addresses from 10, topic ids from 13; advertised from 0 as librdkafka needs it (KAFKA-18659)", advertised_first=0),
+    Api(1, "Fetch", 4, 11, 12, Route.LEADERS, "12 is flexible and adds diverging epochs; topic ids from 13, addresses from 16"),
+    Api(2, "ListOffsets", 1, 7, 6, Route.LEADERS, "8 and later add tiered-storage timestamps; newest known"),
+    Api(3, "Metadata", 0, 9, 9, Route.LOCAL, "topic ids from 10"),
+    Api(8, "OffsetCommit", 2, 9, 8, Route.GROUP, "topic ids from 10"),
+    Api(9, "OffsetFetch", 1, 7, 6, Route.GROUP, "one coordinator: many groups from 8; topic ids from 10"),
+    Api(10, "FindCoordinator", 0, 3, 3, Route.LOCAL, "one coordinator: many keys from 4"),
+    Api(11, "JoinGroup", 0, 9, 6, Route.GROUP, "newest known"),
+    Api(12, "Heartbeat", 0, 4, 4, Route.GROUP, "newest known"),
+    Api(13, "LeaveGroup", 0, 5, 4, Route.GROUP, "newest known"),
+    Api(14, "SyncGroup", 0, 5, 4, Route.GROUP, "newest known"),
+    Api(15, "DescribeGroups", 0, 5, 5, Route.GROUPS, "6 reports unknown groups as errors, with KIP-848 groups, not served"),
+    Api(16, "ListGroups", 0, 4, 3, Route.OWN_BROKERS, "5 filters by group type, with KIP-848 groups, not served"),
+    Api(18, "ApiVersions", 0, 3, 3, Route.LOCAL, "4 differs only in feature ranges; no finalized features are announced"),
+    Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, "newest known"),
+    Api(20, "DeleteTopics", 1, 5, 4, Route.CONTROLLER, "topic ids from 6"),
+    Api(21, "DeleteRecords", 0, 2, 2, Route.LEADERS, "newest known"),
+    Api(22, "InitProducerId", 0, 4, 2, Route.TRANSACTION, "5 belongs to transaction version 2 (KIP-890), never announced"),
+    Api(23, "OffsetForLeaderEpoch", 2, 4, 4, Route.LEADERS, "newest known"),
+    Api(24, "AddPartitionsToTxn", 0, 3, 3, Route.TRANSACTION, "4 is for brokers: it names many transactions (KIP-890)"),
+    Api(25, "AddOffsetsToTxn", 0, 3, 3, Route.TRANSACTION, "4 belongs to transaction version 2, never announced"),
+    Api(26, "EndTxn", 0, 3, 3, Route.TRANSACTION, "4 and 5 belong to transaction version 2, never announced"),
+    Api(28, "TxnOffsetCommit", 0, 3, 3, Route.GROUP, "4 and 5 belong to transaction version 2, never announced"),
+    Api(29, "DescribeAcls", 0, 3, 2, Route.ANY, "newest known"),
+    Api(30, "CreateAcls", 0, 3, 2, Route.CONTROLLER, "newest known"),
+    Api(31, "DeleteAcls", 0, 3, 2, Route.CONTROLLER, "newest known"),
+    Api(32, "DescribeConfigs", 0, 4, 4, Route.BROKER_CONFIG, "newest known"),
+    Api(33, "AlterConfigs", 0, 2, 2, Route.BROKER_CONFIG, "newest known"),
+    Api(35, "DescribeLogDirs", 0, 4, 2, Route.OWN_BROKERS, "newest known"),
+    Api(37, "CreatePartitions", 0, 3, 2, Route.CONTROLLER, "newest known"),
+    Api(42, "DeleteGroups", 0, 2, 2, Route.GROUPS, "newest known"),
+    Api(43, "ElectLeaders", 0, 2, 2, Route.CONTROLLER, "newest known"),
+    Api(44, "IncrementalAlterConfigs", 0, 1, 1, Route.BROKER_CONFIG, "newest known"),
+    Api(46, "ListPartitionReassignments", 0, 0, 0, Route.LOCAL, "always empty: a virtual cluster has no replicas to move"),
+    Api(47, "OffsetDelete", 0, 0, _NEVER, Route.GROUP, "newest known"),
+    Api(48, "DescribeClientQuotas", 0, 1, 1, Route.ANY, "newest known"),
+    Api(49, "AlterClientQuotas", 0, 1, 1, Route.CONTROLLER, "newest known"),
+    Api(50, "DescribeUserScramCredentials", 0, 0, 0, Route.CONTROLLER, "newest known"),
+    Api(51, "AlterUserScramCredentials", 0, 0, 0, Route.CONTROLLER, "newest known"),
+    Api(60, "DescribeCluster", 0, 1, 0, Route.LOCAL, "2 tells fenced brokers, which a virtual cluster does not have"),
+    Api(61, "DescribeProducers", 0, 0, 0, Route.LEADERS, "newest known"),
+    Api(65, "DescribeTransactions", 0, 0, 0, Route.TRANSACTIONS, "newest known"),
+    Api(66, "ListTransactions", 0, 1, 0, Route.OWN_BROKERS, "newest known"),
+)
+
+APIS: Final = {api.key: api for api in _TABLE}
+
+NOT_SERVED: Final = {
+    17: "SaslHandshake: clients connect in plaintext",
+    34: "AlterReplicaLogDirs: names brokers and their directories",
+    36: "SaslAuthenticate: clients connect in plaintext",
+    38: "CreateDelegationToken: needs authentication",
+    45: "AlterPartitionReassignments: names brokers, which a virtual cluster does not show",
+    55: "DescribeQuorum: shows controllers and their addresses",
+    57: "UpdateFeatures: the features of the brokers are theirs",
+    68: "ConsumerGroupHeartbeat (KIP-848): names topics by id",
+    69: "ConsumerGroupDescribe (KIP-848): groups of a protocol that is not served",
+    71: "GetTelemetrySubscriptions (KIP-714): ties a client to a broker",
+    75: "DescribeTopicPartitions (KIP-966): shows replicas of brokers; clients fall back to Metadata",
+}
+"""Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported version."""
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
+API_VERSIONS: Final = 18
+DELETE_RECORDS: Final = 21
+INIT_PRODUCER_ID: Final = 22
+OFFSET_FOR_LEADER_EPOCH: Final = 23

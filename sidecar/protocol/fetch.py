@@ -1,0 +1,200 @@
+"""Fetch, api key 1, versions 4 to 11: walk requests and answers without touching records, split and merge them.
+
+Versions: 5 log_start_offset · 7 fetch sessions (KIP-227) · 9 current leader epoch (KIP-320) · 10 zstd · 11 rack id (KIP-392).
+12 is flexible, 13 names topics by id: not served (see `api`). None of 4 to 11 is flexible.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader
+
+_LIMITS: Final = Struct(">iiiib")
+_SESSION: Final = Struct(">ii")
+_TOPIC_HEAD: Final = Struct(">ih")
+_ANSWER_PARTITION: Final = {4: Struct(">ihqq"), 5: Struct(">ihqqq")}
+_ABORTED_BYTES: Final = 16
+FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0
+
+
+class FetchPart(NamedTuple):
+    """One partition of a request; `start` to `end` is its whole element in the buffer."""
+
+    topic: bytes
+    partition: int
+    start: int
+    end: int
+
+
+class FetchRequest(NamedTuple):
+    """A walked request. Offsets are positions in the buffer: `limits` of the first field, `session` of the session id."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: int
+    session_id: int
+    session_epoch: int
+    limits: int
+    session: int
+    rack: int
+    has_rack: bool
+    parts: list[FetchPart]
+
+
+def walk(buffer: Octets, body: int, end: int, version: int) -> FetchRequest:
+    """Find the partitions of a request whose body begins at `body`. Raises `MalformedFrameError`."""
+    reader = Reader(buffer, body, end)
+    limits = reader.skip(_LIMITS.size)
+    _, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, limits)
+    session, session_id, session_epoch = -1, 0, FINAL_EPOCH
+    if version >= 7:
+        session = reader.skip(8)
+        session_id, session_epoch = _SESSION.unpack_from(buffer, session)
+    element = partition_bytes(version)
+    parts: list[FetchPart] = []
+    for _ in range(reader.array(element_bytes=6)):
+        topic = reader.raw(reader.i16())
+        for _ in range(reader.array(element_bytes=element)):
+            start = reader.skip(element)
+            parts.append(FetchPart(topic, I32.unpack_from(buffer, start)[0], start, start + element))
+    if version >= 7:
+        for _ in range(reader.array(element_bytes=6)):
+            reader.skip(reader.i16())
+            reader.skip(4 * reader.array(element_bytes=4))
+    rack, has_rack = reader.position, False
+    if version >= 11:
+        has_rack = reader.i16() > 0
+        reader.position = rack
+        reader.skip(max(0, reader.i16()))
+    if reader.position != end:
+        raise MalformedFrameError(f"{end - reader.position} bytes behind the end of a Fetch request")
+    return FetchRequest(
+        max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, limits, session, rack, has_rack, parts
+    )
+
+
+def partition_bytes(version: int) -> int:
+    """Size of one partition's element in a request: index, (leader epoch), offset, (log start offset), max bytes."""
+    return 16 + (4 if version >= 9 else 0) + (8 if version >= 5 else 0)
+
+
+def decline_session(buffer: bytearray, request: FetchRequest) -> None:
+    """Make the request sessionless, in place: fetch sessions end at the node."""
+    if request.session >= 0:
+        _SESSION.pack_into(buffer, request.session, 0, FINAL_EPOCH)
+
+
+def encode_request(
+    correlation_id: int,
+    client_id: bytes,
+    version: int,
+    limits: tuple[int, int, int, int],
+    parts: list[tuple[bytes, Octets]],
+) -> bytes:
+    """A sessionless request frame. `limits` = max wait ms, min bytes, max bytes, isolation level; `parts` = (topic, element)."""
+    out = bytearray(12)
+    out[4:12] = Struct(">hhi").pack(1, version, correlation_id)
+    out += Struct(">h").pack(len(client_id)) + client_id
+    max_wait, min_bytes, max_bytes, isolation = limits
+    out += _LIMITS.pack(-1, max_wait, min_bytes, max_bytes, isolation)
+    if version >= 7:
+        out += _SESSION.pack(0, FINAL_EPOCH)
+    by_topic: dict[bytes, list[Octets]] = {}
+    for topic, element in parts:
+        by_topic.setdefault(topic, []).append(element)
+    out += I32.pack(len(by_topic))
+    for topic, elements in by_topic.items():
+        out += Struct(">h").pack(len(topic)) + topic + I32.pack(len(elements))
+        for element in elements:
+            out += element
+    if version >= 7:
+        out += I32.pack(0)
+    if version >= 11:
+        out += b"\0\0"
+    I32.pack_into(out, 0, len(out) - 4)
+    return bytes(out)
+
+
+class FetchedPart(NamedTuple):
+    """One partition of an answer; `start` to `end` is its whole element, `record_bytes` the size of its record set."""
+
+    topic: bytes
+    partition: int
+    error: int
+    start: int
+    end: int
+    record_bytes: int
+
+
+class FetchAnswer(NamedTuple):
+    """A walked answer."""
+
+    throttle_ms: int
+    error: int
+    parts: list[FetchedPart]
+
+
+def walk_answer(buffer: Octets, start: int, end: int, version: int) -> FetchAnswer:
+    """Find the partitions of an answer frame that begins with its length prefix at `start`."""
+    reader = Reader(buffer, start + 8, end)
+    throttle_ms, error = reader.i32(), 0
+    if version >= 7:
+        error = reader.i16()
+        reader.skip(4)
+    fixed = _ANSWER_PARTITION[5 if version >= 5 else 4]
+    parts: list[FetchedPart] = []
+    for _ in range(reader.array(element_bytes=6)):
+        topic = reader.raw(reader.i16())
+        for _ in range(reader.array(element_bytes=fixed.size)):
+            at = reader.skip(fixed.size)
+            fields = fixed.unpack_from(buffer, at)
+            reader.skip(_ABORTED_BYTES * reader.array(element_bytes=_ABORTED_BYTES))
+            if version >= 11:
+                reader.skip(4)
+            size = max(0, reader.i32())
+            reader.skip(size)
+            parts.append(FetchedPart(topic, fields[0], fields[1], at, reader.position, size))
+    return FetchAnswer(throttle_ms, error, parts)
+
+
+def error_element(version: int, partition: int, error: int) -> bytes:
+    """The element of a partition that could not be read: no records, offsets -1."""
+    fixed = _ANSWER_PARTITION[5 if version >= 5 else 4]
+    head = fixed.pack(partition, error, -1, -1, -1) if version >= 5 else fixed.pack(partition, error, -1, -1)
+    return head + I32.pack(-1) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
+
+
+def encode_answer(
+    correlation_id: int, version: int, parts: list[tuple[bytes, Octets]], throttle_ms: int = 0, error: int = 0
+) -> list[Octets]:
+    """An answer frame of (topic, element) pairs as parts; elements are not copied, the session id is 0."""
+    head = bytearray(8)
+    I32.pack_into(head, 4, correlation_id)
+    head += I32.pack(throttle_ms)
+    if version >= 7:
+        head += Struct(">hi").pack(error, 0)
+    by_topic: dict[bytes, list[Octets]] = {}
+    for topic, element in parts:
+        by_topic.setdefault(topic, []).append(element)
+    head += I32.pack(len(by_topic))
+    out: list[Octets] = []
+    size = 0
+    for topic, elements in by_topic.items():
+        head += Struct(">h").pack(len(topic)) + topic + I32.pack(len(elements))
+        out.append(head)
+        size += len(head)
+        head = bytearray()
+        for element in elements:
+            out.append(element)
+            size += len(element)
+    if head:
+        out.append(head)
+        size += len(head)
+    first = out[0]
+    assert isinstance(first, bytearray)
+    I32.pack_into(first, 0, size - 4)
+    return out

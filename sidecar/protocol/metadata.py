@@ -1,0 +1,213 @@
+"""Metadata, api key 3: asked upstream at version 10 (the first with topic ids), answered to clients at versions 0 to 9.
+
+Versions: 1 controller, racks, internal flag · 2 cluster id · 4 auto-creation flag · 5 offline replicas · 7 leader epochs ·
+8 authorized operations · 9 flexible. 10 and later show topic ids, with which clients go on by id: not served (see `api`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from sidecar.protocol.primitives import I32, Octets, Reader, Writer
+
+UPSTREAM_VERSION: Final = 10
+NO_OPERATIONS: Final = -(2**31)
+_PARTITION: Final = Struct(">hiii")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest:
+    """What a client, or the node itself, asks. `topics` None: all; empty: none (v1 and later)."""
+
+    topics: tuple[str, ...] | None
+    allow_auto_topic_creation: bool = True
+    include_cluster_operations: bool = False
+    include_topic_operations: bool = False
+
+    @property
+    def names_nothing(self) -> bool:
+        return self.topics == ()
+
+
+def decode_request(reader: Reader, version: int) -> MetadataRequest:
+    """A client's request, body only (the tags of the header already read)."""
+    flexible = version >= 9
+    count = reader.nullable_array(flexible, element_bytes=2)
+    names: list[str] = []
+    for _ in range(max(0, count)):
+        names.append(reader.text(flexible))
+        reader.tags(flexible)
+    topics = None if count < 0 or (version == 0 and count == 0) else tuple(names)
+    auto = reader.boolean() if version >= 4 else True
+    cluster = reader.boolean() if version >= 8 else False
+    of_topics = reader.boolean() if version >= 8 else False
+    reader.tags(flexible)
+    return MetadataRequest(topics, auto, cluster, of_topics)
+
+
+def encode_upstream(request: MetadataRequest) -> bytes:
+    """The body of a version 10 request."""
+    writer = Writer()
+    if request.topics is None:
+        writer.array(-1, True)
+    else:
+        writer.array(len(request.topics), True)
+        for name in request.topics:
+            writer.raw(bytes(16))
+            writer.compact_string(name)
+            writer.tags(True)
+    writer.boolean(request.allow_auto_topic_creation)
+    writer.boolean(request.include_cluster_operations)
+    writer.boolean(request.include_topic_operations)
+    writer.tags(True)
+    return writer.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker upstream, or a node where it stands in an answer to a client."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition as its cluster describes it; `leader` and `leader_epoch` are -1 where there is none."""
+
+    index: int
+    error: int
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as its cluster describes it."""
+
+    name: str
+    error: int
+    topic_id: UUID
+    internal: bool
+    partitions: tuple[PartitionState, ...]
+    operations: int = NO_OPERATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """An answer of upstream to Metadata."""
+
+    throttle_ms: int
+    brokers: tuple[Broker, ...]
+    cluster_id: str | None
+    controller: int
+    topics: tuple[TopicState, ...]
+    operations: int = NO_OPERATIONS
+
+
+def decode_upstream(reader: Reader) -> ClusterState:
+    """The body of a version 10 answer (the tags of the header already read)."""
+    throttle_ms = reader.i32()
+    brokers: list[Broker] = []
+    for _ in range(reader.array(True, element_bytes=10)):
+        brokers.append(Broker(reader.i32(), reader.compact_string(), reader.i32(), reader.compact_nullable_string()))
+        reader.skip_tags()
+    cluster_id = reader.compact_nullable_string()
+    controller = reader.i32()
+    topics = tuple(_read_topic(reader) for _ in range(reader.array(True, element_bytes=20)))
+    operations = reader.i32()
+    reader.skip_tags()
+    return ClusterState(throttle_ms, tuple(brokers), cluster_id, controller, topics, operations)
+
+
+def _read_topic(reader: Reader) -> TopicState:
+    error = reader.i16()
+    name = reader.compact_string()
+    topic_id = UUID(bytes=reader.raw(16))
+    internal = reader.boolean()
+    partitions: list[PartitionState] = []
+    for _ in range(reader.array(True, element_bytes=_PARTITION.size + 4)):
+        code, index, leader, epoch = _PARTITION.unpack_from(reader.buffer, reader.skip(_PARTITION.size))
+        for _ in range(3):  # replicas, in-sync replicas, offline replicas: a virtual cluster shows its own
+            reader.skip(4 * reader.array(True, element_bytes=4))
+        reader.skip_tags()
+        partitions.append(PartitionState(index, code, leader, epoch))
+    operations = reader.i32()
+    reader.skip_tags()
+    return TopicState(name, error, topic_id, internal, tuple(partitions), operations)
+
+
+def encode_answer(correlation_id: int, version: int, state: ClusterState) -> bytes:
+    """A whole answer frame for a client, versions 0 to 9. Each partition has its leader as only replica, in sync."""
+    flexible = version >= 9
+    writer = Writer()
+    writer.i32(0)
+    writer.i32(correlation_id)
+    writer.tags(flexible)
+    if version >= 3:
+        writer.i32(state.throttle_ms)
+    writer.array(len(state.brokers), flexible)
+    for broker in state.brokers:
+        writer.i32(broker.id)
+        writer.text(broker.host, flexible)
+        writer.i32(broker.port)
+        if version >= 1:
+            writer.text(broker.rack, flexible)
+        writer.tags(flexible)
+    if version >= 2:
+        writer.text(state.cluster_id, flexible)
+    if version >= 1:
+        writer.i32(state.controller)
+    writer.array(len(state.topics), flexible)
+    for topic in state.topics:
+        _write_topic(writer, version, topic)
+    if version >= 8:
+        writer.i32(state.operations)
+    writer.tags(flexible)
+    I32.pack_into(writer.out, 0, len(writer.out) - 4)
+    return bytes(writer.out)
+
+
+def _write_topic(writer: Writer, version: int, topic: TopicState) -> None:
+    flexible = version >= 9
+    writer.i16(topic.error)
+    writer.text(topic.name, flexible)
+    if version >= 1:
+        writer.boolean(topic.internal)
+    writer.array(len(topic.partitions), flexible)
+    out = writer.out
+    for partition in topic.partitions:
+        out += _partition(version, partition)
+    if version >= 8:
+        writer.i32(topic.operations)
+    writer.tags(flexible)
+
+
+_FLEXIBLE_PARTITION: Final = Struct(">hiiiBiBiBB")
+_FLEXIBLE_LEADERLESS: Final = Struct(">hiiiBBBB")
+
+
+def _partition(version: int, partition: PartitionState) -> bytes:
+    index, error, leader, epoch = partition.index, partition.error, partition.leader, partition.leader_epoch
+    if version >= 9:
+        if leader < 0:
+            return _FLEXIBLE_LEADERLESS.pack(error, index, leader, epoch, 1, 1, 1, 0)
+        return _FLEXIBLE_PARTITION.pack(error, index, leader, epoch, 2, leader, 2, leader, 1, 0)
+    out = Struct(">hii").pack(error, index, leader)
+    if version >= 7:
+        out += I32.pack(epoch)
+    replicas = I32.pack(0) if leader < 0 else Struct(">ii").pack(1, leader)
+    out += replicas + replicas
+    if version >= 5:
+        out += I32.pack(0)
+    return out
+
+
+def frame_of(header: bytes, body: Octets) -> bytes:
+    """A request frame of a header (without length) and a body."""
+    return I32.pack(len(header) + len(body)) + header + body

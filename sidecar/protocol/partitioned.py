@@ -1,0 +1,209 @@
+"""Requests whose body is a table topic → partition → a few fixed fields: ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
+
+One table of layouts serves all three, so that a request can be walked, split by leader and its answers merged without a codec
+for each. Sizes are in bytes and come from Kafka's message definitions (ListOffsets 1-7, OffsetForLeaderEpoch 2-4,
+DeleteRecords 0-2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, Writer
+
+_HEAD: Final = Struct(">hhi")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The form of one version.
+
+    `prefix`/`suffix` surround the table in the request; `element` is a partition in the request, its index first. In the
+    answer a partition has `answer` bytes, its index at `index_at` and its error code at `error_at`; the table of answers
+    follows a throttle time where `throttled`. `refusal` is the rest of an element that carries only an error.
+    """
+
+    flexible: bool
+    prefix: int
+    element: int
+    suffix: int
+    throttled: bool
+    answer: int
+    index_at: int
+    error_at: int
+    fill: bytes
+
+
+def list_offsets(version: int) -> Layout:
+    """Layout of ListOffsets (key 2), versions 1 to 7."""
+    has_epoch = version >= 4
+    return Layout(
+        flexible=version >= 6,
+        prefix=5 if version >= 2 else 4,
+        element=16 if has_epoch else 12,
+        suffix=0,
+        throttled=version >= 2,
+        answer=26 if has_epoch else 22,
+        index_at=0,
+        error_at=4,
+        fill=I32.pack(0) + I16.pack(0) + b"\xff" * (20 if has_epoch else 16),
+    )
+
+
+def offset_for_leader_epoch(version: int) -> Layout:
+    """Layout of OffsetForLeaderEpoch (key 23), versions 2 to 4. Its answer names the error before the partition."""
+    return Layout(
+        flexible=version >= 4,
+        prefix=4 if version >= 3 else 0,
+        element=12,
+        suffix=0,
+        throttled=True,
+        answer=18,
+        index_at=2,
+        error_at=0,
+        fill=I16.pack(0) + I32.pack(0) + b"\xff" * 12,
+    )
+
+
+def delete_records(version: int) -> Layout:
+    """Layout of DeleteRecords (key 21), versions 0 to 2."""
+    return Layout(
+        flexible=version >= 2,
+        prefix=0,
+        element=12,
+        suffix=4,
+        throttled=True,
+        answer=14,
+        index_at=0,
+        error_at=12,
+        fill=I32.pack(0) + b"\xff" * 8 + I16.pack(0),
+    )
+
+
+LAYOUTS: Final = {2: list_offsets, 21: delete_records, 23: offset_for_leader_epoch}
+
+
+class TablePart(NamedTuple):
+    """One partition's element, `start` to `end` in the buffer, tags included."""
+
+    topic: bytes
+    partition: int
+    start: int
+    end: int
+
+
+class Table(NamedTuple):
+    """A walked request: where the prefix and the suffix stand, and the partitions between."""
+
+    prefix: int
+    suffix: int
+    parts: list[TablePart]
+
+
+def walk(buffer: Octets, body: int, end: int, layout: Layout) -> Table:
+    """Walk a request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
+    reader = Reader(buffer, body, end)
+    reader.tags(layout.flexible)
+    prefix = reader.skip(layout.prefix)
+    parts: list[TablePart] = []
+    for _ in range(reader.array(layout.flexible, element_bytes=2)):
+        topic = reader.raw(reader.uvarint() - 1 if layout.flexible else reader.i16())
+        for _ in range(reader.array(layout.flexible, element_bytes=layout.element)):
+            start = reader.skip(layout.element)
+            index = I32.unpack_from(buffer, start)[0]
+            reader.tags(layout.flexible)
+            parts.append(TablePart(topic, index, start, reader.position))
+        reader.tags(layout.flexible)
+    suffix = reader.skip(layout.suffix)
+    reader.tags(layout.flexible)
+    if reader.position != end:
+        raise MalformedFrameError(f"{end - reader.position} bytes behind the end of the request")
+    return Table(prefix, suffix, parts)
+
+
+def _write_table(writer: Writer, flexible: bool, parts: list[tuple[bytes, Octets]]) -> None:
+    by_topic: dict[bytes, list[Octets]] = {}
+    for topic, element in parts:
+        by_topic.setdefault(topic, []).append(element)
+    writer.array(len(by_topic), flexible)
+    for topic, elements in by_topic.items():
+        if flexible:
+            writer.uvarint(len(topic) + 1)
+        else:
+            writer.i16(len(topic))
+        writer.raw(topic)
+        writer.array(len(elements), flexible)
+        for element in elements:
+            writer.raw(element)
+        writer.tags(flexible)
+
+
+def encode_request(
+    key: int, version: int, correlation_id: int, client_id: bytes, layout: Layout, buffer: Octets, table: Table,
+    parts: list[TablePart],
+) -> bytes:
+    """A request frame for some of the partitions of a walked one."""
+    view = memoryview(buffer)
+    writer = Writer()
+    writer.i32(0)
+    writer.raw(_HEAD.pack(key, version, correlation_id))
+    writer.i16(len(client_id))
+    writer.raw(client_id)
+    writer.tags(layout.flexible)
+    writer.raw(view[table.prefix : table.prefix + layout.prefix])
+    _write_table(writer, layout.flexible, [(part.topic, view[part.start : part.end]) for part in parts])
+    writer.raw(view[table.suffix : table.suffix + layout.suffix])
+    writer.tags(layout.flexible)
+    I32.pack_into(writer.out, 0, len(writer.out) - 4)
+    return bytes(writer.out)
+
+
+class TableResult(NamedTuple):
+    """One partition of an answer: its error code and its element with tags."""
+
+    topic: bytes
+    partition: int
+    error: int
+    element: bytes
+
+
+def decode_answer(buffer: Octets, start: int, end: int, layout: Layout) -> tuple[list[TableResult], int]:
+    """The partitions and the throttle time (ms, 0 where the version has none) of an answer frame."""
+    reader = Reader(buffer, start + 8, end)
+    reader.tags(layout.flexible)
+    throttle_ms = reader.i32() if layout.throttled else 0
+    results: list[TableResult] = []
+    for _ in range(reader.array(layout.flexible, element_bytes=2)):
+        topic = reader.raw(reader.uvarint() - 1 if layout.flexible else reader.i16())
+        for _ in range(reader.array(layout.flexible, element_bytes=layout.answer)):
+            at = reader.skip(layout.answer)
+            index = I32.unpack_from(buffer, at + layout.index_at)[0]
+            error = I16.unpack_from(buffer, at + layout.error_at)[0]
+            reader.tags(layout.flexible)
+            results.append(TableResult(topic, index, error, bytes(buffer[at : reader.position])))
+        reader.tags(layout.flexible)
+    return results, throttle_ms
+
+
+def refusal(layout: Layout, topic: bytes, partition: int, error: int) -> TableResult:
+    """A partition's answer that carries nothing but an error."""
+    element = bytearray(layout.fill)
+    I32.pack_into(element, layout.index_at, partition)
+    I16.pack_into(element, layout.error_at, error)
+    return TableResult(topic, partition, error, bytes(element) + (b"\0" if layout.flexible else b""))
+
+
+def encode_answer(correlation_id: int, layout: Layout, results: list[TableResult], throttle_ms: int = 0) -> bytes:
+    """A whole answer frame."""
+    writer = Writer()
+    writer.i32(0)
+    writer.i32(correlation_id)
+    writer.tags(layout.flexible)
+    if layout.throttled:
+        writer.i32(throttle_ms)
+    _write_table(writer, layout.flexible, [(result.topic, result.element) for result in results])
+    writer.tags(layout.flexible)
+    I32.pack_into(writer.out, 0, len(writer.out) - 4)
+    return bytes(writer.out)

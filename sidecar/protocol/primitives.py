@@ -1,0 +1,243 @@
+"""Read and write the primitive types of Kafka's protocol (https://kafka.apache.org/protocol#protocol_types).
+
+`Reader` never reads beyond its frame and refuses a collection that cannot fit into what is left, as Kafka's generated
+parsers do: a frame of 50 bytes that announces two billion elements costs nothing. Every failure is a `MalformedFrameError`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, TypeAlias
+
+Octets: TypeAlias = bytes | bytearray | memoryview
+
+I8: Final = Struct(">b")
+I16: Final = Struct(">h")
+I32: Final = Struct(">i")
+I64: Final = Struct(">q")
+U32: Final = Struct(">I")
+
+_MAX_VARINT_BYTES: Final = 5
+
+
+class MalformedFrameError(ValueError):
+    """The bytes are no valid Kafka frame: truncated, a negative length, or a collection longer than the frame."""
+
+
+class Reader:
+    """A cursor over one frame (or a part of it), from `position` to `end` exclusive, both in bytes."""
+
+    __slots__ = ("buffer", "end", "position")
+
+    def __init__(self, buffer: Octets, position: int = 0, end: int | None = None) -> None:
+        self.buffer = buffer
+        self.position = position
+        self.end = len(buffer) if end is None else end
+
+    @property
+    def remaining(self) -> int:
+        """Bytes not read yet."""
+        return self.end - self.position
+
+    def skip(self, size: int) -> int:
+        """Step over `size` bytes and return where they begin."""
+        start = self.position
+        if size < 0 or size > self.end - start:
+            raise MalformedFrameError(f"{size} bytes announced, {self.end - start} left")
+        self.position = start + size
+        return start
+
+    def i8(self) -> int:
+        return I8.unpack_from(self.buffer, self.skip(1))[0]
+
+    def i16(self) -> int:
+        return I16.unpack_from(self.buffer, self.skip(2))[0]
+
+    def i32(self) -> int:
+        return I32.unpack_from(self.buffer, self.skip(4))[0]
+
+    def i64(self) -> int:
+        return I64.unpack_from(self.buffer, self.skip(8))[0]
+
+    def u32(self) -> int:
+        return U32.unpack_from(self.buffer, self.skip(4))[0]
+
+    def boolean(self) -> bool:
+        return self.buffer[self.skip(1)] != 0
+
+    def uvarint(self) -> int:
+        """An unsigned varint of at most 32 bits."""
+        value = 0
+        for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
+            byte = self.buffer[self.skip(1)]
+            value |= (byte & 0x7F) << shift
+            if not byte & 0x80:
+                if value > 0xFFFFFFFF:
+                    break
+                return value
+        raise MalformedFrameError("a varint of more than 32 bits")
+
+    def raw(self, size: int) -> bytes:
+        start = self.skip(size)
+        return bytes(self.buffer[start : self.position])
+
+    def _text(self, size: int) -> str:
+        try:
+            return self.raw(size).decode()
+        except UnicodeDecodeError as error:
+            raise MalformedFrameError(f"a string that is not UTF-8: {error.reason}") from None
+
+    def string(self) -> str:
+        """A string that must not be null."""
+        text = self.nullable_string()
+        if text is None:
+            raise MalformedFrameError("null where a string must be")
+        return text
+
+    def nullable_string(self) -> str | None:
+        size = self.i16()
+        if size == -1:
+            return None
+        return self._text(size)
+
+    def compact_string(self) -> str:
+        text = self.compact_nullable_string()
+        if text is None:
+            raise MalformedFrameError("null where a string must be")
+        return text
+
+    def compact_nullable_string(self) -> str | None:
+        size = self.uvarint()
+        if size == 0:
+            return None
+        return self._text(size - 1)
+
+    def text(self, flexible: bool) -> str:
+        """A string in the form that the version uses (KIP-482: compact in flexible versions)."""
+        return self.compact_string() if flexible else self.string()
+
+    def nullable_text(self, flexible: bool) -> str | None:
+        return self.compact_nullable_string() if flexible else self.nullable_string()
+
+    def nullable_bytes(self) -> bytes | None:
+        size = self.i32()
+        return None if size == -1 else self.raw(size)
+
+    def compact_nullable_bytes(self) -> bytes | None:
+        size = self.uvarint()
+        return None if size == 0 else self.raw(size - 1)
+
+    def array(self, flexible: bool = False, *, element_bytes: int = 1) -> int:
+        """The length of an array; a null one counts as empty. `element_bytes` is the least size of one element."""
+        return max(0, self.nullable_array(flexible, element_bytes=element_bytes))
+
+    def nullable_array(self, flexible: bool = False, *, element_bytes: int = 1) -> int:
+        """The length of an array, -1 where it is null."""
+        count = self.uvarint() - 1 if flexible else self.i32()
+        if count < -1 or count * element_bytes > self.end - self.position:
+            raise MalformedFrameError(f"a collection of {count} elements, {self.remaining} bytes left")
+        return count
+
+    def skip_tags(self) -> None:
+        """Step over tagged fields (KIP-482), whatever they are."""
+        for _ in range(self.array_of_tags()):
+            self.uvarint()
+            self.skip(self.uvarint())
+
+    def array_of_tags(self) -> int:
+        count = self.uvarint()
+        if 2 * count > self.remaining:
+            raise MalformedFrameError(f"{count} tagged fields, {self.remaining} bytes left")
+        return count
+
+    def tags(self, flexible: bool) -> None:
+        """Step over the tagged fields of a struct where the version has them."""
+        if flexible:
+            self.skip_tags()
+
+
+class Writer:
+    """Collects one message; `finish()` returns it. Lengths out of range raise `struct.error`, as caller bugs should."""
+
+    __slots__ = ("out",)
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+
+    def finish(self) -> bytes:
+        return bytes(self.out)
+
+    def i8(self, value: int) -> None:
+        self.out += I8.pack(value)
+
+    def i16(self, value: int) -> None:
+        self.out += I16.pack(value)
+
+    def i32(self, value: int) -> None:
+        self.out += I32.pack(value)
+
+    def i64(self, value: int) -> None:
+        self.out += I64.pack(value)
+
+    def u32(self, value: int) -> None:
+        self.out += U32.pack(value)
+
+    def boolean(self, value: bool) -> None:
+        self.out.append(1 if value else 0)
+
+    def uvarint(self, value: int) -> None:
+        while value > 0x7F:
+            self.out.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.out.append(value)
+
+    def raw(self, data: Octets) -> None:
+        self.out += data
+
+    def string(self, text: str | None) -> None:
+        if text is None:
+            self.i16(-1)
+            return
+        data = text.encode()
+        self.i16(len(data))
+        self.out += data
+
+    def compact_string(self, text: str | None) -> None:
+        if text is None:
+            self.out.append(0)
+            return
+        data = text.encode()
+        self.uvarint(len(data) + 1)
+        self.out += data
+
+    def text(self, value: str | None, flexible: bool) -> None:
+        if flexible:
+            self.compact_string(value)
+        else:
+            self.string(value)
+
+    def nullable_bytes(self, data: Octets | None) -> None:
+        if data is None:
+            self.i32(-1)
+            return
+        self.i32(len(data))
+        self.out += data
+
+    def compact_nullable_bytes(self, data: Octets | None) -> None:
+        if data is None:
+            self.out.append(0)
+            return
+        self.uvarint(len(data) + 1)
+        self.out += data
+
+    def array(self, count: int, flexible: bool = False) -> None:
+        """The length of an array; -1 writes a null one."""
+        if flexible:
+            self.uvarint(count + 1)
+        else:
+            self.i32(count)
+
+    def tags(self, flexible: bool) -> None:
+        """An empty tag section where the version has one."""
+        if flexible:
+            self.out.append(0)
