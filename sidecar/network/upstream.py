@@ -1,0 +1,209 @@
+"""One connection to a broker: requests out, answers matched to them in order.
+
+A broker answers the requests of a connection one after the other, so the answers are matched by order; a correlation id that
+does not fit means the stream is out of step, and the connection is dropped. Nothing is retried here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections import deque
+from typing import Final, Protocol
+
+from sidecar.network.framing import Frame, FrameReceiver, Outbox
+from sidecar.network.keepalive import detect_silent_peer
+from sidecar.protocol.primitives import I32, Octets
+
+ANSWER_LIMIT: Final = 2**31 - 1
+_BACKOFF_FIRST: Final = 0.05
+_BACKOFF_MAX: Final = 2.0
+
+
+class UpstreamLostError(ConnectionError):
+    """The connection to a broker ended, or could not be opened, before the answer came.
+
+    `sent` tells whether the request may have reached the broker: where it is True, the outcome is unknown.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Reply(Protocol):
+    """Who waits for an answer. Exactly one of the two is called, once."""
+
+    correlation_id: int
+
+    def answer_received(self, frame: Frame) -> None:
+        """The answer's frame, borrowed for this call (see `sidecar.network`)."""
+        ...
+
+    def answer_lost(self, error: UpstreamLostError) -> None: ...
+
+
+class Owner(Protocol):
+    """To whom a connection belongs: told about back-pressure and the end."""
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None: ...
+    def upstream_closed(self, connection: UpstreamConnection) -> None: ...
+
+
+class ReconnectBackoff:
+    """When a broker may be tried again after failures: exponential from 50 ms to 2 s with full jitter (seconds)."""
+
+    __slots__ = ("_failures", "_random", "not_before")
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._failures = 0
+        self._random = rng or random.Random()
+        self.not_before = 0.0
+
+    def failed(self, now: float) -> None:
+        ceiling = min(_BACKOFF_MAX, _BACKOFF_FIRST * 2**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        self.not_before = now + ceiling * (0.5 + 0.5 * self._random.random())
+
+    def succeeded(self) -> None:
+        self._failures = 0
+        self.not_before = 0.0
+
+
+class UpstreamConnection(FrameReceiver):
+    """A connection to one broker; `send` may be called at once, what is sent before the connection stands waits for it."""
+
+    def __init__(self, owner: Owner, address: tuple[str, int], connect_timeout: float) -> None:
+        super().__init__(ANSWER_LIMIT)
+        self.address = address
+        self.closed = False
+        self._owner = owner
+        self._outbox = Outbox()
+        self._pending: deque[Reply] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._connect_timeout = connect_timeout
+        self._paused = False
+        self._connecting: asyncio.Task[None] | None = None
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await loop.create_connection(lambda: self, *self.address)
+        except (OSError, TimeoutError) as error:
+            host, port = self.address
+            reason = "timed out" if isinstance(error, TimeoutError) else str(error)
+            self._end(UpstreamLostError(f"cannot connect to {host}:{port}: {reason}", sent=False))
+        finally:
+            self._connecting = None
+
+    def open(self) -> None:
+        """Start to connect; failures reach those who wait for answers."""
+        self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    @property
+    def connected(self) -> bool:
+        return self._transport is not None and not self.closed
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._pending)
+
+    def send_frame(self, frame: Frame, reply: Reply | None) -> None:
+        """Send a frame as it is. `reply` is None for requests without an answer (acks=0)."""
+        if self._refused(reply):
+            return
+        if reply is not None:
+            self._pending.append(reply)
+        if self._transport is None and not frame.owned:
+            frame = frame.own()
+        self._outbox.add_frame(frame)
+
+    def send_parts(self, parts: list[Octets], reply: Reply | None) -> None:
+        """Send one request given as parts that stay valid until they are sent."""
+        if self._refused(reply):
+            return
+        if reply is not None:
+            self._pending.append(reply)
+        for part in parts:
+            self._outbox.add(part)
+
+    def _refused(self, reply: Reply | None) -> bool:
+        if self.closed and reply is not None:
+            reply.answer_lost(UpstreamLostError(f"connection to {self.address[0]}:{self.address[1]} is closed", sent=False))
+        return self.closed
+
+    def pause(self) -> None:
+        """Stop reading answers: their reader is full."""
+        self._paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        self._paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self, reason: str = "closed by this node") -> None:
+        """Drop the connection; whoever still waits is told."""
+        self._end(UpstreamLostError(f"{self.address[0]}:{self.address[1]}: {reason}", sent=True))
+
+    def _end(self, error: UpstreamLostError) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.stop_receiving()
+        if self._connecting is not None and self._connecting is not asyncio.current_task():
+            self._connecting.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        pending, self._pending = self._pending, deque()
+        self._owner.upstream_closed(self)
+        for reply in pending:
+            reply.answer_lost(error)
+
+    # FrameReceiver ------------------------------------------------------------------------------------------------
+
+    def frame_received(self, frame: Frame) -> None:
+        if frame.size < 8 or not self._pending:
+            self.close("unexpected answer")
+            return
+        reply = self._pending.popleft()
+        if I32.unpack_from(frame.buffer, frame.start + 4)[0] != reply.correlation_id:
+            self._pending.appendleft(reply)
+            self.close("answer with a foreign correlation id")
+            return
+        reply.answer_received(frame)
+
+    def bad_length(self, size: int, head: bytes) -> None:
+        self.close(f"answer of {size} bytes")
+
+    # asyncio.Protocol ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self.closed:
+            transport.abort()
+            return
+        self._transport = transport
+        sock: socket.socket = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        detect_silent_peer(sock)
+        self._outbox.transport = transport
+        if self._paused:
+            transport.pause_reading()
+        self._outbox.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        host, port = self.address
+        self._end(UpstreamLostError(f"{host}:{port} closed the connection" + (f": {exc}" if exc else ""), sent=True))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._owner.upstream_full(self, True)
+
+    def resume_writing(self) -> None:
+        self._owner.upstream_full(self, False)
