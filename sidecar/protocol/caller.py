@@ -1,0 +1,195 @@
+"""The seam between rooms that call Kafka and the room that holds the connections: `Request`, `Upstream`, their errors.
+
+Fencing and changelog are written against `Upstream` alone; `sidecar.cluster` implements it. Nothing here opens a
+socket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, ClassVar, Final, NewType, Protocol, TypeVar
+
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
+
+Lane = NewType("Lane", str)
+"""A name for a connection of its own to each broker. A broker answers the requests of one connection one after the
+other, so whatever may wait there (a long poll, an append with acks=all) has a lane that nobody else stands in."""
+
+SHARED_LANE: Final = Lane("")
+
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+AnswerT = TypeVar("AnswerT")
+SecondT = TypeVar("SecondT")
+
+
+class Request(Protocol[AnswerT_co]):
+    """One request of the node's own, in one fixed version. `AnswerT_co` is what `decode` makes of the answer's body."""
+
+    @property
+    def api_key(self) -> int:
+        """Kafka's number of the API."""
+        ...
+
+    @property
+    def api_version(self) -> int:
+        """The one version that this class writes and reads."""
+        ...
+
+    @property
+    def flexible(self) -> bool:
+        """Whether that version has compact lengths and tagged fields (KIP-482)."""
+        ...
+
+    def encode(self, writer: Writer) -> None:
+        """Write the body, without any header."""
+        ...
+
+    def decode(self, reader: Reader) -> AnswerT_co:
+        """Read an answer's body. Raises `MalformedFrameError`."""
+        ...
+
+
+class CoordinatorKind(IntEnum):
+    """What FindCoordinator calls the key type."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class UpstreamError(Exception):
+    """A call to Kafka had no answer. `sent` is False only where the request surely never reached a broker."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class DisconnectedError(UpstreamError):
+    """No connection could be opened, or it ended before the answer came."""
+
+
+class CallTimeoutError(UpstreamError):
+    """No answer within the timeout; the implementation drops the connection, as later answers would be out of step."""
+
+
+class BadAnswerError(UpstreamError):
+    """The answer's bytes make no sense: truncated, too long, or not in the version that was asked for."""
+
+
+class UnknownTopicError(KafkaError):
+    """No live broker knows the topic (it may have been created a moment ago)."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
+        self.topic = topic
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """What Metadata says of one topic: its id (KIP-516) and each partition's leader (broker id, -1 for none)."""
+
+    topic_id: UUID
+    leaders: Mapping[int, int]
+
+
+class Upstream(Protocol):
+    """The Kafka cluster behind this node, for the node's own short calls.
+
+    Nothing is retried here: callers know which of their requests may be sent twice. All methods raise `UpstreamError`.
+    """
+
+    async def call(
+        self,
+        broker_id: int | None,
+        request: Request[AnswerT],
+        *,
+        timeout: float | None = None,
+        lane: Lane = SHARED_LANE,
+    ) -> AnswerT:
+        """Send to one broker (None: any live one) and wait `timeout` seconds at most for its answer (None: the setting).
+
+        Calls to one broker on one lane leave in the order in which they were made. Cancelling the caller leaves the
+        request under way: its answer is read and thrown away.
+        """
+        ...
+
+    async def call_pair(
+        self,
+        broker_id: int,
+        first: Request[AnswerT],
+        second: Request[SecondT],
+        *,
+        timeout: float | None = None,
+        lane: Lane = SHARED_LANE,
+    ) -> tuple[AnswerT, SecondT]:
+        """Send two requests in one write, so that nothing this node suffers can leave the first without the second."""
+        ...
+
+    async def coordinator(self, key: str, kind: CoordinatorKind) -> int:
+        """The broker id of the coordinator, from a cache. Raises `KafkaError` (14, 15 while there is none)."""
+        ...
+
+    def forget_coordinator(self, key: str, kind: CoordinatorKind) -> None:
+        """Drop a cached coordinator that answered 15 or 16, or did not answer."""
+        ...
+
+    async def layout(self, topic: str, *, refresh: bool = False) -> TopicLayout:
+        """Topic id and leaders, from Metadata v10 or later (topic ids). `refresh` asks a broker anew.
+
+        Never creates a topic. Raises `UnknownTopicError`, `KafkaError` for other codes of the topic (29).
+        """
+        ...
+
+    async def brokers(self) -> Collection[int]:
+        """Ids of the live brokers, from the newest Metadata."""
+        ...
+
+
+class FixedRequest:
+    """Base of the node's own requests: subclasses name their key and version; flexible versions say so (KIP-482)."""
+
+    __slots__ = ()
+
+    api_key: ClassVar[int]
+    api_version: ClassVar[int]
+    flexible: ClassVar[bool] = False
+
+
+def encode_frame(request: Request[object], correlation_id: int, client_id: str) -> bytes:
+    """A whole request frame with its length prefix: request header v1, or v2 where the version is flexible."""
+    writer = Writer()
+    writer.i32(0)
+    writer.i16(request.api_key)
+    writer.i16(request.api_version)
+    writer.i32(correlation_id)
+    writer.string(client_id)
+    writer.tags(request.flexible)
+    request.encode(writer)
+    I32.pack_into(writer.out, 0, len(writer.out) - 4)
+    return writer.finish()
+
+
+def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int) -> AnswerT:
+    """Decode an answer from its correlation id (behind the length prefix) to `end`.
+
+    Raises `BadAnswerError` for bytes that are truncated, left over, or belong to another request.
+    """
+    reader = Reader(buffer, start, end)
+    what = f"answer to api key {request.api_key} v{request.api_version}"
+    try:
+        found = reader.i32()
+        reader.tags(request.flexible)
+        answer = request.decode(reader)
+    except MalformedFrameError as error:
+        raise BadAnswerError(f"{what}: {error}") from None
+    if found != correlation_id:
+        raise BadAnswerError(f"{what}: correlation id {found} instead of {correlation_id}")
+    if reader.remaining:
+        raise BadAnswerError(f"{what}: {reader.remaining} bytes left over")
+    return answer

@@ -1,0 +1,35 @@
+"""Names for Kafka's numbers that must not be mixed up, and the small facts made of them. No rule lives here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, NewType
+
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+Offset = NewType("Offset", int)
+
+MAX_PRODUCER_EPOCH: Final = 32_767
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """The (producer id, producer epoch) under which one writer appends; Kafka refuses older epochs once a newer was
+    seen.
+    """
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}@{self.epoch}"
