@@ -45,8 +45,9 @@ class Reply(Protocol):
 
 
 class Owner(Protocol):
-    """To whom a connection belongs: told about back-pressure and the end."""
+    """To whom a connection belongs: told when it stands, about back-pressure, and of the end."""
 
+    def upstream_opened(self, connection: UpstreamConnection) -> None: ...
     def upstream_full(self, connection: UpstreamConnection, full: bool) -> None: ...
     def upstream_closed(self, connection: UpstreamConnection) -> None: ...
 
@@ -78,6 +79,7 @@ class UpstreamConnection(FrameReceiver):
         super().__init__(ANSWER_LIMIT)
         self.address = address
         self.closed = False
+        self.connected_once = False
         self._owner = owner
         self._outbox = Outbox()
         self._pending: deque[Reply] = deque()
@@ -187,12 +189,14 @@ class UpstreamConnection(FrameReceiver):
             transport.abort()
             return
         self._transport = transport
+        self.connected_once = True
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         detect_silent_peer(sock)
         self._outbox.transport = transport
         if self._paused:
             transport.pause_reading()
+        self._owner.upstream_opened(self)
         self._outbox.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:

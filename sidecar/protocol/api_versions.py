@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer
+from sidecar.protocol.primitives import I32, Octets, Reader, Writer
 
 MAX_VERSION = 3
 
@@ -68,11 +68,3 @@ def _encode(correlation_id: int, version: int, error: ErrorCode, ranges: list[Ve
     I32.pack_into(writer.out, 0, len(writer.out) - 4)
     return bytes(writer.out)
 
-
-def decode_answer_v0(buffer: Octets, start: int, end: int) -> dict[int, VersionRange]:
-    """What a broker serves, from a version 0 answer frame. Raises `MalformedFrameError` where it reports an error."""
-    reader = Reader(buffer, start + 8, end)
-    error = reader.i16()
-    if error:
-        raise MalformedFrameError(f"ApiVersions answered error {error}")
-    return {r.key: r for r in (VersionRange(reader.i16(), reader.i16(), reader.i16()) for _ in range(reader.array(element_bytes=6)))}

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
-from uuid import UUID
 
-from sidecar.protocol.primitives import I32, Octets, Reader, Writer
+from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.ids import TopicId
+from sidecar.protocol.primitives import I32, Reader, Writer
 
-UPSTREAM_VERSION: Final = 10
 NO_OPERATIONS: Final = -(2**31)
 _PARTITION: Final = Struct(">hiii")
 
@@ -48,24 +48,6 @@ def decode_request(reader: Reader, version: int) -> MetadataRequest:
     return MetadataRequest(topics, auto, cluster, of_topics)
 
 
-def encode_upstream(request: MetadataRequest) -> bytes:
-    """The body of a version 10 request."""
-    writer = Writer()
-    if request.topics is None:
-        writer.array(-1, True)
-    else:
-        writer.array(len(request.topics), True)
-        for name in request.topics:
-            writer.raw(bytes(16))
-            writer.compact_string(name)
-            writer.tags(True)
-    writer.boolean(request.allow_auto_topic_creation)
-    writer.boolean(request.include_cluster_operations)
-    writer.boolean(request.include_topic_operations)
-    writer.tags(True)
-    return writer.finish()
-
-
 @dataclass(frozen=True, slots=True)
 class Broker:
     """A broker upstream, or a node where it stands in an answer to a client."""
@@ -92,7 +74,7 @@ class TopicState:
 
     name: str
     error: int
-    topic_id: UUID
+    topic_id: TopicId
     internal: bool
     partitions: tuple[PartitionState, ...]
     operations: int = NO_OPERATIONS
@@ -110,25 +92,49 @@ class ClusterState:
     operations: int = NO_OPERATIONS
 
 
-def decode_upstream(reader: Reader) -> ClusterState:
-    """The body of a version 10 answer (the tags of the header already read)."""
-    throttle_ms = reader.i32()
-    brokers: list[Broker] = []
-    for _ in range(reader.array(True, element_bytes=10)):
-        brokers.append(Broker(reader.i32(), reader.compact_string(), reader.i32(), reader.compact_nullable_string()))
+@dataclass(frozen=True, slots=True)
+class MetadataCall(FixedRequest):
+    """The question to upstream, version 10."""
+
+    api_key = 3
+    api_version = 10
+    flexible = True
+
+    request: MetadataRequest
+
+    def encode(self, writer: Writer) -> None:
+        request = self.request
+        if request.topics is None:
+            writer.array(-1, True)
+        else:
+            writer.array(len(request.topics), True)
+            for name in request.topics:
+                writer.raw(bytes(16))
+                writer.compact_string(name)
+                writer.tags(True)
+        writer.boolean(request.allow_auto_topic_creation)
+        writer.boolean(request.include_cluster_operations)
+        writer.boolean(request.include_topic_operations)
+        writer.tags(True)
+
+    def decode(self, reader: Reader) -> ClusterState:
+        throttle_ms = reader.i32()
+        brokers: list[Broker] = []
+        for _ in range(reader.array(True, element_bytes=10)):
+            brokers.append(Broker(reader.i32(), reader.compact_string(), reader.i32(), reader.compact_nullable_string()))
+            reader.skip_tags()
+        cluster_id = reader.compact_nullable_string()
+        controller = reader.i32()
+        topics = tuple(_read_topic(reader) for _ in range(reader.array(True, element_bytes=20)))
+        operations = reader.i32()
         reader.skip_tags()
-    cluster_id = reader.compact_nullable_string()
-    controller = reader.i32()
-    topics = tuple(_read_topic(reader) for _ in range(reader.array(True, element_bytes=20)))
-    operations = reader.i32()
-    reader.skip_tags()
-    return ClusterState(throttle_ms, tuple(brokers), cluster_id, controller, topics, operations)
+        return ClusterState(throttle_ms, tuple(brokers), cluster_id, controller, topics, operations)
 
 
 def _read_topic(reader: Reader) -> TopicState:
     error = reader.i16()
     name = reader.compact_string()
-    topic_id = UUID(bytes=reader.raw(16))
+    topic_id = TopicId(reader.raw(16))
     internal = reader.boolean()
     partitions: list[PartitionState] = []
     for _ in range(reader.array(True, element_bytes=_PARTITION.size + 4)):
@@ -207,7 +213,3 @@ def _partition(version: int, partition: PartitionState) -> bytes:
         out += I32.pack(0)
     return out
 
-
-def frame_of(header: bytes, body: Octets) -> bytes:
-    """A request frame of a header (without length) and a body."""
-    return I32.pack(len(header) + len(body)) + header + body

@@ -1,0 +1,343 @@
+"""The node's own calls to Kafka, and the addresses and reconnect backoff that clients' connections share.
+
+Implements `sidecar.protocol.caller.Upstream`: one connection per broker and lane, opened when first needed. Nothing is retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final
+
+from sidecar.cluster.view import ClusterView
+from sidecar.network.framing import Frame
+from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection, UpstreamLostError
+from sidecar.protocol.caller import (
+    SHARED_LANE,
+    AnswerT,
+    BadAnswerError,
+    CallTimeoutError,
+    CoordinatorKind,
+    DisconnectedError,
+    Lane,
+    Request,
+    SecondT,
+    TopicLayout,
+    UnknownTopicError,
+    decode_frame,
+    encode_frame,
+)
+from sidecar.protocol.calls import ApiVersions, FindCoordinator, ServedVersions
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.metadata import ClusterState, MetadataCall, MetadataRequest
+
+CLIENT_ID: Final = "sidecar"
+_BOOTSTRAP: Final = -1000
+"""Connection keys of bootstrap addresses count down from here; broker ids are never negative."""
+
+
+class _Waiter:
+    """A `Reply` that hands the whole answer to a future."""
+
+    __slots__ = ("correlation_id", "future")
+
+    def __init__(self, correlation_id: int, future: asyncio.Future[Frame]) -> None:
+        self.correlation_id = correlation_id
+        self.future = future
+
+    def answer_received(self, frame: Frame) -> None:
+        if not self.future.done():
+            self.future.set_result(frame.own())
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        if not self.future.done():
+            self.future.set_exception(DisconnectedError(str(error), sent=error.sent))
+
+
+class KafkaUpstream:
+    """The cluster behind this node. `view` is kept current by every Metadata answer that passes here."""
+
+    def __init__(
+        self, bootstrap: list[tuple[str, int]], *, connect_timeout: float, request_timeout: float, rng: random.Random | None = None
+    ) -> None:
+        self.view = ClusterView()
+        self.connect_timeout = connect_timeout
+        self.request_timeout = request_timeout
+        self.on_connection_error: Callable[[int, str], None] = lambda broker, reason: None
+        self._bootstrap = bootstrap
+        self._random = rng or random.Random()
+        self._connections: dict[tuple[int, Lane], UpstreamConnection] = {}
+        self._backoff: dict[int, ReconnectBackoff] = {}
+        self._correlation = 0
+        self._coordinators: dict[tuple[str, CoordinatorKind], int] = {}
+        self._asking: dict[MetadataRequest, asyncio.Task[ClusterState]] = {}
+        self._refresh: set[bytes] = set()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._last_refresh = -1e9
+
+    # Addresses and backoff ----------------------------------------------------------------------------------------
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        """Host and port of a broker. Raises `DisconnectedError` for one that is not known."""
+        if broker_id <= _BOOTSTRAP:
+            return self._bootstrap[_BOOTSTRAP - broker_id]
+        broker = self.view.brokers.get(broker_id)
+        if broker is None:
+            raise DisconnectedError(f"broker {broker_id} is not known", sent=False)
+        return broker.host, broker.port
+
+    def may_connect(self, broker_id: int) -> bool:
+        """False while a broker that failed is left alone (exponential backoff with jitter, at most 2 s)."""
+        backoff = self._backoff.get(broker_id)
+        return backoff is None or asyncio.get_running_loop().time() >= backoff.not_before
+
+    def connect_failed(self, broker_id: int, reason: str) -> None:
+        """Told by whoever tried: the next try waits longer."""
+        backoff = self._backoff.setdefault(broker_id, ReconnectBackoff(self._random))
+        now = asyncio.get_running_loop().time()
+        if now >= backoff.not_before:
+            backoff.failed(now)
+        self.on_connection_error(broker_id, reason)
+
+    def connect_succeeded(self, broker_id: int) -> None:
+        self._backoff.pop(broker_id, None)
+
+    def live_broker(self) -> int:
+        """A broker to which this node has a connection, else one that may be tried, else a bootstrap address."""
+        brokers = list(self.view.brokers)
+        self._random.shuffle(brokers)
+        for broker in brokers:
+            found = self._connections.get((broker, SHARED_LANE))
+            if found is not None and found.connected:
+                return broker
+        usable = [broker for broker in brokers if self.may_connect(broker)]
+        if usable:
+            return usable[0]
+        seeds = [_BOOTSTRAP - index for index in range(len(self._bootstrap))]
+        self._random.shuffle(seeds)
+        return next((seed for seed in seeds if self.may_connect(seed)), seeds[0])
+
+    def controller(self) -> int:
+        """The broker that takes changes: upstream's controller, else any."""
+        controller = self.view.controller
+        return controller if controller in self.view.brokers and self.may_connect(controller) else self.live_broker()
+
+    # Calls --------------------------------------------------------------------------------------------------------
+
+    def _connection(self, broker_id: int, lane: Lane) -> UpstreamConnection:
+        key = broker_id, lane
+        found = self._connections.get(key)
+        address = self.address(broker_id)
+        if found is not None and not found.closed and found.address == address:
+            return found
+        if not self.may_connect(broker_id):
+            raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
+        if found is not None:
+            found.close("the broker moved")
+        connection = UpstreamConnection(_LaneOwner(self, key), address, self.connect_timeout)
+        self._connections[key] = connection
+        connection.open()
+        return connection
+
+    def _send(
+        self, connection: UpstreamConnection, request: Request[Any]
+    ) -> tuple[int, asyncio.Future[Frame]]:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(self._correlation, future)
+        connection.send_parts([encode_frame(request, self._correlation, CLIENT_ID)], waiter)
+        return self._correlation, future
+
+    async def _answer(
+        self, connection: UpstreamConnection, request: Request[AnswerT], correlation: int, future: asyncio.Future[Frame],
+        timeout: float | None,
+    ) -> AnswerT:
+        limit = self.request_timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(limit):
+                frame = await future
+        except TimeoutError:
+            connection.close(f"no answer within {limit:g} s")
+            host, port = connection.address
+            raise CallTimeoutError(f"{host}:{port} did not answer api key {request.api_key} within {limit:g} s") from None
+        try:
+            return decode_frame(request, correlation, frame.buffer, frame.start + 4, frame.end)
+        except BadAnswerError:
+            connection.close("an answer that makes no sense")
+            raise
+
+    async def call(
+        self, broker_id: int | None, request: Request[AnswerT], *, timeout: float | None = None, lane: Lane = SHARED_LANE
+    ) -> AnswerT:
+        """See `Upstream.call`."""
+        connection = self._connection(self.live_broker() if broker_id is None else broker_id, lane)
+        correlation, future = self._send(connection, request)
+        return await self._answer(connection, request, correlation, future, timeout)
+
+    async def call_pair(
+        self,
+        broker_id: int,
+        first: Request[AnswerT],
+        second: Request[SecondT],
+        *,
+        timeout: float | None = None,
+        lane: Lane = SHARED_LANE,
+    ) -> tuple[AnswerT, SecondT]:
+        """See `Upstream.call_pair`: both leave in one write, as an outbox is flushed once per loop turn."""
+        connection = self._connection(broker_id, lane)
+        sent_first = self._send(connection, first)
+        sent_second = self._send(connection, second)
+        try:
+            answer = await self._answer(connection, first, *sent_first, timeout)
+        except BaseException:
+            sent_second[1].cancel()
+            raise
+        return answer, await self._answer(connection, second, *sent_second, timeout)
+
+    async def coordinator(self, key: str, kind: CoordinatorKind) -> int:
+        """See `Upstream.coordinator`."""
+        found = self._coordinators.get((key, kind))
+        if found is not None and found in self.view.brokers:
+            return found
+        answer = await self.call(None, FindCoordinator(key, kind))
+        if answer.error:
+            raise KafkaError(answer.error, answer.message or f"no coordinator for {key}")
+        if answer.broker_id not in self.view.brokers:
+            await self.metadata(MetadataRequest(()))
+        if len(self._coordinators) > 100_000:
+            self._coordinators.clear()
+        self._coordinators[key, kind] = answer.broker_id
+        return answer.broker_id
+
+    def cached_coordinator(self, key: str, kind: CoordinatorKind) -> int | None:
+        """The coordinator if it is known, without asking."""
+        found = self._coordinators.get((key, kind))
+        return found if found in self.view.brokers else None
+
+    def forget_coordinator(self, key: str, kind: CoordinatorKind) -> None:
+        """See `Upstream.forget_coordinator`."""
+        self._coordinators.pop((key, kind), None)
+
+    async def metadata(self, request: MetadataRequest) -> ClusterState:
+        """Ask a broker; questions that are the same and under way together are asked once."""
+        task = self._asking.get(request)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._ask_metadata(request))
+            self._asking[request] = task
+            task.add_done_callback(lambda done: self._asked(request, done))
+        return await asyncio.shield(task)
+
+    def _asked(self, request: MetadataRequest, task: asyncio.Task[ClusterState]) -> None:
+        self._asking.pop(request, None)
+        if not task.cancelled():
+            task.exception()  # everybody who asked may have gone meanwhile
+
+    async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
+        last: DisconnectedError | CallTimeoutError | None = None
+        for _ in range(1 + len(self.view.brokers) + len(self._bootstrap)):
+            try:
+                state = await self.call(self.live_broker(), MetadataCall(request))
+            except (DisconnectedError, CallTimeoutError) as error:
+                last = error
+                continue
+            self.view.apply(state)
+            return state
+        raise last or DisconnectedError("no broker is known", sent=False)
+
+    async def layout(self, topic: str, *, refresh: bool = False) -> TopicLayout:
+        """See `Upstream.layout`."""
+        route = None if refresh else self.view.route(topic.encode())
+        if route is None:
+            state = await self.metadata(MetadataRequest((topic,), allow_auto_topic_creation=False))
+            for found in state.topics:
+                if found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopicError(topic)
+                if found.error and not found.partitions:
+                    raise KafkaError(found.error, f"topic {topic}")
+            route = self.view.route(topic.encode())
+            if route is None:
+                raise UnknownTopicError(topic)
+        return TopicLayout(route.topic_id, route.leaders)
+
+    async def brokers(self) -> Collection[int]:
+        """See `Upstream.brokers`."""
+        if not self.view.brokers:
+            await self.metadata(MetadataRequest(()))
+        return list(self.view.brokers)
+
+    async def api_versions(self) -> dict[int, ServedVersions]:
+        """What every live broker serves: the intersection of their ranges."""
+        served: dict[int, ServedVersions] | None = None
+        for broker in await self.brokers():
+            ranges = await self.call(broker, ApiVersions())
+            served = ranges if served is None else _intersection(served, ranges)
+        return served or {}
+
+    # Refresh ------------------------------------------------------------------------------------------------------
+
+    def refresh_soon(self, topics: Iterable[bytes]) -> None:
+        """Ask for these topics' leaders again, at most about ten times a second whoever asks."""
+        self._refresh.update(topics)
+        if self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_now())
+
+    async def _refresh_now(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._refresh:
+                await asyncio.sleep(max(0.0, self._last_refresh + 0.1 - loop.time()))
+                names, self._refresh = self._refresh, set()
+                self._last_refresh = loop.time()
+                try:
+                    await self.metadata(
+                        MetadataRequest(tuple(sorted(name.decode() for name in names)), allow_auto_topic_creation=False)
+                    )
+                except (DisconnectedError, CallTimeoutError, BadAnswerError):
+                    self.view.forget(names)
+        finally:
+            self._refreshing = None
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail with `DisconnectedError`."""
+        tasks: list[asyncio.Task[Any]] = [*self._asking.values()]
+        if self._refreshing is not None:
+            tasks.append(self._refreshing)
+        for task in tasks:
+            task.cancel()
+        for connection in list(self._connections.values()):
+            connection.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _LaneOwner:
+    """Tells the upstream about one of its own connections."""
+
+    __slots__ = ("_key", "_upstream")
+
+    def __init__(self, upstream: KafkaUpstream, key: tuple[int, Lane]) -> None:
+        self._upstream = upstream
+        self._key = key
+
+    def upstream_opened(self, connection: UpstreamConnection) -> None:
+        self._upstream.connect_succeeded(self._key[0])
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+        """The node's own calls are few and small: nothing to hold back."""
+
+    def upstream_closed(self, connection: UpstreamConnection) -> None:
+        upstream = self._upstream
+        if not connection.connected_once:
+            upstream.connect_failed(self._key[0], "connect")
+        if upstream._connections.get(self._key) is connection:
+            del upstream._connections[self._key]
+
+
+def _intersection(left: dict[int, ServedVersions], right: dict[int, ServedVersions]) -> dict[int, ServedVersions]:
+    both: dict[int, ServedVersions] = {}
+    for key in left.keys() & right.keys():
+        low, high = max(left[key].lowest, right[key].lowest), min(left[key].highest, right[key].highest)
+        if low <= high:
+            both[key] = ServedVersions(low, high)
+    return both
+

@@ -1,0 +1,76 @@
+"""What Kafka last said of itself: brokers, controller, leaders. Pure; `upstream` feeds it, the gateway routes by it.
+
+The view may be old at any time. Whoever is told so by a broker (NOT_LEADER_OR_FOLLOWER, a lost connection) asks for a refresh;
+a wrong route costs a retry of the client, never a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import NO_TOPIC_ID, TopicId
+from sidecar.protocol.metadata import Broker, ClusterState, TopicState
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """A topic's id and the leader (broker id, -1: none) and leader epoch of each partition."""
+
+    topic_id: TopicId
+    leaders: Mapping[int, int]
+    leader_epochs: Mapping[int, int]
+
+
+class ClusterView:
+    """The newest picture. Topics are keyed by the bytes of their names, as hot requests carry them."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self.controller = -1
+        self.cluster_id: str | None = None
+        self._topics: dict[bytes, TopicRoute] = {}
+
+    def apply(self, state: ClusterState) -> None:
+        """Take an answer to Metadata: its brokers are complete, its topics are those that were asked for."""
+        if state.brokers:
+            self.brokers = {broker.id: broker for broker in state.brokers}
+        self.controller = state.controller
+        self.cluster_id = state.cluster_id or self.cluster_id
+        for topic in state.topics:
+            self._apply_topic(topic)
+
+    def _apply_topic(self, topic: TopicState) -> None:
+        name = topic.name.encode()
+        if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._topics.pop(name, None)
+        elif topic.partitions:
+            self._topics[name] = TopicRoute(
+                topic.topic_id or NO_TOPIC_ID,
+                MappingProxyType({p.index: p.leader for p in topic.partitions}),
+                MappingProxyType({p.index: p.leader_epoch for p in topic.partitions}),
+            )
+
+    def leader(self, topic: bytes, partition: int) -> int:
+        """Broker id of the leader as far as known, else `NO_LEADER`."""
+        route = self._topics.get(topic)
+        if route is None:
+            return NO_LEADER
+        leader = route.leaders.get(partition, NO_LEADER)
+        return leader if leader in self.brokers else NO_LEADER
+
+    def route(self, topic: bytes) -> TopicRoute | None:
+        return self._topics.get(topic)
+
+    def missing(self, partitions: Iterable[tuple[bytes, int]]) -> set[bytes]:
+        """The topics among these partitions for which no leader is known."""
+        return {topic for topic, partition in partitions if self.leader(topic, partition) == NO_LEADER}
+
+    def forget(self, topics: Iterable[bytes]) -> None:
+        """Drop topics whose leaders proved wrong, so that the next request asks anew."""
+        for topic in topics:
+            self._topics.pop(topic, None)
