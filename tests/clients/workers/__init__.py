@@ -1,0 +1,1 @@
+"""Programs that drive one client each, a cell of the matrix at a time: see `runtime`."""

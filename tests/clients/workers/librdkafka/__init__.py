@@ -1,0 +1,1 @@
+"""confluent-kafka, the Python binding of librdkafka."""
