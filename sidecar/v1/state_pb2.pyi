@@ -1,0 +1,264 @@
+from sidecar.v1 import control_pb2 as _control_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Scope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCOPE_UNSPECIFIED: _ClassVar[Scope]
+    SCOPE_TOPIC: _ClassVar[Scope]
+    SCOPE_PARTITION: _ClassVar[Scope]
+SCOPE_UNSPECIFIED: Scope
+SCOPE_TOPIC: Scope
+SCOPE_PARTITION: Scope
+
+class Positions(_message.Message):
+    __slots__ = ("partition", "client_epoch", "sequence")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    partition: _containers.RepeatedScalarFieldContainer[int]
+    client_epoch: _containers.RepeatedScalarFieldContainer[int]
+    sequence: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partition: _Optional[_Iterable[int]] = ..., client_epoch: _Optional[_Iterable[int]] = ..., sequence: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Offsets(_message.Message):
+    __slots__ = ("partition", "offset")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition: _containers.RepeatedScalarFieldContainer[int]
+    offset: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partition: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Deposed(_message.Message):
+    __slots__ = ("session", "name", "generation", "last_try_ms")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    LAST_TRY_MS_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    name: str
+    generation: int
+    last_try_ms: int
+    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., last_try_ms: _Optional[int] = ...) -> None: ...
+
+class Ownership(_message.Message):
+    __slots__ = ("topic_id", "generation", "session", "name", "mode", "since_ms", "start", "deposed", "released_ms", "client")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    DEPOSED_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_MS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    generation: int
+    session: str
+    name: str
+    mode: _control_pb2.AccessMode
+    since_ms: int
+    start: Offsets
+    deposed: _containers.RepeatedCompositeFieldContainer[Deposed]
+    released_ms: int
+    client: str
+    def __init__(self, topic_id: _Optional[bytes] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., since_ms: _Optional[int] = ..., start: _Optional[_Union[Offsets, _Mapping]] = ..., deposed: _Optional[_Iterable[_Union[Deposed, _Mapping]]] = ..., released_ms: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
+
+class LeftSession(_message.Message):
+    __slots__ = ("session", "name", "left_ms", "next")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    name: str
+    left_ms: int
+    next: Positions
+    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ...) -> None: ...
+
+class Serving(_message.Message):
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    node: int
+    producer_id: int
+    producer_epoch: int
+    session: str
+    name: str
+    generation: int
+    base: Positions
+    left: _containers.RepeatedCompositeFieldContainer[LeftSession]
+    retired_producer_ids: _containers.RepeatedScalarFieldContainer[int]
+    since_ms: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ...) -> None: ...
+
+class Slot(_message.Message):
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "closed_ms")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    node: int
+    producer_id: int
+    producer_epoch: int
+    session: str
+    name: str
+    base: Positions
+    retired_producer_ids: _containers.RepeatedScalarFieldContainer[int]
+    since_ms: int
+    closed_ms: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., closed_ms: _Optional[int] = ...) -> None: ...
+
+class Tail(_message.Message):
+    __slots__ = ("topic_id", "producer_id", "producer_epoch", "last_sequence", "offset", "last", "at_ms")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    offset: int
+    last: _containers.RepeatedCompositeFieldContainer[TailBatch]
+    at_ms: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., offset: _Optional[int] = ..., last: _Optional[_Iterable[_Union[TailBatch, _Mapping]]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class TailBatch(_message.Message):
+    __slots__ = ("first_sequence", "last_sequence", "base_offset")
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    def __init__(self, first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., base_offset: _Optional[int] = ...) -> None: ...
+
+class SequenceBase(_message.Message):
+    __slots__ = ("topic_id", "producer_id", "producer_epoch", "session", "client_epoch", "from_sequence", "base")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FROM_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    producer_id: int
+    producer_epoch: int
+    session: str
+    client_epoch: int
+    from_sequence: int
+    base: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., client_epoch: _Optional[int] = ..., from_sequence: _Optional[int] = ..., base: _Optional[int] = ...) -> None: ...
+
+class Policy(_message.Message):
+    __slots__ = ("access_mode", "deduplication", "exclusive_reader", "scope", "log_append_time", "version", "at_ms")
+    ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIVE_READER_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    LOG_APPEND_TIME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    access_mode: _control_pb2.AccessMode
+    deduplication: bool
+    exclusive_reader: bool
+    scope: Scope
+    log_append_time: bool
+    version: int
+    at_ms: int
+    def __init__(self, access_mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., deduplication: _Optional[bool] = ..., exclusive_reader: _Optional[bool] = ..., scope: _Optional[_Union[Scope, str]] = ..., log_append_time: _Optional[bool] = ..., version: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class Shadow(_message.Message):
+    __slots__ = ("source", "source_topic_id", "topic_id", "created_ms", "allow", "auto_reset_backlog_entries")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_FIELD_NUMBER: _ClassVar[int]
+    AUTO_RESET_BACKLOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    source_topic_id: bytes
+    topic_id: bytes
+    created_ms: int
+    allow: _containers.RepeatedScalarFieldContainer[str]
+    auto_reset_backlog_entries: int
+    def __init__(self, source: _Optional[str] = ..., source_topic_id: _Optional[bytes] = ..., topic_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., allow: _Optional[_Iterable[str]] = ..., auto_reset_backlog_entries: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("id", "kind", "at_ms", "topic", "partition", "generation", "session", "name", "mode", "client", "node", "producer_id", "producer_epoch", "start", "detail")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[Event.Kind]
+        CLAIMED: _ClassVar[Event.Kind]
+        DEPOSED: _ClassVar[Event.Kind]
+        RELEASED: _ClassVar[Event.Kind]
+        FAILOVER: _ClassVar[Event.Kind]
+        SHADOW: _ClassVar[Event.Kind]
+        POLICY: _ClassVar[Event.Kind]
+    KIND_UNSPECIFIED: Event.Kind
+    CLAIMED: Event.Kind
+    DEPOSED: Event.Kind
+    RELEASED: Event.Kind
+    FAILOVER: Event.Kind
+    SHADOW: Event.Kind
+    POLICY: Event.Kind
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    id: bytes
+    kind: Event.Kind
+    at_ms: int
+    topic: str
+    partition: int
+    generation: int
+    session: str
+    name: str
+    mode: _control_pb2.AccessMode
+    client: str
+    node: int
+    producer_id: int
+    producer_epoch: int
+    start: Offsets
+    detail: str
+    def __init__(self, id: _Optional[bytes] = ..., kind: _Optional[_Union[Event.Kind, str]] = ..., at_ms: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., client: _Optional[str] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., start: _Optional[_Union[Offsets, _Mapping]] = ..., detail: _Optional[str] = ...) -> None: ...
