@@ -109,7 +109,8 @@ def _read_errors(reader: Reader) -> dict[TopicPartition, int]:
     for _ in range(reader.array(True, element_bytes=3)):
         topic = reader.compact_string()
         for _ in range(reader.array(True, element_bytes=7)):
-            errors[TopicPartition(topic, reader.i32())] = reader.i16()
+            partition = TopicPartition(topic, reader.i32())
+            errors[partition] = reader.i16()
             reader.skip_tags()
         reader.skip_tags()
     return errors
@@ -244,7 +245,7 @@ class DescribeTransactions(FixedRequest):
     @classmethod
     def decode(cls, reader: Reader) -> tuple[TransactionDescription, ...]:
         reader.i32()
-        found = tuple(_read_transaction(reader) for _ in range(reader.array(True, element_bytes=30)))
+        found = tuple(_read_transaction(reader) for _ in range(reader.array(True, element_bytes=28)))
         reader.skip_tags()
         return found
 

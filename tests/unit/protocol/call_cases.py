@@ -1,0 +1,510 @@
+"""One request, and the same request and an answer to it in kio, for every call of the node's own."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kio.schema.add_partitions_to_txn.v3 import request as add_request
+from kio.schema.add_partitions_to_txn.v3 import response as add_response
+from kio.schema.api_versions.v0 import request as versions_request
+from kio.schema.api_versions.v0 import response as versions_response
+from kio.schema.create_topics.v4 import request as create_request
+from kio.schema.create_topics.v4 import response as create_response
+from kio.schema.describe_configs.v1 import request as configs_request
+from kio.schema.describe_configs.v1 import response as configs_response
+from kio.schema.describe_producers.v0 import request as producers_request
+from kio.schema.describe_producers.v0 import response as producers_response
+from kio.schema.describe_transactions.v0 import request as transactions_request
+from kio.schema.describe_transactions.v0 import response as transactions_response
+from kio.schema.end_txn.v3 import request as end_request
+from kio.schema.end_txn.v3 import response as end_response
+from kio.schema.errors import ErrorCode as KioError
+from kio.schema.fetch.v11 import request as fetch_request
+from kio.schema.fetch.v11 import response as fetch_response
+from kio.schema.find_coordinator.v1 import request as coordinator_request
+from kio.schema.find_coordinator.v1 import response as coordinator_response
+from kio.schema.init_producer_id.v4 import request as init_request
+from kio.schema.init_producer_id.v4 import response as init_response
+from kio.schema.list_offsets.v5 import request as offsets_request
+from kio.schema.list_offsets.v5 import response as offsets_response
+from kio.schema.metadata.v10 import request as metadata_request
+from kio.schema.metadata.v10 import response as metadata_response
+from kio.schema.produce.v8 import request as produce_request
+from kio.schema.produce.v8 import response as produce_response
+from kio.schema.write_txn_markers.v1 import request as markers_request
+from kio.schema.write_txn_markers.v1 import response as markers_response
+
+from sidecar.protocol import calls
+from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
+
+if TYPE_CHECKING:
+    from sidecar.protocol.caller import Request
+
+STAMP = Stamp(ProducerId(4_611_686_018_427_387_904), ProducerEpoch(31_999))
+PARTITION = TopicPartition("orders", 3)
+SECOND = dt.timedelta(seconds=1)
+TOPIC_ID = UUID("6b1f2a0e-3c1d-4f5a-9b7e-0d2c4e6f8a1b")
+NO_THROTTLE = dt.timedelta(0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request, the same one in kio, an answer in kio and what the request reads in it."""
+
+    request: Request[Any]
+    kio_request: Any
+    kio_answer: Any
+    answer: Any
+
+
+def init_case() -> Case:
+    return Case(
+        calls.InitProducerId("sidecar.default.orders", 60_000, STAMP),
+        init_request.InitProducerIdRequest(
+            transactional_id="sidecar.default.orders",
+            transaction_timeout=60 * SECOND,
+            producer_id=STAMP.producer_id,
+            producer_epoch=STAMP.epoch,
+        ),
+        init_response.InitProducerIdResponse(
+            throttle_time=SECOND, error_code=KioError.none, producer_id=STAMP.producer_id, producer_epoch=STAMP.epoch
+        ),
+        calls.InitializedProducer(0, STAMP),
+    )
+
+
+def add_partitions_case() -> Case:
+    result = add_response.AddPartitionsToTxnPartitionResult
+    return Case(
+        calls.AddPartitionsToTxn("tid", STAMP, {"orders": (0, 1, 499), "__sidecar_default": (0,)}),
+        add_request.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="tid",
+            v3_and_below_producer_id=STAMP.producer_id,
+            v3_and_below_producer_epoch=STAMP.epoch,
+            v3_and_below_topics=(
+                add_request.AddPartitionsToTxnTopic(name="orders", partitions=(0, 1, 499)),
+                add_request.AddPartitionsToTxnTopic(name="__sidecar_default", partitions=(0,)),
+            ),
+        ),
+        add_response.AddPartitionsToTxnResponse(
+            throttle_time=NO_THROTTLE,
+            results_by_topic_v3_and_below=(
+                add_response.AddPartitionsToTxnTopicResult(
+                    name="orders",
+                    results_by_partition=(
+                        result(partition_index=0, partition_error_code=KioError.none),
+                        result(partition_index=499, partition_error_code=KioError.producer_fenced),
+                    ),
+                ),
+            ),
+        ),
+        {TopicPartition("orders", 0): 0, TopicPartition("orders", 499): 90},
+    )
+
+
+def end_case() -> Case:
+    return Case(
+        calls.EndTxn("tid", STAMP),
+        end_request.EndTxnRequest(
+            transactional_id="tid", producer_id=STAMP.producer_id, producer_epoch=STAMP.epoch, committed=False
+        ),
+        end_response.EndTxnResponse(throttle_time=NO_THROTTLE, error_code=KioError.concurrent_transactions),
+        51,
+    )
+
+
+def describe_producers_case() -> Case:
+    answered = producers_response.PartitionResponse(
+        partition_index=3,
+        error_code=KioError.none,
+        active_producers=(
+            producers_response.ProducerState(
+                producer_id=STAMP.producer_id,
+                producer_epoch=STAMP.epoch,
+                last_sequence=41,
+                last_timestamp=1_700_000_000_123,
+                coordinator_epoch=5,
+                current_txn_start_offset=-1,
+            ),
+        ),
+    )
+    refused = producers_response.PartitionResponse(
+        partition_index=4, error_code=KioError.not_leader_or_follower, error_message="moved", active_producers=()
+    )
+    producer = calls.ActiveProducer(STAMP, 41, 1_700_000_000_123, 5, -1)
+    return Case(
+        calls.DescribeProducers({"orders": (3, 4)}),
+        producers_request.DescribeProducersRequest(
+            topics=(producers_request.TopicRequest(name="orders", partition_indexes=(3, 4)),)
+        ),
+        producers_response.DescribeProducersResponse(
+            throttle_time=SECOND,
+            topics=(producers_response.TopicResponse(name="orders", partitions=(answered, refused)),),
+        ),
+        {
+            PARTITION: calls.PartitionProducers(0, None, (producer,)),
+            TopicPartition("orders", 4): calls.PartitionProducers(6, "moved", ()),
+        },
+    )
+
+
+def describe_transactions_case() -> Case:
+    started = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
+    return Case(
+        calls.DescribeTransactions(("a", "b")),
+        transactions_request.DescribeTransactionsRequest(transactional_ids=("a", "b")),
+        transactions_response.DescribeTransactionsResponse(
+            throttle_time=NO_THROTTLE,
+            transaction_states=(
+                transactions_response.TransactionState(
+                    error_code=KioError.none,
+                    transactional_id="a",
+                    transaction_state="PrepareAbort",
+                    transaction_timeout=60 * SECOND,
+                    transaction_start_time=started,
+                    producer_id=STAMP.producer_id,
+                    producer_epoch=STAMP.epoch,
+                    topics=(transactions_response.TopicData(topic="orders", partitions=(3,)),),
+                ),
+            ),
+        ),
+        (
+            calls.TransactionDescription(
+                0, "a", "PrepareAbort", 60_000, int(started.timestamp() * 1000), STAMP, (PARTITION,)
+            ),
+        ),
+    )
+
+
+def write_markers_case() -> Case:
+    return Case(
+        calls.WriteTxnMarkers((calls.Marker(STAMP, {"orders": (3,)}, 7),)),
+        markers_request.WriteTxnMarkersRequest(
+            markers=(
+                markers_request.WritableTxnMarker(
+                    producer_id=STAMP.producer_id,
+                    producer_epoch=STAMP.epoch,
+                    transaction_result=False,
+                    topics=(markers_request.WritableTxnMarkerTopic(name="orders", partition_indexes=(3,)),),
+                    coordinator_epoch=7,
+                ),
+            )
+        ),
+        markers_response.WriteTxnMarkersResponse(
+            markers=(
+                markers_response.WritableTxnMarkerResult(
+                    producer_id=STAMP.producer_id,
+                    topics=(
+                        markers_response.WritableTxnMarkerTopicResult(
+                            name="orders",
+                            partitions=(
+                                markers_response.WritableTxnMarkerPartitionResult(
+                                    partition_index=3, error_code=KioError.cluster_authorization_failed
+                                ),
+                            ),
+                        ),
+                    ),
+                ),
+            )
+        ),
+        {STAMP.producer_id: {PARTITION: 31}},
+    )
+
+
+def produce_case() -> Case:
+    refused = produce_response.BatchIndexAndErrorMessage
+    return Case(
+        calls.ProduceBatch(PARTITION, b"a batch", 9_000),
+        produce_request.ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout=9 * SECOND,
+            topic_data=(
+                produce_request.TopicProduceData(
+                    name="orders",
+                    partition_data=(produce_request.PartitionProduceData(index=3, records=b"a batch"),),
+                ),
+            ),
+        ),
+        produce_response.ProduceResponse(
+            responses=(
+                produce_response.TopicProduceResponse(
+                    name="orders",
+                    partition_responses=(
+                        produce_response.PartitionProduceResponse(
+                            index=3,
+                            error_code=KioError.invalid_record,
+                            base_offset=-1,
+                            log_append_time=None,
+                            log_start_offset=12,
+                            record_errors=(refused(batch_index=1, batch_index_error_message="no key"),),
+                            error_message="one record",
+                        ),
+                    ),
+                ),
+            ),
+            throttle_time=NO_THROTTLE,
+        ),
+        calls.Appended(87, Offset(-1), -1, 12, "one record"),
+    )
+
+
+def fetch_case() -> Case:
+    return Case(
+        calls.FetchPartition(PARTITION, Offset(1_000), max_wait_ms=500, max_bytes=65_536, min_bytes=2),
+        fetch_request.FetchRequest(
+            max_wait=SECOND / 2,
+            min_bytes=2,
+            max_bytes=65_536,
+            topics=(
+                fetch_request.FetchTopic(
+                    topic="orders",
+                    partitions=(
+                        fetch_request.FetchPartition(partition=3, fetch_offset=1_000, partition_max_bytes=65_536),
+                    ),
+                ),
+            ),
+            forgotten_topics_data=(),
+        ),
+        fetch_response.FetchResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=KioError.none,
+            responses=(
+                fetch_response.FetchableTopicResponse(
+                    topic="orders",
+                    partitions=(
+                        fetch_response.PartitionData(
+                            partition_index=3,
+                            error_code=KioError.none,
+                            high_watermark=1_020,
+                            last_stable_offset=1_010,
+                            log_start_offset=7,
+                            aborted_transactions=(
+                                fetch_response.AbortedTransaction(producer_id=5, first_offset=1_001),
+                            ),
+                            records=b"batches",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        calls.Fetched(0, Offset(1_020), Offset(1_010), Offset(7), b"batches"),
+    )
+
+
+def list_offsets_case() -> Case:
+    asked = offsets_request.ListOffsetsPartition
+    return Case(
+        calls.ListOffsets(
+            {PARTITION: calls.OffsetAt.LATEST, TopicPartition("orders", 4): calls.OffsetAt.EARLIEST},
+            calls.IsolationLevel.READ_COMMITTED,
+        ),
+        offsets_request.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1,
+            topics=(
+                offsets_request.ListOffsetsTopic(
+                    name="orders",
+                    partitions=(asked(partition_index=3, timestamp=-1), asked(partition_index=4, timestamp=-2)),
+                ),
+            ),
+        ),
+        offsets_response.ListOffsetsResponse(
+            throttle_time=NO_THROTTLE,
+            topics=(
+                offsets_response.ListOffsetsTopicResponse(
+                    name="orders",
+                    partitions=(
+                        offsets_response.ListOffsetsPartitionResponse(
+                            partition_index=3,
+                            error_code=KioError.offset_not_available,
+                            timestamp=-1,
+                            offset=1_020,
+                            leader_epoch=4,
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        {PARTITION: calls.ListedOffset(78, -1, Offset(1_020), 4)},
+    )
+
+
+def versions_case() -> Case:
+    return Case(
+        calls.ApiVersions(),
+        versions_request.ApiVersionsRequest(),
+        versions_response.ApiVersionsResponse(
+            error_code=KioError.none,
+            api_keys=(versions_response.ApiVersion(api_key=22, min_version=0, max_version=6),),
+        ),
+        {22: calls.ServedVersions(0, 6)},
+    )
+
+
+def coordinator_case() -> Case:
+    return Case(
+        calls.FindCoordinator("tid", CoordinatorKind.TRANSACTION),
+        coordinator_request.FindCoordinatorRequest(key="tid", key_type=1),
+        coordinator_response.FindCoordinatorResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=KioError.none,
+            error_message=None,
+            node_id=2,
+            host="kafka-2",
+            port=9092,
+        ),
+        calls.FoundCoordinator(0, None, 2, "kafka-2", 9092),
+    )
+
+
+def describe_topics_case() -> Case:
+    return Case(
+        calls.DescribeTopics(("orders", "payments")),
+        metadata_request.MetadataRequest(
+            topics=(
+                metadata_request.MetadataRequestTopic(topic_id=None, name="orders"),
+                metadata_request.MetadataRequestTopic(topic_id=None, name="payments"),
+            ),
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        ),
+        metadata_response.MetadataResponse(
+            throttle_time=NO_THROTTLE,
+            brokers=(
+                metadata_response.MetadataResponseBroker(node_id=1, host="k1", port=9092, rack="r1"),
+                metadata_response.MetadataResponseBroker(node_id=2, host="k2", port=9093),
+            ),
+            cluster_id="c",
+            controller_id=2,
+            topics=(
+                metadata_response.MetadataResponseTopic(
+                    error_code=KioError.none,
+                    name="orders",
+                    topic_id=TOPIC_ID,
+                    partitions=(
+                        metadata_response.MetadataResponsePartition(
+                            error_code=KioError.leader_not_available,
+                            partition_index=0,
+                            leader_id=-1,
+                            leader_epoch=9,
+                            replica_nodes=(1, 2),
+                            isr_nodes=(2,),
+                            offline_replicas=(1,),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        calls.ClusterDescription(
+            {1: ("k1", 9092), 2: ("k2", 9093)},
+            "c",
+            2,
+            (calls.TopicDescription(0, "orders", TOPIC_ID, (calls.PartitionDescription(5, 0, -1, 9, (1, 2), (2,)),)),),
+        ),
+    )
+
+
+def create_topics_case() -> Case:
+    return Case(
+        calls.CreateTopics((calls.NewTopic("__sidecar_default", 1, 3, {"cleanup.policy": "compact"}),), 30_000),
+        create_request.CreateTopicsRequest(
+            topics=(
+                create_request.CreatableTopic(
+                    name="__sidecar_default",
+                    num_partitions=1,
+                    replication_factor=3,
+                    assignments=(),
+                    configs=(create_request.CreatableTopicConfig(name="cleanup.policy", value="compact"),),
+                ),
+            ),
+            timeout=30 * SECOND,
+        ),
+        create_response.CreateTopicsResponse(
+            throttle_time=NO_THROTTLE,
+            topics=(
+                create_response.CreatableTopicResult(
+                    name="__sidecar_default", error_code=KioError.topic_already_exists, error_message="there"
+                ),
+            ),
+        ),
+        {"__sidecar_default": calls.Outcome(36, "there")},
+    )
+
+
+def describe_configs_case() -> Case:
+    result = configs_response.DescribeConfigsResourceResult
+    return Case(
+        calls.DescribeConfigs(
+            (
+                calls.Resource(calls.ConfigResource.TOPIC, "orders"),
+                calls.Resource(calls.ConfigResource.BROKER, "1"),
+            ),
+            ("retention.ms",),
+        ),
+        configs_request.DescribeConfigsRequest(
+            resources=(
+                configs_request.DescribeConfigsResource(
+                    resource_type=2, resource_name="orders", configuration_keys=("retention.ms",)
+                ),
+                configs_request.DescribeConfigsResource(
+                    resource_type=4, resource_name="1", configuration_keys=("retention.ms",)
+                ),
+            )
+        ),
+        configs_response.DescribeConfigsResponse(
+            throttle_time=NO_THROTTLE,
+            results=(
+                configs_response.DescribeConfigsResult(
+                    error_code=KioError.none,
+                    error_message="",
+                    resource_type=2,
+                    resource_name="orders",
+                    configs=(
+                        result(
+                            name="retention.ms",
+                            value="1000",
+                            read_only=False,
+                            config_source=5,
+                            is_sensitive=False,
+                            synonyms=(
+                                configs_response.DescribeConfigsSynonym(name="log.retention.ms", value=None, source=5),
+                            ),
+                        ),
+                        result(name="secret", value=None, read_only=True, is_sensitive=True, synonyms=()),
+                    ),
+                ),
+            ),
+        ),
+        {
+            calls.Resource(calls.ConfigResource.TOPIC, "orders"): calls.Described(
+                0, "", {"retention.ms": "1000", "secret": None}
+            )
+        },
+    )
+
+
+CASES = {
+    case().request.__class__.__name__: case()
+    for case in (
+        init_case,
+        add_partitions_case,
+        end_case,
+        describe_producers_case,
+        describe_transactions_case,
+        write_markers_case,
+        produce_case,
+        fetch_case,
+        list_offsets_case,
+        versions_case,
+        coordinator_case,
+        describe_topics_case,
+        create_topics_case,
+        describe_configs_case,
+    )
+}
