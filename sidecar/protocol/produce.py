@@ -127,6 +127,30 @@ def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
     writer.tags(flexible)
 
 
+def has_error(buffer: Octets, start: int, end: int, version: int) -> bool:
+    """Whether any partition of an answer frame carries an error; for unusual answers True, so that somebody looks closer.
+
+    The usual answer, one topic with one partition, is told by one look; it decides what every acknowledgement costs.
+    """
+    if version < FIRST_FLEXIBLE:
+        topics, length = _TOPICS.unpack_from(buffer, start + 8)
+        if topics == 1:
+            at = start + 14 + length
+            partitions, _, error = _FIRST.unpack_from(buffer, at)
+            if partitions == 1:
+                return bool(error)
+    elif buffer[start + 9] == 2 and buffer[start + 10] < 0x80:
+        at = start + 10 + buffer[start + 10]
+        if buffer[at] == 2:
+            return bool(_FIRST_FLEXIBLE.unpack_from(buffer, at + 1)[1])
+    return any(result.error for result in decode_answer(buffer, start, end, version)[0])
+
+
+_TOPICS: Final = Struct(">ih")
+_FIRST: Final = Struct(">iih")
+_FIRST_FLEXIBLE: Final = Struct(">ih")
+
+
 def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
     """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`."""
     flexible = version >= FIRST_FLEXIBLE

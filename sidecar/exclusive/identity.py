@@ -1,0 +1,82 @@
+"""The client.id as a client writes it: `name(;key=value)*` (docs/reference/client-id.md). Pure.
+
+Parts without `=` are ignored, so that frameworks may append to it; an unknown key or value is an error that names it, never a
+silent fall back to sharing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+_MAX_GENERATION: Final = 2**63 - 1
+_DEFAULT_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z")
+
+
+class AccessMode(Enum):
+    """Pulsar's access modes (PIP-68, PIP-161), as the setting `mode` and policies spell them."""
+
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
+    WAIT_FOR_EXCLUSIVE = "wait_for_exclusive"
+    EXCLUSIVE_WITH_FENCING = "exclusive_with_fencing"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """A parsed client id. `mode` and `generation` are None where the client asks for none."""
+
+    raw: bytes
+    name: str
+    mode: AccessMode | None = None
+    generation: int | None = None
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether what upstream may see differs from what the client sent."""
+        return b";" in self.raw
+
+    @property
+    def is_named(self) -> bool:
+        """False for the default names of client libraries: two processes would bear the same one."""
+        return not _DEFAULT_NAMES.match(self.name)
+
+
+def parse(raw: bytes) -> ClientIdentity:
+    """Parse a client id. Raises `KafkaError` 42 naming what is wrong with it."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "client.id is not UTF-8") from None
+    name, *parts = text.split(";")
+    mode: AccessMode | None = None
+    generation: int | None = None
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals:
+            continue
+        if key == "mode":
+            mode = _mode(value)
+        elif key == "generation":
+            generation = _generation(value)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"client.id: unknown setting {key!r} (known: mode, generation)")
+    return ClientIdentity(raw, name, mode, generation)
+
+
+def _mode(value: str) -> AccessMode:
+    try:
+        return AccessMode(value)
+    except ValueError:
+        known = ", ".join(mode.value for mode in AccessMode)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"client.id: mode {value!r} is none of {known}") from None
+
+
+def _generation(value: str) -> int:
+    if value.isascii() and value.isdigit() and len(value) <= 19 and int(value) <= _MAX_GENERATION:
+        return int(value)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"client.id: generation {value!r} is no integer from 0 to 2^63-1")

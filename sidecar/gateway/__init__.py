@@ -1,0 +1,15 @@
+"""What a node does with a request: one module per API or family, composed by `handler`.
+
+| module | APIs | |
+|---|---|---|
+| `handler` | all | reads the header, looks the API up, calls its module; counts |
+| `client` | | what a node knows of one client; its connections upstream |
+| `produce` | Produce | pass whole, split by leader, or hand governed partitions over |
+| `fetch` | Fetch | pass whole, or split into long polls that block nobody |
+| `tables` | ListOffsets, OffsetForLeaderEpoch, DeleteRecords | pass whole, or split and merge |
+| `metadata` | Metadata, DescribeCluster, FindCoordinator, ApiVersions | answered with nodes instead of brokers |
+| `groups`, `transactions`, `admin`, `merged` | the rest | routed to coordinator, controller or any broker |
+
+Two ways lead through this room. *Hot* APIs (Produce, Fetch, ListOffsets…) are handled by plain functions and may be pipelined. All
+others run as one coroutine at a time per connection: requests behind one wait until it has its answer, as on a broker.
+"""

@@ -1,0 +1,161 @@
+"""What a node knows of one client connection: who it says it is, and its own connections upstream.
+
+Upstream connections belong to one client, one per broker and lane it needs: a broker answers one request per connection at a
+time, so a parked Fetch or JoinGroup on a shared one would stall others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from sidecar.network.client import ClientConnection, Pause
+from sidecar.network.framing import Frame
+from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
+from sidecar.protocol.api_versions import ClientSoftware
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.primitives import I16
+
+if TYPE_CHECKING:
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.identity import ClientIdentity
+
+MAIN: Final = 0
+"""The lane of a client's ordinary requests to one broker."""
+
+_HEAD: Final = Struct(">ihhi")
+
+
+class ClientLinks:
+    """A client's connections upstream, by broker and lane. Implements `sidecar.network.upstream.Owner`."""
+
+    __slots__ = ("_client", "_connections", "_full", "_keys", "_opened", "_paused", "_upstream")
+
+    def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkCounter) -> None:
+        self._client = client
+        self._upstream = upstream
+        self._opened = opened
+        self._connections: dict[tuple[int, int], UpstreamConnection] = {}
+        self._keys: dict[UpstreamConnection, tuple[int, int]] = {}
+        self._full: set[UpstreamConnection] = set()
+        self._paused = False
+
+    def to(self, broker_id: int, lane: int = MAIN) -> UpstreamConnection:
+        """The connection to a broker, opened if need be. Raises `DisconnectedError` while the broker is left alone."""
+        connection = self._connections.get((broker_id, lane))
+        if connection is not None:
+            return connection
+        address = self._upstream.address(broker_id)
+        if not self._upstream.may_connect(broker_id):
+            raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
+        connection = UpstreamConnection(self, address, self._upstream.connect_timeout)
+        self._connections[broker_id, lane] = connection
+        self._keys[connection] = (broker_id, lane)
+        self._opened.upstream_opened()
+        if self._paused:
+            connection.pause()
+        connection.open()
+        return connection
+
+    def close(self) -> None:
+        """The client is gone: nothing upstream is wanted any more."""
+        for connection in list(self._connections.values()):
+            connection.close("its client is gone")
+
+    def client_full(self, full: bool) -> None:
+        """Stop or go on reading answers, as the client's socket takes them."""
+        self._paused = full
+        for connection in self._connections.values():
+            if full:
+                connection.pause()
+            else:
+                connection.resume()
+
+    # Owner --------------------------------------------------------------------------------------------------------
+
+    def upstream_opened(self, connection: UpstreamConnection) -> None:
+        key = self._keys.get(connection)
+        if key is not None:
+            self._upstream.connect_succeeded(key[0])
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+        if full:
+            self._full.add(connection)
+            self._client.pause(Pause.UPSTREAM_FULL)
+        else:
+            self._full.discard(connection)
+            if not self._full:
+                self._client.resume(Pause.UPSTREAM_FULL)
+
+    def upstream_closed(self, connection: UpstreamConnection) -> None:
+        self._full.discard(connection)
+        if not self._full:
+            self._client.resume(Pause.UPSTREAM_FULL)
+        key = self._keys.pop(connection, None)
+        if key is None:
+            return
+        self._opened.upstream_closed()
+        if self._connections.get(key) is connection:
+            del self._connections[key]
+        if not connection.connected_once:
+            self._upstream.connect_failed(key[0], "connect")
+
+
+class LinkCounter:
+    """Counts open upstream connections for the metrics of the node."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    def upstream_opened(self) -> None:
+        self.open += 1
+
+    def upstream_closed(self) -> None:
+        self.open -= 1
+
+
+class Client:
+    """The state of one client connection on this node."""
+
+    __slots__ = ("connection", "identity", "identity_error", "links", "producer_ids", "seen", "session", "software")
+
+    def __init__(self, connection: ClientConnection, links: ClientLinks, session: str) -> None:
+        self.connection = connection
+        self.links = links
+        self.session = session
+        self.software = ClientSoftware()
+        self.identity: ClientIdentity | None = None
+        self.identity_error: KafkaError | None = None
+        self.producer_ids: set[int] = set()
+        self.seen: set[str] = set()
+
+
+def header_without_settings(key: int, version: int, correlation_id: int, name: bytes, rest: int) -> bytes:
+    """A request header with the bare name, its length prefix counting `rest` bytes that follow.
+
+    The tags of a flexible header count as rest: they are forwarded as they came.
+    """
+    size = 8 + 2 + len(name) + rest
+    return _HEAD.pack(size, key, version, correlation_id) + I16.pack(len(name)) + name
+
+
+class AnswerWaiter:
+    """Waits for one answer to a request that a coroutine sent through a client's link. Implements `Reply`."""
+
+    __slots__ = ("correlation_id", "future")
+
+    def __init__(self, correlation_id: int) -> None:
+        self.correlation_id = correlation_id
+        self.future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+
+    def answer_received(self, frame: Frame) -> None:
+        if not self.future.done():
+            self.future.set_result(frame.own())
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        if not self.future.done():
+            self.future.set_exception(DisconnectedError(str(error), sent=error.sent))

@@ -1,0 +1,190 @@
+"""Takes every request of every client, looks its API up and calls the module for it.
+
+Hot APIs are plain functions and may be pipelined. All other APIs run as one coroutine at a time per connection: what comes behind
+waits, as on a broker. A request that is not in the table of APIs, or cannot be read, closes the connection with one event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from sidecar.exclusive import identity
+from sidecar.gateway.client import Client, ClientLinks, LinkCounter
+from sidecar.network.client import ClientConnection, Exchange, RejectError, RequestHead
+from sidecar.network.framing import Frame
+from sidecar.protocol import api_versions
+from sidecar.protocol.api import API_VERSIONS, APIS, NOT_SERVED
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.primitives import MalformedFrameError
+
+if TYPE_CHECKING:
+    from sidecar.cluster.upstream import KafkaUpstream
+
+HotApi = Callable[[Client, Frame, RequestHead], None]
+"""Handles a request within the call; whatever of the frame it keeps it owns."""
+
+ColdApi = Callable[[Client, Exchange, Frame, RequestHead], Awaitable[None]]
+"""Handles an owned frame and answers the exchange."""
+
+
+class Hooks(Protocol):
+    """What the node wants to know of traffic (metrics, log); implementations are cheap and never raise."""
+
+    def client_connected(self) -> None: ...
+    def client_disconnected(self, cause: str) -> None: ...
+    def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None: ...
+    def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None: ...
+    def request_failed(self, api: str, peer: str, error: BaseException) -> None: ...
+
+
+class Apis(NamedTuple):
+    """The modules of this room by API key."""
+
+    hot: dict[int, HotApi]
+    cold: dict[int, ColdApi]
+
+
+class Gateway:
+    """The handler of all client connections of a node. `served` is set once upstream has said what it serves."""
+
+    def __init__(self, upstream: KafkaUpstream, node_id: int, boot_id: str, request_limit: int, hooks: Hooks) -> None:
+        self.clients: dict[int, Client] = {}
+        self.links = LinkCounter()
+        self.closed_callbacks: list[Callable[[Client], None]] = []
+        self._upstream = upstream
+        self._session_prefix = f"conn:{node_id}-{boot_id}-"
+        self._request_limit = request_limit
+        self._hooks = hooks
+        self._apis = Apis({}, {})
+        self._served: list[api_versions.VersionRange] = []
+        self._ranges: dict[int, tuple[int, int]] = {}
+        self._next_connection = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rejected: set[int] = set()
+
+    def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
+        """Set the modules, and the versions that clients are told and may use."""
+        self._apis = apis
+        self._served = served
+        self._ranges = {found.key: (APIS[found.key].first, found.max) for found in served}
+
+    def new_connection(self) -> ClientConnection:
+        """The protocol factory of the listening socket."""
+        self._next_connection += 1
+        return ClientConnection(self, self._next_connection, self._request_limit)
+
+    # Handler ------------------------------------------------------------------------------------------------------
+
+    def client_connected(self, connection: ClientConnection) -> None:
+        links = ClientLinks(connection, self._upstream, self.links)
+        client = Client(connection, links, self._session_prefix + str(connection.id))
+        connection.state = client
+        self.clients[connection.id] = client
+        self._hooks.client_connected()
+
+    def request_received(self, connection: ClientConnection, frame: Frame, head: RequestHead) -> None:
+        limits = self._ranges.get(head.key)
+        if limits is None or not limits[0] <= head.version <= limits[1]:
+            self._refuse_version(connection, head, frame)
+            return
+        client: Client = connection.state
+        if client.identity is None or client.identity.raw != head.client_id:
+            self._identify(client, head)
+        if connection.frame_limit != self._request_limit:
+            connection.first_request_valid()
+        hot = self._apis.hot.get(head.key)
+        try:
+            if hot is not None:
+                hot(client, frame, head)
+                return
+        except MalformedFrameError as error:
+            raise RejectError("malformed", f"{APIS[head.key].name} v{head.version}: {error}") from None
+        exchange = Exchange(connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
+        connection.expect(exchange)
+        connection.hold()
+        owned = frame.own()
+        if owned is not frame:
+            head.body -= frame.start
+        task = asyncio.get_running_loop().create_task(self._run(client, exchange, owned, head))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _identify(self, client: Client, head: RequestHead) -> None:
+        """Read the client id; one that is wrong shows when it matters (InitProducerId, Produce)."""
+        try:
+            client.identity = identity.parse(head.client_id)
+        except KafkaError as error:
+            client.identity = identity.ClientIdentity(head.client_id, head.client_id.split(b";")[0].decode(errors="replace"))
+            client.identity_error = error
+        else:
+            client.identity_error = None
+
+    async def _run(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        connection = client.connection
+        name = APIS[head.key].name
+        try:
+            await self._apis.cold[head.key](client, exchange, frame, head)
+        except MalformedFrameError as error:
+            connection.reject("malformed", f"{name} v{head.version}: {error}")
+        except RejectError as error:
+            connection.reject(error.reason, error.detail)
+        except (UpstreamError, KafkaError) as error:
+            # No answer can be made of it in the API's own terms: the client sees what it would see of a broker that died.
+            self._hooks.request_failed(name, connection.peer, error)
+            connection.close()
+        except Exception as error:
+            self._hooks.request_failed(name, connection.peer, error)
+            connection.close()
+            raise
+        finally:
+            if not connection.closed:
+                connection.release()
+
+    def _refuse_version(self, connection: ClientConnection, head: RequestHead, frame: Frame) -> None:
+        if head.key == API_VERSIONS:
+            exchange = Exchange(connection, head.key, 0, head.correlation_id, head.client_id, frame.size)
+            connection.expect(exchange)
+            exchange.answer([api_versions.encode_unsupported(head.correlation_id, self._served)])
+            return
+        api = APIS.get(head.key)
+        if api is not None:
+            low, high = self._ranges.get(head.key, (0, -1))
+            said = f"{low} to {high} are" if low <= high else "no version is"
+            raise RejectError("unsupported_version", f"{api.name} v{head.version}: {said} served")
+        raise RejectError("unknown_api", NOT_SERVED.get(head.key, f"api key {head.key} v{head.version}"))
+
+    def client_full(self, connection: ClientConnection, full: bool) -> None:
+        client: Client = connection.state
+        client.links.client_full(full)
+
+    def client_closed(self, connection: ClientConnection) -> None:
+        client = self.clients.pop(connection.id, None)
+        if client is None:
+            return
+        client.links.close()
+        self._hooks.client_disconnected("rejected" if connection.id in self._rejected else "closed")
+        self._rejected.discard(connection.id)
+        for callback in self.closed_callbacks:
+            callback(client)
+
+    def client_rejected(self, connection: ClientConnection, reason: str, detail: str) -> None:
+        self._rejected.add(connection.id)
+        client: Client = connection.state
+        said = client.identity.raw.decode(errors="replace") if client.identity else ""
+        self._hooks.client_rejected(connection.peer, said, reason, detail)
+
+    def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
+        self._hooks.request_done(exchange.key, time.perf_counter() - exchange.started, exchange.request_bytes, answer_bytes)
+
+    async def close(self) -> None:
+        """Close every client connection and wait for what runs."""
+        for client in list(self.clients.values()):
+            client.connection.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,186 @@
+"""ListOffsets (1-7), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged.
+
+All partitions with one leader: the frame goes on as it is. DeleteRecords is a write: topics of the sidecar's own are refused (29).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway import passing
+from sidecar.network.client import Exchange
+from sidecar.protocol import partitioned
+from sidecar.protocol.api import DELETE_RECORDS
+from sidecar.protocol.caller import DisconnectedError, UpstreamError
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.metadata import MetadataRequest
+from sidecar.protocol.partitioned import LAYOUTS, Layout, Table, TablePart, TableResult
+
+if TYPE_CHECKING:
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.network.upstream import UpstreamLostError
+
+
+class TablesApi:
+    """Handles the three APIs for all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver) -> None:
+        self._upstream = upstream
+        self._view = upstream.view
+        self._resolver = resolver
+
+    def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
+        """One request; the frame may be borrowed."""
+        layout = LAYOUTS[head.key](head.version)
+        table = partitioned.walk(frame.buffer, head.body, frame.end, layout)
+        exchange = _Merged(client, head, frame.size, self._upstream, layout, table)
+        client.connection.expect(exchange)
+        leader = self._single_leader(table, head.key)
+        if leader != NO_LEADER:
+            try:
+                passing.send(client.links.to(leader), client, frame, head, exchange)
+            except DisconnectedError:
+                exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if not table.parts:
+            exchange.finish()
+            return
+        owned = frame.own()
+        if owned is not frame:
+            head.body -= frame.start
+            table = partitioned.walk(owned.buffer, head.body, owned.end, layout)
+        missing = self._view.missing((part.topic, part.partition) for part in table.parts)
+        if missing:
+            client.connection.hold()
+            asyncio.get_running_loop().create_task(self._find_leaders(client, owned, head, exchange, table, missing))
+        else:
+            self._split(client, owned, head, exchange, table)
+
+    def _refused(self, key: int, topic: bytes) -> bool:
+        return key == DELETE_RECORDS and self._resolver.kind(topic) is TopicKind.INTERNAL
+
+    def _single_leader(self, table: Table, key: int) -> int:
+        found = NO_LEADER
+        for part in table.parts:
+            leader = self._view.leader(part.topic, part.partition)
+            if leader == NO_LEADER or (found != NO_LEADER and leader != found) or self._refused(key, part.topic):
+                return NO_LEADER
+            found = leader
+        return found
+
+    async def _find_leaders(
+        self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table, topics: set[bytes]
+    ) -> None:
+        names = tuple(sorted(topic.decode(errors="replace") for topic in topics))
+        try:
+            await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
+        except (UpstreamError, KafkaError):
+            pass  # the partitions without a leader are answered so
+        if not client.connection.closed:
+            self._split(client, frame, head, exchange, table)
+            client.connection.release()
+
+    def _split(self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table) -> None:
+        assert client.identity is not None
+        name = client.identity.name.encode()
+        by_leader: dict[int, list[TablePart]] = {}
+        for part in table.parts:
+            leader = self._view.leader(part.topic, part.partition)
+            if self._refused(head.key, part.topic):
+                exchange.refuse([part], ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif leader == NO_LEADER:
+                known = self._view.route(part.topic)
+                exchange.refuse([part], ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                by_leader.setdefault(leader, []).append(part)
+        for leader, parts in by_leader.items():
+            message = partitioned.encode_request(
+                head.key, head.version, head.correlation_id, name, exchange.layout, frame.buffer, table, parts
+            )
+            try:
+                client.links.to(leader).send_parts([message], _PartReply(exchange, parts))
+            except DisconnectedError:
+                exchange.refuse(parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class _Merged(Exchange):
+    """A request that went on whole (it is its own reply) or in parts (each has a `_PartReply`)."""
+
+    __slots__ = ("_order", "_results", "_upstream", "layout", "throttle_ms")
+
+    def __init__(
+        self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, layout: Layout, table: Table
+    ) -> None:
+        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+        self._upstream = upstream
+        self.layout = layout
+        self._order = [(part.topic, part.partition) for part in table.parts]
+        self._results: dict[tuple[bytes, int], TableResult] = {}
+        self.throttle_ms = 0
+
+    def answer_received(self, frame: Frame) -> None:
+        results, _ = partitioned.decode_answer(frame.buffer, frame.start, frame.end, self.layout)
+        self.note(results)
+        self.answer_frame(frame)
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._upstream.refresh_soon({topic for topic, _ in self._order})
+        for topic, partition in self._order:
+            self.settle(partitioned.refusal(self.layout, topic, partition, code))
+
+    def note(self, results: list[TableResult]) -> None:
+        """Look for new leaders of partitions whose old ones disclaim them."""
+        stale = {result.topic for result in results if result.error in STALE_ROUTE}
+        if stale:
+            self._upstream.refresh_soon(stale)
+
+    def refuse(self, parts: list[TablePart], code: ErrorCode) -> None:
+        if code in STALE_ROUTE:
+            self._upstream.refresh_soon({part.topic for part in parts})
+        for part in parts:
+            self.settle(partitioned.refusal(self.layout, part.topic, part.partition, code))
+
+    def settle(self, result: TableResult) -> None:
+        self._results[result.topic, result.partition] = result
+        if len(self._results) == len(set(self._order)):
+            self.finish()
+
+    def finish(self) -> None:
+        """Answer with what was found, in the order of the request."""
+        if self.answered or self.connection.closed:
+            return
+        results = [self._results[key] for key in self._order]
+        self.answer([partitioned.encode_answer(self.correlation_id, self.layout, results, self.throttle_ms)])
+
+
+class _PartReply:
+    """The answer of one leader. Implements `sidecar.network.upstream.Reply`."""
+
+    __slots__ = ("_merged", "_parts", "correlation_id")
+
+    def __init__(self, merged: _Merged, parts: list[TablePart]) -> None:
+        self._merged = merged
+        self._parts = parts
+        self.correlation_id = merged.correlation_id
+
+    def answer_received(self, frame: Frame) -> None:
+        results, throttle_ms = partitioned.decode_answer(frame.buffer, frame.start, frame.end, self._merged.layout)
+        self._merged.throttle_ms = max(self._merged.throttle_ms, throttle_ms)
+        self._merged.note(results)
+        answered = {(result.topic, result.partition) for result in results}
+        for result in results:
+            self._merged.settle(result)
+        self._merged.refuse(
+            [part for part in self._parts if (part.topic, part.partition) not in answered], ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self._merged.refuse(self._parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
