@@ -1,0 +1,52 @@
+"""Archives of loaded classes (JEP 350), which halve the start of a broker and of each tool.
+
+A JVM dumps an archive when it ends in good order, the next one maps it. It is valid for one runtime and one class path,
+which the file's name stands for; a JVM that finds it unfit ignores it, so nothing depends on these files.
+"""
+
+import hashlib
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sidecar.local.jars import Jars, cache_directory
+from sidecar.local.java import Java
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """Where the archive of one Kafka version on one Java runtime is, or will be."""
+
+    path: Path
+    _token: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
+
+    @classmethod
+    def of(cls, java: Java, jars: Jars) -> "ClassArchive":
+        """The one for `jars` on `java`."""
+        runtime = java.path.resolve()
+        key = f"{runtime}\n{runtime.stat().st_mtime_ns}\n{jars.class_path}"
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        return cls(cache_directory() / f"classes-{jars.version}-java{java.major}-{digest}.jsa")
+
+    @property
+    def exists(self) -> bool:
+        """True once a process has dumped it."""
+        return self.path.exists()
+
+    def flags_to_use(self) -> tuple[str, ...]:
+        """JVM flags that map the archive, none where there is none yet. What the JVM thinks of it goes unsaid."""
+        return (f"-XX:SharedArchiveFile={self.path}", "-Xlog:disable", "-Xlog:all=error:stderr") if self.exists else ()
+
+    def flags_to_dump(self) -> tuple[str, ...]:
+        """JVM flags with which a process leaves an archive behind when it ends; `adopt` puts it into place."""
+        return (f"-XX:ArchiveClassesAtExit={self._draft}", "-Xlog:disable", "-Xlog:all=error:stderr")
+
+    def adopt(self, *, complete: bool) -> None:
+        """After the dumping process has ended: a `complete` dump gets the name under which others look for it."""
+        if complete and self._draft.exists():
+            self._draft.replace(self.path)
+        self._draft.unlink(missing_ok=True)
+
+    @property
+    def _draft(self) -> Path:
+        return self.path.with_suffix(f".{self._token}")

@@ -1,0 +1,246 @@
+"""An Apache Kafka cluster of one or more child processes on loopback, in KRaft mode, its data in a directory.
+
+Nodes are combined brokers and controllers numbered from 1. A data directory can be started again by the same or a newer
+Kafka version, on other ports too. It supervises nothing after the start: who cares whether a broker still runs asks.
+"""
+
+import base64
+import json
+import subprocess
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sidecar.local import ports as free
+from sidecar.local.class_archive import ClassArchive
+from sidecar.local.errors import LocalError, PortInUseError, StartError
+from sidecar.local.jars import Jars, resolve
+from sidecar.local.java import Java, find_java
+from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties, parse_version, render
+from sidecar.local.ports import HOST
+from sidecar.local.probe import ask_kafka
+from sidecar.local.process import Child, Command, stop_all
+from sidecar.local.progress import Listener, Step, silent
+from sidecar.local.tools import Tools
+
+_PORT_ATTEMPTS = 3
+_FORMAT_TIMEOUT = 60
+_ENDED_WELL = (0, 143)  # a JVM that ran its shutdown hooks after SIGTERM exits with 128 + 15
+_LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
+    # The whole configuration, several times per start: it stands in server.properties.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
+)
+
+
+class Kafka:
+    """A cluster under `directory`. `start` and `stop` it, or use it as a context manager."""
+
+    def __init__(self, directory: Path, config: KafkaConfig | None = None) -> None:
+        self.directory = directory.absolute()
+        self.config = config or KafkaConfig()
+        self._ports: dict[int, Ports] = {}
+        self._children: dict[int, Child] = {}
+        self._dumping: ClassArchive | None = None
+        self._tools: Tools | None = None
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of every broker, comma-separated; known once started."""
+        return ",".join(self.address(number) for number in self.config.numbers)
+
+    @property
+    def tools(self) -> Tools:
+        """Kafka's own command line tools, of the same version."""
+        if self._tools is None:
+            self._tools = Tools(find_java(), resolve(self.config.version))
+        return self._tools
+
+    def address(self, broker: int) -> str:
+        """`host:port` of one broker."""
+        return f"{HOST}:{self._ports[broker].client}"
+
+    def child(self, broker: int) -> Child:
+        """The process of one broker, for its pid, its state and its log."""
+        return self._children[broker]
+
+    @property
+    def children(self) -> list[Child]:
+        """The processes of all brokers that were started."""
+        return list(self._children.values())
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    def start(self, progress: Listener = silent, timeout: float = 60.0) -> str:
+        """Start all brokers and wait until each serves and knows all others; returns `bootstrap`.
+
+        `timeout` seconds are for the brokers themselves, not for a download. Raises LocalError; nothing is left running.
+        """
+        jars, java = resolve(self.config.version, progress), find_java()
+        self._tools = Tools(java, jars)
+        progress(Step("kafka", f"starting Kafka {self.config.version}", 0, self.config.brokers))
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self._choose_ports()
+            try:
+                self._prepare(java, jars)
+                self._launch(java, jars, progress, timeout)
+            except PortInUseError:
+                self.stop()
+                if self.config.ports or attempt == _PORT_ATTEMPTS:
+                    raise
+            except BaseException:
+                self.stop(grace=0)
+                raise
+            else:
+                break
+        self._note_version()
+        return self.bootstrap
+
+    def stop(self, grace: float = 20.0) -> None:
+        """Stop all brokers together, in good order; SIGKILL for those left after `grace` seconds. Repeating is harmless."""
+        stop_all(self.children, grace)
+        self._adopt_archive()
+
+    def kill(self, broker: int = 1) -> None:
+        """SIGKILL, as a crash would."""
+        self._children[broker].kill()
+
+    def pause(self, broker: int = 1) -> None:
+        """SIGSTOP: alive, connected, silent."""
+        self._children[broker].pause()
+
+    def resume(self, broker: int = 1) -> None:
+        """SIGCONT after `pause`."""
+        self._children[broker].resume()
+
+    def restart(self, broker: int = 1, timeout: float = 60.0) -> None:
+        """Start a broker again on its port, stopping it first where it still runs; returns when it serves again."""
+        self._children[broker].stop()
+        if broker == 1:
+            self._adopt_archive()
+        self._children[broker] = self._spawn(broker, self.tools.java, self.tools.jars)
+        self._children[broker].wait_until(lambda: self._serves(broker), timeout)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- how ------------------------------------------------------------------------------------------------------------
+
+    def _choose_ports(self) -> None:
+        count = self.config.brokers
+        client = list(self.config.ports) or free.free_ports(count)
+        for port in client:
+            if not free.is_free(port):
+                raise PortInUseError(f"port {port}, meant for Kafka, is in use by another program")
+        controller = free.free_ports(count, avoid=client)
+        pairs = zip(client, controller, strict=True)
+        self._ports = {number: Ports(*pair) for number, pair in zip(self.config.numbers, pairs, strict=True)}
+
+    def _home(self, broker: int) -> Path:
+        return self.directory / f"broker-{broker}"
+
+    def _prepare(self, java: Java, jars: Jars) -> None:
+        """Write every node's properties and format the data directories that are new, all at once."""
+        cluster = self._cluster_id()
+        formatting: dict[int, subprocess.Popen[str]] = {}
+        for number in self.config.numbers:
+            home = self._home(number)
+            home.mkdir(parents=True, exist_ok=True)
+            properties = broker_properties(self.config, number, self._ports, home / "data")
+            (home / "server.properties").write_text(render(properties))
+            if not (home / "data" / "meta.properties").exists():
+                arguments = ["format", "--ignore-formatted", "-t", cluster, "-c", str(home / "server.properties")]
+                command = Tools(java, jars).command("kafka.tools.StorageTool", *arguments)
+                formatting[number] = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                )
+        failed: list[str] = []
+        for number, process in formatting.items():
+            try:
+                output, _ = process.communicate(timeout=_FORMAT_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, _ = process.communicate()
+            if process.returncode != 0:
+                failed.append(f"broker {number}: {output}")
+        if failed:
+            raise StartError("Kafka's data directories could not be formatted.\n" + "\n".join(failed))
+
+    def _launch(self, java: Java, jars: Jars, progress: Listener, timeout: float) -> None:
+        self._children = {}
+        archive = ClassArchive.of(java, jars)
+        self._dumping = None if archive.exists else archive
+        for number in self.config.numbers:
+            self._children[number] = self._spawn(number, java, jars, dump=self._dumping if number == 1 else None)
+        for done, number in enumerate(self.config.numbers, 1):
+            child = self._children[number]
+            try:
+                child.wait_until(lambda number=number: self._serves(number), timeout)
+            except StartError as error:
+                if "Address already in use" in child.log_text():
+                    raise PortInUseError(f"a port meant for Kafka is in use by another program.\n{error}") from error
+                raise
+            progress(Step("kafka", f"Kafka {self.config.version} on {self.bootstrap}", done, self.config.brokers))
+
+    def _spawn(self, broker: int, java: Java, jars: Jars, *, dump: ClassArchive | None = None) -> Child:
+        home = self._home(broker)
+        archived = dump.flags_to_dump() if dump else ClassArchive.of(java, jars).flags_to_use()
+        flags = (*java.flags(self.config.heap_mb, self.config.tuning), *archived, *_LOGGING)
+        program = (str(java.path), *flags, "-cp", jars.class_path, "kafka.Kafka", str(home / "server.properties"))
+        return Child.start(Command(f"Kafka broker {broker}", program, home / "broker.log", directory=home))
+
+    def _adopt_archive(self) -> None:
+        """Broker 1 has ended: keep the classes it dumped, if it did."""
+        if self._dumping is not None and 1 in self._children:
+            self._dumping.adopt(complete=self._children[1].exit_code in _ENDED_WELL)
+        self._dumping = None
+
+    def _serves(self, broker: int) -> bool:
+        """A broker opens its port only once the controller let it in; its view of the others may still be growing."""
+        view = ask_kafka(HOST, self._ports[broker].client)
+        expected = {number for number in self.config.numbers if self._children[number].alive}
+        return view is not None and view.controller >= 0 and expected <= view.brokers.keys()
+
+    # --- the directory's own notes ----------------------------------------------------------------------------------------
+
+    def _notes(self) -> Path:
+        return self.directory / "cluster.json"
+
+    def _cluster_id(self) -> str:
+        """The id of the cluster whose data lies here, or a new one. Raises LocalError where the data does not fit."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self._notes().exists():
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            # A leading dash would be read as an option by the formatting tool.
+            self._write_notes("0" + cluster[1:] if cluster.startswith("-") else cluster, self.config.version)
+        notes = json.loads(self._notes().read_text())
+        if notes["brokers"] != self.config.brokers:
+            raise LocalError(
+                f"{self.directory} holds a cluster of {notes['brokers']} brokers, not {self.config.brokers}"
+            )
+        if parse_version(notes["version"]) > parse_version(self.config.version):
+            raise LocalError(
+                f"{self.directory} was written by Kafka {notes['version']}, which {self.config.version} cannot read: "
+                "choose another state directory or remove this one"
+            )
+        return notes["cluster_id"]
+
+    def _note_version(self) -> None:
+        self._write_notes(self._cluster_id(), self.config.version)
+
+    def _write_notes(self, cluster: str, version: str) -> None:
+        notes = {"cluster_id": cluster, "version": version, "brokers": self.config.brokers}
+        draft = self._notes().with_suffix(".new")
+        draft.write_text(json.dumps(notes))
+        draft.replace(self._notes())

@@ -1,0 +1,175 @@
+"""One supervised child process: started so that it cannot outlive us, watched until it is ready, stopped in good order.
+
+Children run in a session of their own, so a Ctrl-C at the terminal reaches the parent alone, which then stops them one
+after the other. Each is bound to the parent's life by `guard`. The kernel means the *thread* that forked when it speaks
+of the parent, therefore all children are forked by one thread that lives as long as this process.
+
+It never restarts a child and never reads a child's output: that goes to a log file.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from sidecar.local.errors import StartError
+
+GUARD = Path(__file__).with_name("guard.py")
+LOG_LIMIT = 16 * 1024 * 1024
+"""A log longer than this many bytes is set aside as `NAME.1` when its writer starts again."""
+
+_POLL = 0.02
+_forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forker")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run. `environment` is laid over ours; `dies_by` is the signal the kernel sends when we end."""
+
+    name: str
+    arguments: tuple[str, ...]
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    directory: Path | None = None
+    dies_by: signal.Signals = signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process told apart from a later one with the same id. `started` is its start time in Unix seconds."""
+
+    pid: int
+    started: float
+
+    def alive(self) -> bool:
+        """True while this very process runs."""
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.started and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+class Child:
+    """A running child process. Not for use from several threads at once."""
+
+    def __init__(self, command: Command, process: "subprocess.Popen[bytes]", log_start: int) -> None:
+        self.command = command
+        self._process = process
+        self._log_start = log_start
+        self._paused = False
+        try:
+            started = psutil.Process(process.pid).create_time()
+        except psutil.NoSuchProcess:  # ended and was not collected by us: cannot be, but an identity must not fail
+            started = 0.0
+        self.identity = Identity(process.pid, started)
+
+    @classmethod
+    def start(cls, command: Command) -> "Child":
+        """Start `command`; its standard output and error are appended to its log. Raises OSError."""
+        command.log.parent.mkdir(parents=True, exist_ok=True)
+        if command.log.exists() and command.log.stat().st_size > LOG_LIMIT:
+            command.log.replace(command.log.with_name(command.log.name + ".1"))
+        guarded = (sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(int(command.dies_by)))
+        with command.log.open("ab") as log:
+            log_start = log.tell()
+            process = _forker.submit(
+                subprocess.Popen[bytes],
+                (*guarded, *command.arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=command.directory,
+                env={**os.environ, **command.environment},
+                start_new_session=True,
+            ).result()
+        return cls(command, process, log_start)
+
+    @property
+    def name(self) -> str:
+        """The name given to the command."""
+        return self.command.name
+
+    @property
+    def pid(self) -> int:
+        """The process id, the same before and after the guard became the command."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.poll()
+
+    @property
+    def alive(self) -> bool:
+        """True while it runs, paused or not."""
+        return self._process.poll() is None
+
+    def log_text(self) -> str:
+        """What this child, not an earlier one with the same log, has written so far."""
+        with self.command.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def wait_until(self, ready: Callable[[], bool], timeout: float) -> None:
+        """Return once `ready()`; raises StartError, with the end of the log, if it ends or `timeout` seconds pass."""
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if not self.alive:
+                raise StartError(f"{self.name} ended with exit code {self.exit_code}.\n{self._tail()}")
+            if time.monotonic() > deadline:
+                raise StartError(f"{self.name} was not ready within {timeout:.0f} s.\n{self._tail()}")
+            time.sleep(_POLL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; raises subprocess.TimeoutExpired after `timeout` seconds."""
+        return self._process.wait(timeout)
+
+    def pause(self) -> None:
+        """Stop it in its tracks, as a long garbage collection or a frozen machine would; its sockets stay open."""
+        self._process.send_signal(signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self._process.send_signal(signal.SIGCONT)
+        self._paused = False
+
+    def terminate(self) -> None:
+        """Ask it to end and return at once."""
+        self._process.terminate()
+        if self._paused:
+            self.resume()
+
+    def stop(self, grace: float = 15.0) -> int:
+        """End it: SIGTERM, after `grace` seconds SIGKILL. The exit code; repeating it is harmless."""
+        self.terminate()
+        try:
+            return self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """End it with SIGKILL, as a crash would; the exit code."""
+        self._process.kill()
+        return self._process.wait()
+
+    def _tail(self, lines: int = 15) -> str:
+        text = "\n".join(self.log_text().splitlines()[-lines:])
+        return f"The end of {self.command.log}:\n{text}" if text else f"{self.command.log} is empty."
+
+
+def stop_all(children: Sequence[Child], grace: float = 15.0) -> None:
+    """Ask all to end, then wait for them together: `grace` seconds for the lot, then SIGKILL for those left."""
+    for child in children:
+        child.terminate()
+    deadline = time.monotonic() + grace
+    for child in children:
+        child.stop(max(0.0, deadline - time.monotonic()))

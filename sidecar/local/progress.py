@@ -1,0 +1,70 @@
+"""What is going on while the embedded parts start, told as steps, and a display of them for terminals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`part` (a short fixed name: jars, kafka, valkey, …) is at `done` of `total`; total 0: nobody can say."""
+
+    part: str
+    text: str
+    done: int = 0
+    total: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """True for the last step of its part."""
+        return 0 < self.total <= self.done
+
+
+Listener = Callable[[Step], None]
+
+
+def silent(_step: Step) -> None:
+    """Nobody is told anything."""
+
+
+class ProgressDisplay:
+    """A `Listener` that draws one line per part; a context manager. Where the output is no terminal: a line per part."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._progress = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def __call__(self, step: Step) -> None:
+        if not self._console.is_terminal:
+            if (step.part, step.text) not in self._told:
+                self._told.add((step.part, step.text))
+                self._console.print(step.text, highlight=False)
+            return
+        if step.part not in self._tasks:
+            self._tasks[step.part] = self._progress.add_task(step.text, total=None)
+        self._progress.update(
+            self._tasks[step.part], description=step.text, completed=step.done, total=step.total or None
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()

