@@ -1,0 +1,83 @@
+"""The metrics that dashboards and alerts may name: one list, kept as data.
+
+A name that is missing here is a panel that stays empty or an alert that can never fire, and nobody would notice. The labels
+are those that queries may select or group by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One family as `/metrics` shows it; an info metric is a gauge that is always 1."""
+
+    name: str
+    kind: Kind
+    labels: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A name that can stand in a query. The buckets of a histogram, its sum and its count only rise: they are counters."""
+
+    metric: Metric
+    rises: bool
+
+
+def _metric(name: str, kind: Kind, *labels: str) -> Metric:
+    return Metric(name, kind, frozenset(labels))
+
+
+NODE = (
+    _metric("sidecar_build_info", "gauge", "version", "python"),
+    _metric("sidecar_client_connections", "gauge"),
+    _metric("sidecar_client_connections_total", "counter"),
+    _metric("sidecar_client_disconnects_total", "counter", "cause"),
+    _metric("sidecar_upstream_connections", "gauge"),
+    _metric("sidecar_upstream_connection_errors_total", "counter", "broker"),
+    _metric("sidecar_requests_total", "counter", "api"),
+    _metric("sidecar_request_bytes_total", "counter", "api"),
+    _metric("sidecar_response_bytes_total", "counter", "api"),
+    _metric("sidecar_request_duration_seconds", "histogram", "api"),
+    _metric("sidecar_requests_in_flight", "gauge"),
+    _metric("sidecar_response_errors_total", "counter", "api", "error"),
+    _metric("sidecar_produce_records_total", "counter", "topic"),
+    _metric("sidecar_produce_bytes_total", "counter", "topic"),
+    _metric("sidecar_produce_fenced_total", "counter", "topic", "reason"),
+    _metric("sidecar_producer_generation", "gauge", "topic"),
+    _metric("sidecar_producer_owner_info", "gauge", "topic", "owner", "mode"),
+    _metric("sidecar_takeovers_total", "counter", "mode"),
+    _metric("sidecar_takeover_duration_seconds", "histogram"),
+    _metric("sidecar_redis_up", "gauge"),
+    _metric("sidecar_redis_errors_total", "counter", "kind"),
+    _metric("sidecar_redis_command_duration_seconds", "histogram", "script"),
+    _metric("sidecar_kafka_up", "gauge"),
+    _metric("sidecar_event_loop_lag_seconds", "histogram"),
+    _metric("sidecar_live_nodes", "gauge"),
+)
+"""What a node exposes."""
+
+PROMETHEUS = (_metric("up", "gauge"),)
+"""What Prometheus adds by itself to each target."""
+
+TARGET_LABELS = frozenset({"job", "instance"})
+"""Labels that Prometheus puts on every series it scrapes."""
+
+
+def samples() -> dict[str, Sample]:
+    """Every name a query may use; a histogram itself is none, only its parts are."""
+    found: dict[str, Sample] = {}
+    for metric in NODE + PROMETHEUS:
+        if metric.kind == "histogram":
+            with_bound = Metric(metric.name, metric.kind, metric.labels | {"le"})
+            found[f"{metric.name}_bucket"] = Sample(with_bound, rises=True)
+            found[f"{metric.name}_sum"] = Sample(metric, rises=True)
+            found[f"{metric.name}_count"] = Sample(metric, rises=True)
+        else:
+            found[metric.name] = Sample(metric, rises=metric.kind == "counter")
+    return found

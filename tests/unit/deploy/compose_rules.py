@@ -1,0 +1,209 @@
+"""What the compose schema cannot see: names that point nowhere, ports that do not meet, a broker that is open to the world.
+
+Each rule takes the parsed file and yields one sentence for each fault. Nothing here needs Docker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.unit.deploy.files import ROOT, Tree
+
+SETTINGS = frozenset(
+    f"SIDECAR_{name}"
+    for name in (
+        "BOOTSTRAP_SERVERS",
+        "REDIS_URL",
+        "LISTEN",
+        "ADVERTISE",
+        "ADMIN_LISTEN",
+        "NODE_ID",
+        "CLUSTER",
+        "LEASE_MS",
+        "RECONNECT_GRACE_MS",
+        "DISCONNECT_GRACE_MS",
+        "ADMIN_URL",
+        "ADMIN_TOKEN",
+        "DEDUPLICATION",
+        "LINGER_MS",
+        "RETRY_BUFFER_BYTES",
+        "QUEUE_LIMIT",
+        "SCHEMA_REGISTRY_URL",
+    )
+)
+SETTING_FAMILIES = ("SIDECAR_TLS_", "SIDECAR_SASL_", "SIDECAR_KAFKA_")
+NODES = ("sidecar-1", "sidecar-2")
+BACKEND = ("kafka", "redis")
+WRITABLE = ("kafka",)  # its start script writes the configuration it made into the image's file system
+
+_INTERPOLATION = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_IMAGE = re.compile(r"[a-z0-9][a-z0-9./-]*:(?!latest$)[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One published port."""
+
+    address: str
+    host: int
+    container: int
+
+
+def resolved(text: str) -> str:
+    """`text` as it is for a user who has set no variable."""
+    return _INTERPOLATION.sub(lambda found: found[2] or "", text)
+
+
+def publications(service: Tree) -> list[Publication]:
+    """Published ports of a service; a port without an address is published on every interface."""
+    found: list[Publication] = []
+    for entry in service.get("ports", []):
+        address, host, container = ("0.0.0.0:" + resolved(entry)).rsplit(":", 3)[-3:]
+        found.append(Publication(address, int(host), int(container)))
+    return found
+
+
+def references(compose: Tree) -> Iterator[str]:
+    """Every network, volume and service that is named is there, and used."""
+    services = compose["services"]
+    for kind in ("networks", "volumes"):
+        used: set[str] = set()
+        for service in services.values():
+            names = service.get(kind, [] if kind == "volumes" else ["default"])
+            used |= {name.split(":")[0] for name in names if not name.startswith((".", "/"))}
+        yield from (f"{kind}: {name} is used but not defined" for name in sorted(used - set(compose[kind])))
+        yield from (f"{kind}: {name} is defined but not used" for name in sorted(set(compose[kind]) - used))
+    for name, service in services.items():
+        for other, how in service.get("depends_on", {}).items():
+            if other not in services:
+                yield f"{name} depends on {other}, which is not there"
+            elif how["condition"] == "service_healthy" and "test" not in services[other].get("healthcheck", {}):
+                yield f"{name} waits until {other} is healthy, and {other} has no health check"
+
+
+def mounts(compose: Tree) -> Iterator[str]:
+    """What is mounted from the repository exists and cannot be written."""
+    for name, service in compose["services"].items():
+        for source, _, *options in (volume.split(":") for volume in service.get("volumes", [])):
+            if source.startswith("."):
+                if not (ROOT / source).exists():
+                    yield f"{name} mounts {source}, which is not there"
+                if options != ["ro"]:
+                    yield f"{name} can write to {source}"
+
+
+def images(compose: Tree) -> Iterator[str]:
+    """Images are named with a tag, can be replaced by a variable, and a tag is built once."""
+    builds = Counter(service.get("image") for service in compose["services"].values() if "build" in service)
+    yield from (f"{image} is built {count} times" for image, count in builds.items() if count > 1)
+    for name, service in compose["services"].items():
+        image = service.get("image", "")
+        if not _INTERPOLATION.fullmatch(image):
+            yield f"{name}: image {image!r} is not of the form ${{VARIABLE:-default}}"
+        if not _IMAGE.fullmatch(resolved(image)):
+            yield f"{name}: image {resolved(image)!r} has no fixed tag"
+
+
+def interpolation(compose: Tree) -> Iterator[str]:
+    """The file works with no variable set."""
+    for name, default in _INTERPOLATION.findall(str(compose["services"])):
+        if not default:
+            yield f"${{{name}}} has no default"
+
+
+def settings(compose: Tree) -> Iterator[str]:
+    """Every `SIDECAR_*` variable is a setting of the product."""
+    for name in sorted(set(re.findall(r"\bSIDECAR_[A-Z_]+", str(compose["services"])))):
+        if name not in SETTINGS and not name.startswith(SETTING_FAMILIES):
+            yield f"{name} is no setting"
+
+
+def exposure(compose: Tree) -> Iterator[str]:
+    """Brokers and Redis are reached through the nodes only; what is published is published on loopback."""
+    if not compose["networks"]["backend"].get("internal"):
+        yield "network backend is not internal"
+    for name in BACKEND:
+        service = compose["services"][name]
+        if service.get("networks") != ["backend"]:
+            yield f"{name} is in another network than backend"
+        if service.get("ports"):
+            yield f"{name} publishes a port"
+    used = Counter[int]()
+    for name, service in compose["services"].items():
+        for port in publications(service):
+            used[port.host] += 1
+            if port.address != "127.0.0.1":
+                yield f"{name} publishes {port.host} on {port.address}"
+    yield from (f"port {port} is published {count} times" for port, count in used.items() if count > 1)
+
+
+def addresses(compose: Tree) -> Iterator[str]:
+    """A node advertises what is published for it, and finds Kafka and Redis where they are."""
+    services = compose["services"]
+    ids = [services[name]["environment"]["SIDECAR_NODE_ID"] for name in NODES]
+    if len(set(ids)) != len(ids):
+        yield f"node ids are {ids}"
+    broker = services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"].removeprefix("PLAINTEXT://")
+    for name in NODES:
+        environment = {key: resolved(value or "") for key, value in services[name]["environment"].items()}
+        by_container = {port.container: port for port in publications(services[name])}
+        for setting in ("SIDECAR_LISTEN", "SIDECAR_ADMIN_LISTEN"):
+            host, port = environment[setting].rsplit(":", 1)
+            if host != "0.0.0.0":
+                yield f"{name}: {setting} is {host}, which nothing outside the container reaches"
+            if int(port) not in by_container:
+                yield f"{name}: {setting} is port {port}, which is not published"
+        listening = by_container.get(int(environment["SIDECAR_LISTEN"].rsplit(":", 1)[1]))
+        if listening and environment["SIDECAR_ADVERTISE"] != f"{listening.address}:{listening.host}":
+            yield f"{name} advertises {environment['SIDECAR_ADVERTISE']} and is published at {listening}"
+        if environment["SIDECAR_BOOTSTRAP_SERVERS"] != broker:
+            yield f"{name} looks for Kafka at {environment['SIDECAR_BOOTSTRAP_SERVERS']}, which advertises {broker}"
+        if environment["SIDECAR_REDIS_URL"] != "redis://redis:6379/0":
+            yield f"{name} looks for Redis at {environment['SIDECAR_REDIS_URL']}"
+        if services[name]["healthcheck"]["test"] != ["CMD", "sidecar", "healthcheck"]:
+            yield f"{name} is not checked by `sidecar healthcheck`"
+
+
+def hardening(compose: Tree) -> Iterator[str]:
+    """Every service rotates its log, is started again, is checked and gains no privileges; most cannot write."""
+    for name, service in compose["services"].items():
+        if not {"max-size", "max-file"} <= set(service.get("logging", {}).get("options", {})):
+            yield f"{name} does not rotate its log"
+        if service.get("restart") != "unless-stopped":
+            yield f"{name} is not started again"
+        if "no-new-privileges:true" not in service.get("security_opt", []):
+            yield f"{name} can gain privileges"
+        if not service.get("read_only") and name not in WRITABLE:
+            yield f"{name} can write to its image"
+        if "test" not in service.get("healthcheck", {}):
+            yield f"{name} has no health check"
+    for name in NODES:
+        if compose["services"][name].get("cap_drop") != ["ALL"]:
+            yield f"{name} keeps capabilities"
+
+
+def arbitration(compose: Tree) -> Iterator[str]:
+    """Redis keeps what it is told and evicts nothing; Kafka's log is on its volume."""
+    command = " ".join(compose["services"]["redis"]["command"])
+    for option in ("--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction"):
+        if option not in command:
+            yield f"redis runs without {option}"
+    kafka = compose["services"]["kafka"]
+    if f"kafka-data:{kafka['environment'].get('KAFKA_LOG_DIRS')}" not in kafka["volumes"]:
+        yield "Kafka's log is not on its volume"
+
+
+RULES: tuple[Callable[[Tree], Iterator[str]], ...] = (
+    references,
+    mounts,
+    images,
+    interpolation,
+    settings,
+    exposure,
+    addresses,
+    hardening,
+    arbitration,
+)
