@@ -1,0 +1,99 @@
+"""What the nodes ask Redis, and nothing else: who is alive, who serves and who owns a topic, which policies there are.
+
+Redis answers quickly and is never trusted for safety: all of this can be lost, rolled back or split at any time. What
+may be appended is decided by producer epochs in Kafka, and Kafka's changelog fills an empty Redis again. One Lua script
+per decision (`lua/`), each idempotent; time is the server's; this package imports nothing of `sidecar`.
+
+All keys begin with `sidecar:{<cluster>}:` (one hash slot):
+
+=================== ========== ==============================================================================
+key                 type       content
+=================== ========== ==============================================================================
+`nodes`             hash       node id → `<expires> <lease ms> <boot> <json>`: live nodes
+`served`            hash       topic → `<node id> <boot>`: who has the right to serve it
+`leases`            sorted set topic, scored with when that right expires (Redis ms)
+`served:version`    string     random; another one whenever `served` changed
+`pulse`             hash       `last`: newest beat of any node; `since`: from when beats came without a gap of a lease
+`gone:<boot>`       string     this process said goodbye (10 minutes)
+`owners`            hash       resource → `<generation> <position> <session or -> <json>`: newest known record
+`tickets`           hash       resource → highest generation that was ever given to a claim
+`claims`            hash       resource → `<expires> <lease ms> <token> <boot> <generation> <session> <json>`
+`used:<token>`      string     this token was used up (10 minutes); for policy changes: the version it got
+`policies`          hash       topic or prefix → `<version> <body>`
+`policies:version`  string     version of the newest change
+=================== ========== ==============================================================================
+
+Generations, positions and versions are int64 and stand there in decimal.
+"""
+
+from .errors import (
+    MetadataError,
+    MetadataMisconfigured,
+    MetadataProtocolError,
+    MetadataUnavailable,
+    NodeHasLeft,
+    NodeIdTaken,
+    Reason,
+)
+from .lease import Lease, Sent
+from .nodes import (
+    Beat,
+    HandOverAnswer,
+    HandOverStatus,
+    Holder,
+    LiveNodes,
+    Node,
+    ServeAnswer,
+    ServeStatus,
+)
+from .ownership import (
+    AccessMode,
+    ClaimAnswer,
+    ClaimInProgress,
+    ClaimRequest,
+    ClaimStatus,
+    Generation,
+    Ownership,
+    PublishAnswer,
+    ReleaseAnswer,
+    ResourceState,
+)
+from .policies import Policies, Policy
+from .server import ServerInfo
+from .store import MetadataStore, new_boot_id, new_token
+
+__all__ = [
+    "AccessMode",
+    "Beat",
+    "ClaimAnswer",
+    "ClaimInProgress",
+    "ClaimRequest",
+    "ClaimStatus",
+    "Generation",
+    "HandOverAnswer",
+    "HandOverStatus",
+    "Holder",
+    "Lease",
+    "LiveNodes",
+    "MetadataError",
+    "MetadataMisconfigured",
+    "MetadataProtocolError",
+    "MetadataStore",
+    "MetadataUnavailable",
+    "Node",
+    "NodeHasLeft",
+    "NodeIdTaken",
+    "Ownership",
+    "Policies",
+    "Policy",
+    "PublishAnswer",
+    "Reason",
+    "ReleaseAnswer",
+    "ResourceState",
+    "Sent",
+    "ServeAnswer",
+    "ServeStatus",
+    "ServerInfo",
+    "new_boot_id",
+    "new_token",
+]

@@ -1,0 +1,170 @@
+"""Live nodes and which of them serves which topic: frozen snapshots of what Redis answered. Asks and decides nothing.
+
+A snapshot is a hint of its moment: a node in it may be dead by now. Whoever acts on it is judged by Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One sidecar process as it announces itself.
+
+    `boot` is random per process start (lower-case hex). `host:port` is what clients are told, `admin` the admin address
+    as "host:port" ("" none). `position` is the changelog offset the node has read up to (-1: nothing), `policy_version`
+    the policy version it applies, `version` the software's. A draining node hands over what it serves and takes
+    nothing on.
+    """
+
+    node_id: int
+    boot: str
+    host: str
+    port: int
+    admin: str = ""
+    position: int = -1
+    policy_version: int = 0
+    version: str = ""
+    draining: bool = False
+
+    def __post_init__(self) -> None:
+        if self.node_id < 0:
+            raise ValueError(f"a node id must not be negative: {self.node_id}")
+        check_hex(self.boot, "boot id")
+
+    def encode(self) -> str:
+        """The json that Redis keeps; id and boot stand beside it."""
+        return json.dumps(
+            {
+                "host": self.host,
+                "port": self.port,
+                "admin": self.admin,
+                "position": self.position,
+                "policy_version": self.policy_version,
+                "version": self.version,
+                "draining": self.draining,
+                "boot": self.boot,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def decode(cls, node_id: int, text: bytes) -> Node:
+        """Read what `encode` wrote, by this or another version of the software: unknown fields are ignored."""
+        fields = json.loads(text)
+        return cls(
+            node_id=node_id,
+            boot=fields["boot"],
+            host=fields["host"],
+            port=fields["port"],
+            admin=fields.get("admin", ""),
+            position=fields.get("position", -1),
+            policy_version=fields.get("policy_version", 0),
+            version=fields.get("version", ""),
+            draining=fields.get("draining", False),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Which process holds the right to serve a topic."""
+
+    node_id: int
+    boot: str
+
+
+_EMPTY: Final[Mapping[str, Holder]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNodes:
+    """All live nodes by id, who serves which topic, and the newest policy version, as of one heartbeat."""
+
+    nodes: Mapping[int, Node]
+    serving: Mapping[str, Holder] = _EMPTY
+    policy_version: int = 0
+
+    @property
+    def controller(self) -> int | None:
+        """The lowest live node id: what clients are shown as the controller. None where no node is alive."""
+        return min(self.nodes, default=None)
+
+    def server_of(self, topic: str) -> Node | None:
+        """The live node that holds the right to serve the topic; None where nobody alive does."""
+        holder = self.serving.get(topic)
+        node = None if holder is None else self.nodes.get(holder.node_id)
+        return node if node is not None and holder is not None and node.boot == holder.boot else None
+
+    def topics_of(self, node_id: int) -> frozenset[str]:
+        """The topics that a node serves by this snapshot."""
+        return frozenset(topic for topic, holder in self.serving.items() if holder.node_id == node_id)
+
+    def all_apply(self, policy_version: int) -> bool:
+        """Whether every live node applies at least this policy version: what the first grant on a topic waits for."""
+        return all(node.policy_version >= policy_version for node in self.nodes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Answer to a heartbeat.
+
+    `lost`: topics that were asserted but are served by another live node: stop serving them. `restored`: how many owner
+    records Redis did not know or knew older; more than 0 means that it was emptied or rolled back.
+    """
+
+    live: LiveNodes
+    lost: Mapping[str, Holder]
+    restored: int
+
+
+class ServeStatus(StrEnum):
+    """Outcome of asking for the right to serve a topic; only `GRANTED` gives it."""
+
+    GRANTED = "granted"
+    HELD = "held"
+    SETTLING = "settling"
+    UNREGISTERED = "unregistered"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeAnswer:
+    """`holder` has the right: the asker (GRANTED) or somebody alive (HELD), else None.
+
+    `wait_ms`: what is left of that lease (GRANTED, HELD), until Redis must have heard from every live node (SETTLING),
+    or 0 (UNREGISTERED: beat first).
+    """
+
+    status: ServeStatus
+    holder: Holder | None
+    wait_ms: int
+
+
+class HandOverStatus(StrEnum):
+    """Outcome of giving a topic away."""
+
+    HANDED = "handed"
+    FREED = "freed"
+    ABSENT = "absent"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverAnswer:
+    """`holder`: HANDED: the receiver; HELD: who serves the topic instead (nothing was changed); else None."""
+
+    status: HandOverStatus
+    holder: Holder | None
+
+
+def check_hex(value: str, what: str) -> None:
+    """Ids and tokens stand between blanks in Redis: lower-case hexadecimal only. Raises ValueError."""
+    if not value or value.strip("0123456789abcdef"):
+        raise ValueError(f"a {what} is lower-case hexadecimal, not {value!r}")

@@ -1,0 +1,40 @@
+"""The Lua scripts of `metadata/lua`, one per decision, ready to be sent. Runs nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Final
+
+_DIRECTORY: Final = files("metadata") / "lua"
+_COMMON: Final = _DIRECTORY.joinpath("common.lua").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's name and text (with common.lua in front) and the SHA-1 under which a server caches it."""
+
+    name: str
+    text: bytes = field(repr=False)
+    sha: bytes = field(repr=False)
+
+
+def _load(name: str) -> Script:
+    text = (_COMMON + _DIRECTORY.joinpath(f"{name}.lua").read_text(encoding="utf-8")).encode()
+    # EVALSHA names scripts by SHA-1; nothing is secured by it.
+    return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+HEARTBEAT: Final = _load("heartbeat")
+LEAVE: Final = _load("leave")
+SERVE: Final = _load("serve")
+HAND_OVER: Final = _load("hand_over")
+CLAIM: Final = _load("claim")
+ABANDON: Final = _load("abandon")
+PUBLISH: Final = _load("publish")
+RELEASE: Final = _load("release")
+OWNERSHIP: Final = _load("ownership")
+SET_POLICY: Final = _load("set_policy")
+REFILL_POLICIES: Final = _load("refill_policies")
+POLICIES: Final = _load("policies")

@@ -1,0 +1,349 @@
+"""`MetadataStore`: every question a node asks Redis, one round trip each. No rule is here: scripts decide, callers act.
+
+Whatever it answers is arbitration, never proof: Redis can lose, roll back or split all of it at any time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Self, cast
+
+from . import scripts
+from .connection import Argument, Reply, Server
+from .errors import MetadataProtocolError, NodeHasLeft, NodeIdTaken
+from .nodes import (
+    Beat,
+    HandOverAnswer,
+    HandOverStatus,
+    Holder,
+    LiveNodes,
+    Node,
+    ServeAnswer,
+    ServeStatus,
+)
+from .ownership import (
+    ClaimAnswer,
+    ClaimInProgress,
+    ClaimRequest,
+    ClaimStatus,
+    Generation,
+    Ownership,
+    PublishAnswer,
+    ReleaseAnswer,
+    ResourceState,
+    check_resource,
+    check_token,
+)
+from .policies import Policies, Policy
+from .server import ServerInfo, parse_info, require_safe_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+_TAKEN_FOR_A_KEY: Final = "{}"
+
+
+def new_token() -> bytes:
+    """16 random bytes: names one wish, however often it has to be sent."""
+    return secrets.token_bytes(16)
+
+
+def new_boot_id() -> str:
+    """A random id for one start of a process."""
+    return secrets.token_hex(16)
+
+
+class MetadataStore:
+    """Redis behind typed questions, for one cluster of nodes.
+
+    `lease_ms` is the time to live of a node's registration and of the right to serve a topic; beat every third of it.
+    `command_timeout_ms` bounds every call, connecting (at most `connect_timeout_ms`) included. Belongs to the event
+    loop that first uses it. Every call may raise MetadataUnavailable (try again later) and MetadataProtocolError (a
+    defect).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        cluster: str = "default",
+        *,
+        lease_ms: int = 3000,
+        connect_timeout_ms: int = 500,
+        command_timeout_ms: int = 1000,
+        connections: int = 4,
+    ) -> None:
+        """Connects to nothing yet. Raises ValueError for a URL or a cluster name that cannot be used."""
+        if not cluster or any(brace in cluster for brace in _TAKEN_FOR_A_KEY):
+            raise ValueError("a cluster name is not empty and has no braces")
+        if lease_ms < 1:
+            raise ValueError("a lease lasts at least 1 ms")
+        self._server = Server(
+            url, connect_timeout_ms=connect_timeout_ms, command_timeout_ms=command_timeout_ms, connections=connections
+        )
+        self._prefix = f"sidecar:{{{cluster}}}:"
+        self._lease_ms = lease_ms
+        self._served_version = b""
+        self._served: Mapping[str, Holder] = MappingProxyType({})
+
+    @property
+    def address(self) -> str:
+        """host:port or socket path, without credentials."""
+        return self._server.address
+
+    @property
+    def lease_ms(self) -> int:
+        """Time to live of registrations and of the right to serve, in ms."""
+        return self._lease_ms
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections. Says no goodbye for the node: `leave` does."""
+        await self._server.aclose()
+
+    # The server
+
+    async def ping(self) -> None:
+        """Returns when the server answered."""
+        if await self._server.call("PING") != b"PONG":
+            raise MetadataProtocolError("the server does not answer PING with PONG")
+
+    async def check_server(self) -> ServerInfo:
+        """What the server says of itself; raises MetadataMisconfigured unless maxmemory-policy is noeviction."""
+        reply = await self._server.call("INFO")
+        if not isinstance(reply, bytes):
+            raise MetadataProtocolError("the server does not answer INFO with text")
+        info = parse_info(reply)
+        require_safe_settings(info, self.address)
+        return info
+
+    # Nodes and the right to serve
+
+    async def heartbeat(self, node: Node, topics: Collection[str] = (), owners: Collection[Ownership] = ()) -> Beat:
+        """Register or renew `node`, the topics it serves, and assert the owners it knows of them.
+
+        Records older than what Redis knows are ignored there, so an assertion that is a beat old harms nothing. Take
+        the time for `Lease.granted` before calling. Raises NodeIdTaken (another live process has the id; nothing was
+        changed) and NodeHasLeft.
+        """
+        keys = self._keys("nodes", "served", "leases", "served:version", "owners", "policies:version", "pulse")
+        keys.append(self._key(f"gone:{node.boot}"))
+        args: list[Argument] = [node.node_id, node.boot, node.encode(), self._lease_ms, new_token().hex()]
+        args += (self._served_version, len(topics), *topics)
+        for owner in owners:
+            args += (owner.resource, owner.wire)
+        reply = _list(await self._server.run(scripts.HEARTBEAT, keys, args))
+        status = _text(reply[0])
+        if status == "left":
+            raise NodeHasLeft(node.node_id)
+        if status == "taken":
+            rival = Node.decode(node.node_id, _bytes(reply[1]))
+            raise NodeIdTaken(node.node_id, rival.host, rival.port, _int(reply[2]))
+        _, nodes, version, served, lost, restored, policy_version = reply
+        if served is not None:
+            self._served = _holders(served)
+            self._served_version = _bytes(version)
+        alive = {_int(node_id): Node.decode(_int(node_id), _bytes(entry)) for node_id, entry in _pairs(nodes)}
+        live = LiveNodes(MappingProxyType(alive), self._served, _int(policy_version))
+        return Beat(live, _holders(lost), _int(restored))
+
+    async def leave(self, node_id: int, boot: str) -> int:
+        """The node's id, the topics it serves and its claims are free at once; returns how many topics that were."""
+        keys = self._keys("nodes", "served", "leases", "served:version", "claims", f"gone:{boot}")
+        return _int(await self._server.run(scripts.LEAVE, keys, (node_id, boot, new_token().hex())))
+
+    async def serve(self, topic: str, node_id: int, boot: str, *, last_node: int | None) -> ServeAnswer:
+        """Take or renew the right to serve a topic for `lease_ms`.
+
+        `last_node` is the node that the newest `Serving` of the changelog names, None where the topic was never served:
+        where Redis was just emptied that node is given a lease's time to say that it serves still.
+        """
+        check_resource(topic)
+        keys = self._keys("nodes", "served", "leases", "served:version", "pulse")
+        last = "" if last_node is None else last_node
+        args = (topic, node_id, boot, self._lease_ms, new_token().hex(), last)
+        status, holder, holder_boot, wait_ms = _texts(await self._server.run(scripts.SERVE, keys, args))
+        return ServeAnswer(ServeStatus(status), _holder(holder, holder_boot), int(wait_ms))
+
+    async def hand_over(self, topic: str, node_id: int, boot: str, *, to: int | None = None) -> HandOverAnswer:
+        """Give a topic to node `to`, or (None) to whoever asks first. What another live node holds stays there."""
+        check_resource(topic)
+        keys = self._keys("nodes", "served", "leases", "served:version")
+        args = (topic, node_id, boot, "" if to is None else to, self._lease_ms, new_token().hex())
+        status, holder, holder_boot = _texts(await self._server.run(scripts.HAND_OVER, keys, args))
+        return HandOverAnswer(HandOverStatus(status), _holder(holder, holder_boot))
+
+    # Ownership
+
+    async def claim(self, request: ClaimRequest) -> ClaimAnswer:
+        """Ask whether the session may own the resource; after an unknown outcome send the same request again."""
+        token = request.token.hex()
+        keys = self._keys("owners", "tickets", "claims", f"used:{token}", "nodes", "served", "leases")
+        args = (
+            request.resource,
+            token,
+            request.boot,
+            request.session,
+            # What no script looks into: for people who read Redis.
+            Ownership(
+                request.resource,
+                Generation(0),
+                0,
+                request.session,
+                name=request.name,
+                mode=request.mode,
+                node_id=request.node_id,
+            ).details(),
+            request.mode.value,
+            "" if request.asked is None else request.asked,
+            "" if request.known is None else request.known.wire,
+            request.lease_ms,
+            request.topic or "",
+        )
+        status, generation, record, first, second = _list(await self._server.run(scripts.CLAIM, keys, args))
+        outcome = ClaimStatus(_text(status))
+        busy, elsewhere = outcome is ClaimStatus.BUSY, outcome is ClaimStatus.ELSEWHERE
+        return ClaimAnswer(
+            outcome,
+            Generation(_int(generation)) if generation else None,
+            _ownership(request.resource, record),
+            rival=_text(first) if busy else None,
+            wait_ms=_int(second) if busy else 0,
+            server=_holder(_text(first), _text(second)) if elsewhere else None,
+        )
+
+    async def abandon(self, resource: str, token: bytes) -> bool:
+        """Give up a claim in progress; False where it was not (or no longer) this token's."""
+        check_token(token)
+        return await self._server.run(scripts.ABANDON, self._keys("claims"), (resource, token.hex())) == 1
+
+    async def publish(self, record: Ownership, token: bytes | None = None) -> PublishAnswer:
+        """Make a committed ownership known and end the claim with that token; without one it is a refill."""
+        args = (record.resource, record.wire, "" if token is None else token.hex())
+        accepted, current = _list(await self._server.run(scripts.PUBLISH, self._keys("owners", "claims"), args))
+        return PublishAnswer(accepted == 1, Ownership.decode(record.resource, _bytes(current)))
+
+    async def release(self, owned: Ownership) -> ReleaseAnswer:
+        """Clear the owner if it still is the one of `owned`, or an earlier record of it; the generation stays.
+
+        Raises ValueError where `owned` has no session.
+        """
+        if owned.session is None:
+            raise ValueError(f"{owned.resource!r} has no owner to release")
+        args = (owned.resource, owned.generation, owned.position, owned.session, owned.details())
+        released, current = _list(await self._server.run(scripts.RELEASE, self._keys("owners"), args))
+        return ReleaseAnswer(released == 1, Ownership.decode(owned.resource, _bytes(current)))
+
+    async def ownership(self, resource: str) -> ResourceState:
+        """Owner and claim in progress of one resource, as of one moment."""
+        check_resource(resource)
+        reply = await self._server.run(scripts.OWNERSHIP, self._keys("owners", "claims"), (resource,))
+        return next(self._states(reply))
+
+    async def ownerships(self) -> tuple[ResourceState, ...]:
+        """Owner and claim in progress of everything Redis knows of, sorted by resource."""
+        reply = await self._server.run(scripts.OWNERSHIP, self._keys("owners", "claims"), ())
+        return tuple(sorted(self._states(reply), key=lambda state: state.resource))
+
+    # Policies
+
+    async def set_policy(self, name: str, body: str, known: Policies, token: bytes) -> int:
+        """Set the policy of a topic or prefix; returns the version of the change. `known`: all the changelog has."""
+        if not body:
+            raise ValueError("an empty body stands for a deleted policy")
+        return await self._change_policy(name, body, known, token)
+
+    async def delete_policy(self, name: str, known: Policies, token: bytes) -> int:
+        """Delete a policy, also one that is not there; returns the version of this change."""
+        return await self._change_policy(name, "", known, token)
+
+    async def refill_policies(self, known: Policies) -> bool:
+        """Replace the catalog where Redis knows fewer versions than `known`; False where nothing had to be done."""
+        keys = self._keys("policies", "policies:version")
+        replaced, _ = _list(await self._server.run(scripts.REFILL_POLICIES, keys, known.arguments()))
+        return replaced == 1
+
+    async def policies(self) -> Policies:
+        """All policies as of one moment."""
+        keys = self._keys("policies", "policies:version")
+        version, entries = _list(await self._server.run(scripts.POLICIES, keys, ()))
+        by_name: dict[str, Policy] = {}
+        for name, entry in _pairs(entries):
+            its_version, _, body = _text(entry).partition(" ")
+            by_name[_text(name)] = Policy(body, int(its_version))
+        return Policies(_int(version), MappingProxyType(by_name))
+
+    async def _change_policy(self, name: str, body: str, known: Policies, token: bytes) -> int:
+        check_resource(name)
+        check_token(token)
+        keys = self._keys("policies", "policies:version", f"used:{token.hex()}")
+        return _int(await self._server.run(scripts.SET_POLICY, keys, (name, body, *known.arguments())))
+
+    # Keys and replies
+
+    def _key(self, name: str) -> str:
+        return self._prefix + name
+
+    def _keys(self, *names: str) -> list[Argument]:
+        return [self._prefix + name for name in names]
+
+    def _states(self, reply: Reply) -> Iterator[ResourceState]:
+        row = iter(_list(reply))
+        for resource, record, session, token, generation, left in zip(row, row, row, row, row, row, strict=True):
+            name = _text(resource)
+            claim = None
+            if session:
+                claim = ClaimInProgress(
+                    _text(session), bytes.fromhex(_text(token)), Generation(_int(generation)), _int(left)
+                )
+            yield ResourceState(name, _ownership(name, record), claim)
+
+
+def _list(reply: Reply) -> list[Reply]:
+    if not isinstance(reply, list):
+        raise MetadataProtocolError(f"a script answered {reply!r} instead of a list")
+    return reply
+
+
+def _bytes(reply: Reply) -> bytes:
+    if not isinstance(reply, bytes):
+        raise MetadataProtocolError(f"a script answered {reply!r} instead of text")
+    return reply
+
+
+def _text(reply: Reply) -> str:
+    return _bytes(reply).decode()
+
+
+def _texts(reply: Reply) -> Sequence[str]:
+    return [_text(item) for item in _list(reply)]
+
+
+def _int(reply: Reply) -> int:
+    return reply if isinstance(reply, int) else int(_bytes(reply))
+
+
+def _pairs(reply: Reply) -> Iterator[tuple[Reply, Reply]]:
+    items = iter(_list(reply))
+    return cast("Iterator[tuple[Reply, Reply]]", zip(items, items, strict=True))
+
+
+def _holder(node_id: str, boot: str) -> Holder | None:
+    return Holder(int(node_id), boot) if node_id else None
+
+
+def _holders(reply: Reply) -> Mapping[str, Holder]:
+    entries = ((_text(topic), _text(entry).split(" ")) for topic, entry in _pairs(reply))
+    return MappingProxyType({topic: Holder(int(node_id), boot) for topic, (node_id, boot) in entries})
+
+
+def _ownership(resource: str, record: Reply) -> Ownership | None:
+    return Ownership.decode(resource, record) if isinstance(record, bytes) and record else None
