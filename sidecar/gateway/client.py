@@ -20,6 +20,7 @@ from sidecar.protocol.primitives import I16
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.fetch import PollLane
     from sidecar.exclusive.identity import ClientIdentity
 
 MAIN: Final = 0
@@ -58,6 +59,12 @@ class ClientLinks:
             connection.pause()
         connection.open()
         return connection
+
+    def drop(self, broker_id: int, lane: int) -> None:
+        """Close one connection: what is parked on it is not wanted any more."""
+        connection = self._connections.get((broker_id, lane))
+        if connection is not None:
+            connection.close("not wanted any more")
 
     def close(self) -> None:
         """The client is gone: nothing upstream is wanted any more."""
@@ -121,7 +128,17 @@ class LinkCounter:
 class Client:
     """The state of one client connection on this node."""
 
-    __slots__ = ("connection", "identity", "identity_error", "links", "producer_ids", "seen", "session", "software")
+    __slots__ = (
+        "connection",
+        "empty_elements",
+        "identity",
+        "identity_error",
+        "links",
+        "polls",
+        "producer_ids",
+        "session",
+        "software",
+    )
 
     def __init__(self, connection: ClientConnection, links: ClientLinks, session: str) -> None:
         self.connection = connection
@@ -131,7 +148,8 @@ class Client:
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None
         self.producer_ids: set[int] = set()
-        self.seen: set[str] = set()
+        self.polls: dict[int, PollLane] = {}
+        self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
 
 
 def header_without_settings(key: int, version: int, correlation_id: int, name: bytes, rest: int) -> bytes:

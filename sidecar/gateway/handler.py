@@ -6,7 +6,6 @@ waits, as on a broker. A request that is not in the table of APIs, or cannot be 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -15,6 +14,7 @@ from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks, LinkCounter
 from sidecar.network.client import ClientConnection, Exchange, RejectError, RequestHead
 from sidecar.network.framing import Frame
+from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import API_VERSIONS, APIS, NOT_SERVED
 from sidecar.protocol.caller import UpstreamError
@@ -39,6 +39,7 @@ class Hooks(Protocol):
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None: ...
     def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None: ...
     def request_failed(self, api: str, peer: str, error: BaseException) -> None: ...
+    def task_failed(self, error: BaseException) -> None: ...
 
 
 class Apis(NamedTuple):
@@ -63,7 +64,7 @@ class Gateway:
         self._served: list[api_versions.VersionRange] = []
         self._ranges: dict[int, tuple[int, int]] = {}
         self._next_connection = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = Tasks(hooks.task_failed)
         self._rejected: set[int] = set()
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
@@ -109,9 +110,7 @@ class Gateway:
         owned = frame.own()
         if owned is not frame:
             head.body -= frame.start
-        task = asyncio.get_running_loop().create_task(self._run(client, exchange, owned, head))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.start(self._run(client, exchange, owned, head))
 
     def _identify(self, client: Client, head: RequestHead) -> None:
         """Read the client id; one that is wrong shows when it matters (InitProducerId, Produce)."""
@@ -136,8 +135,7 @@ class Gateway:
             # No answer can be made of it in the API's own terms: the client sees what it would see of a broker that died.
             self._hooks.request_failed(name, connection.peer, error)
             connection.close()
-        except Exception as error:
-            self._hooks.request_failed(name, connection.peer, error)
+        except Exception:
             connection.close()
             raise
         finally:
@@ -184,7 +182,4 @@ class Gateway:
         """Close every client connection and wait for what runs."""
         for client in list(self.clients.values()):
             client.connection.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.tasks.cancel()

@@ -10,7 +10,6 @@ A broker that is lost after the request was sent gives 7 (the outcome is unknown
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.tasks import Tasks
     from sidecar.network.upstream import UpstreamLostError
 
 
@@ -47,11 +47,12 @@ class GovernedTopics(Protocol):
 class ProduceApi:
     """Handles Produce requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, governed: GovernedTopics) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, governed: GovernedTopics, tasks: Tasks) -> None:
         self._upstream = upstream
         self._view = upstream.view
         self._resolver = resolver
         self._governed = governed
+        self._tasks = tasks
 
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
         """One request; the frame may be borrowed."""
@@ -72,7 +73,7 @@ class ProduceApi:
         )
         if missing:
             client.connection.hold()
-            asyncio.get_running_loop().create_task(self._find_leaders(client, owned, head, request, missing))
+            self._tasks.start(self._find_leaders(client, owned, head, request, missing))
         else:
             self._split(client, owned, head, request)
 

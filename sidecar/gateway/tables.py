@@ -5,7 +5,6 @@ All partitions with one leader: the frame goes on as it is. DeleteRecords is a w
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from sidecar.cluster.resolver import TopicKind
@@ -25,16 +24,18 @@ if TYPE_CHECKING:
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.tasks import Tasks
     from sidecar.network.upstream import UpstreamLostError
 
 
 class TablesApi:
     """Handles the three APIs for all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks) -> None:
         self._upstream = upstream
         self._view = upstream.view
         self._resolver = resolver
+        self._tasks = tasks
 
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
         """One request; the frame may be borrowed."""
@@ -59,7 +60,7 @@ class TablesApi:
         missing = self._view.missing((part.topic, part.partition) for part in table.parts)
         if missing:
             client.connection.hold()
-            asyncio.get_running_loop().create_task(self._find_leaders(client, owned, head, exchange, table, missing))
+            self._tasks.start(self._find_leaders(client, owned, head, exchange, table, missing))
         else:
             self._split(client, owned, head, exchange, table)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import struct
 from collections import deque
 from typing import Final, Protocol
 
 from sidecar.network.framing import Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import detect_silent_peer
-from sidecar.protocol.primitives import I32, Octets
+from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 
 ANSWER_LIMIT: Final = 2**31 - 1
 _BACKOFF_FIRST: Final = 0.05
@@ -176,7 +177,11 @@ class UpstreamConnection(FrameReceiver):
             self._pending.appendleft(reply)
             self.close("answer with a foreign correlation id")
             return
-        reply.answer_received(frame)
+        try:
+            reply.answer_received(frame)
+        except (MalformedFrameError, struct.error, IndexError) as error:
+            self.close("an answer that makes no sense")
+            reply.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
 
     def bad_length(self, size: int, head: bytes) -> None:
         self.close(f"answer of {size} bytes")

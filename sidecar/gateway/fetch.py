@@ -1,0 +1,339 @@
+"""Fetch, versions 4 to 11. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack is not passed on.
+
+- All partitions with one leader: the request goes on whole, made sessionless in place; the answer comes back as it is.
+- Several leaders: one long poll each, on lanes of their own. The client is answered as soon as enough has come; polls still
+  parked stay so, and the client's next request for the same positions picks them up instead of asking again. So an idle
+  broker never delays a busy one, and never costs more than one parked poll.
+
+Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them means nothing. With
+no rack upstream never names a preferred read replica, which would be a broker the client cannot reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway import passing
+from sidecar.network.client import Exchange
+from sidecar.network.upstream import UpstreamLostError
+from sidecar.protocol import fetch
+from sidecar.protocol.caller import DisconnectedError, UpstreamError
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.fetch import FetchedPart, FetchPart, FetchRequest
+from sidecar.protocol.metadata import MetadataRequest
+from sidecar.protocol.primitives import Octets
+
+if TYPE_CHECKING:
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.network.tasks import Tasks
+
+_POLL_LANE: Final = 1
+_FETCH_SESSION_ID_NOT_FOUND: Final = 70
+_WORTH_ASKING_S: Final = 0.005
+"""A poll that ends empty this long before the client's own limit is asked again."""
+
+
+class FetchApi:
+    """Handles Fetch requests of all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream, tasks: Tasks) -> None:
+        self._upstream = upstream
+        self._view = upstream.view
+        self._tasks = tasks
+
+    def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
+        """One request; the frame may be borrowed."""
+        request = fetch.walk(frame.buffer, head.body, frame.end, head.version)
+        if request.session_id != 0 or request.session_epoch > fetch.INITIAL_EPOCH:
+            _answer(client, head, frame.size, error=_FETCH_SESSION_ID_NOT_FOUND)
+            return
+        if not request.parts:
+            _answer(client, head, frame.size)
+            return
+        leader = self._single_leader(request)
+        if leader != NO_LEADER and not request.has_rack:
+            self._pass(client, frame, head, request, leader)
+            return
+        owned = frame.own()
+        if owned is not frame:
+            head.body -= frame.start
+            request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
+        exchange = _SplitFetch(client, self._upstream, owned, head, request)
+        client.connection.expect(exchange)
+        missing = self._view.missing((part.topic, part.partition) for part in request.parts)
+        if missing:
+            client.connection.hold()
+            self._tasks.start(self._find_leaders(client, exchange, missing))
+        else:
+            exchange.begin()
+
+    def _single_leader(self, request: FetchRequest) -> int:
+        leader_of = self._view.leader
+        found = NO_LEADER
+        for part in request.parts:
+            leader = leader_of(part.topic, part.partition)
+            if leader == NO_LEADER or (found != NO_LEADER and leader != found):
+                return NO_LEADER
+            found = leader
+        return found
+
+    def _pass(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, leader: int) -> None:
+        exchange = _PassedFetch(client, head, frame.size, self._upstream, request)
+        client.connection.expect(exchange)
+        fetch.decline_session(frame.buffer, request)
+        try:
+            connection = client.links.to(leader)
+        except DisconnectedError:
+            exchange.refuse()
+            return
+        passing.send(connection, client, frame, head, exchange)
+
+    async def _find_leaders(self, client: Client, exchange: _SplitFetch, topics: set[bytes]) -> None:
+        names = tuple(sorted(topic.decode(errors="replace") for topic in topics))
+        try:
+            await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
+        except (UpstreamError, KafkaError):
+            pass  # the partitions without a leader are answered so
+        if not client.connection.closed:
+            exchange.begin()
+            client.connection.release()
+
+
+def _answer(client: Client, head: RequestHead, size: int, error: int = 0) -> None:
+    exchange = Exchange(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+    client.connection.expect(exchange)
+    exchange.answer(fetch.encode_answer(head.correlation_id, head.version, [], error=error))
+
+
+def _note_errors(upstream: KafkaUpstream, parts: list[FetchedPart]) -> None:
+    stale = {part.topic for part in parts if part.error in STALE_ROUTE}
+    if stale:
+        upstream.refresh_soon(stale)
+
+
+class _PassedFetch(Exchange):
+    """A request that went on whole."""
+
+    __slots__ = ("_parts", "_upstream")
+
+    def __init__(self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, request: FetchRequest) -> None:
+        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+        self._upstream = upstream
+        self._parts = request.parts
+
+    def answer_received(self, frame: Frame) -> None:
+        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version)
+        _note_errors(self._upstream, answer.parts)
+        self.answer_frame(frame)
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self.refuse()
+
+    def refuse(self) -> None:
+        """Nothing was read: the client asks for the leaders again, so does the node."""
+        if self.connection.closed:
+            return
+        self._upstream.refresh_soon({part.topic for part in self._parts})
+        elements: list[tuple[bytes, Octets]] = [
+            (part.topic, fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            for part in self._parts
+        ]
+        self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
+
+
+class PollLane:
+    """The long poll that a client has at one broker. It outlives the request that began it."""
+
+    __slots__ = ("answer", "parts", "positions", "waiting")
+
+    def __init__(self, positions: bytes, parts: list[FetchPart]) -> None:
+        self.positions = positions
+        self.parts = parts
+        self.waiting: _SplitFetch | None = None
+        self.answer: _PollAnswer | None = None
+
+
+class _PollAnswer:
+    """What one poll brought: elements by partition, ready to be put into an answer."""
+
+    __slots__ = ("elements", "fruitless", "record_bytes")
+
+    def __init__(self, elements: list[tuple[bytes, int, Octets]], record_bytes: int, fruitless: bool) -> None:
+        self.elements = elements
+        self.record_bytes = record_bytes
+        self.fruitless = fruitless
+
+
+class _PollReply:
+    """Waits for one poll. Implements `sidecar.network.upstream.Reply`."""
+
+    __slots__ = ("_broker", "_client", "_lane", "_upstream", "_version", "correlation_id")
+
+    def __init__(self, client: Client, upstream: KafkaUpstream, broker: int, lane: PollLane, version: int) -> None:
+        self._client = client
+        self._upstream = upstream
+        self._broker = broker
+        self._lane = lane
+        self._version = version
+        self.correlation_id = 0
+
+    def answer_received(self, frame: Frame) -> None:
+        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self._version)
+        _note_errors(self._upstream, answer.parts)
+        record_bytes = sum(part.record_bytes for part in answer.parts)
+        failed = any(part.error for part in answer.parts)
+        owned = frame.own()
+        shift = 0 if owned is frame else frame.start
+        elements: list[tuple[bytes, int, Octets]] = []
+        for part in answer.parts:
+            element = owned.view(part.start - shift, part.end - shift)
+            elements.append((part.topic, part.partition, element))
+            if not part.error and not part.record_bytes:
+                self._client.empty_elements[part.topic, part.partition, self._version] = bytes(element)
+        self._deliver(_PollAnswer(elements, record_bytes, not failed and not record_bytes))
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self._upstream.refresh_soon({part.topic for part in self._lane.parts})
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elements: list[tuple[bytes, int, Octets]] = [
+            (part.topic, part.partition, fetch.error_element(self._version, part.partition, code)) for part in self._lane.parts
+        ]
+        self._deliver(_PollAnswer(elements, 0, False))
+
+    def _deliver(self, answer: _PollAnswer) -> None:
+        lane, polls = self._lane, self._client.polls
+        if polls.get(self._broker) is not lane:
+            return  # replaced by a poll for other positions
+        lane.answer = answer
+        if lane.waiting is not None:
+            lane.waiting.poll_ended(self._broker, lane)
+
+
+class _SplitFetch(Exchange):
+    """A request whose partitions have several leaders."""
+
+    __slots__ = ("_by_leader", "_client", "_deadline", "_found", "_frame", "_lanes", "_missing", "_request", "_timer", "_upstream")
+
+    def __init__(
+        self, client: Client, upstream: KafkaUpstream, frame: Frame, head: RequestHead, request: FetchRequest
+    ) -> None:
+        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
+        self._client = client
+        self._upstream = upstream
+        self._frame = frame
+        self._request = request
+        self._by_leader: dict[int, list[FetchPart]] = {}
+        self._lanes: dict[int, PollLane] = {}
+        self._found: dict[tuple[bytes, int], Octets] = {}
+        self._missing = 0
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Take up the polls that stand already, begin the others."""
+        loop = asyncio.get_running_loop()
+        wait = max(0, self._request.max_wait_ms) / 1000
+        self._deadline = loop.time() + wait
+        failed = False
+        for part in self._request.parts:
+            leader = self._upstream.view.leader(part.topic, part.partition)
+            if leader == NO_LEADER:
+                failed = True
+                known = self._upstream.view.route(part.topic)
+                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                self._found[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
+            else:
+                self._by_leader.setdefault(leader, []).append(part)
+        for leader, parts in self._by_leader.items():
+            self._take_up(leader, parts, wait)
+        if failed or self._enough():
+            self._finish()
+        else:
+            self._timer = loop.call_later(wait, self._finish)
+
+    def _take_up(self, leader: int, parts: list[FetchPart], wait: float) -> None:
+        buffer = self._frame.buffer
+        positions = b"".join(bytes(buffer[part.start : part.end]) for part in parts)
+        lane = self._client.polls.get(leader)
+        if lane is not None and lane.positions == positions and [p[:2] for p in lane.parts] == [p[:2] for p in parts]:
+            if lane.answer is None:
+                lane.waiting = self
+                self._lanes[leader] = lane
+                return
+            if not lane.answer.fruitless:
+                self._lanes[leader] = lane
+                return
+        elif lane is not None and lane.answer is None:
+            # Parked at positions that nobody wants any more: a new connection is cheaper than waiting it out.
+            self._client.polls.pop(leader)
+            self._client.links.drop(leader, _POLL_LANE)
+        self._poll(leader, PollLane(positions, parts), wait)
+
+    def _poll(self, leader: int, lane: PollLane, wait: float) -> None:
+        """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
+        request, client = self._request, self._client
+        known = all((part.topic, part.partition, self.version) in client.empty_elements for part in lane.parts)
+        limits = (
+            int(wait * 1000) if known else 0,
+            1,
+            max(1, request.max_bytes // len(self._by_leader)),
+            request.isolation,
+        )
+        assert client.identity is not None
+        elements: list[tuple[bytes, Octets]] = [(part.topic, self._frame.view(part.start, part.end)) for part in lane.parts]
+        message = fetch.encode_request(0, client.identity.name.encode(), self.version, limits, elements)
+        client.polls[leader] = lane
+        lane.waiting = self
+        lane.answer = None
+        self._lanes[leader] = lane
+        reply = _PollReply(client, self._upstream, leader, lane, self.version)
+        try:
+            client.links.to(leader, _POLL_LANE).send_parts([message], reply)
+        except DisconnectedError as error:
+            reply.answer_lost(UpstreamLostError(str(error), sent=False))
+
+    def poll_ended(self, leader: int, lane: PollLane) -> None:
+        """A poll has its answer: finish with it, or ask again while there is time."""
+        if self.answered or self._timer is None:
+            return  # still in `begin`, which looks at all lanes in the end
+        if self._enough():
+            self._finish()
+        elif lane.answer is not None and lane.answer.fruitless:
+            left = self._deadline - asyncio.get_running_loop().time()
+            if left > _WORTH_ASKING_S:
+                self._poll(leader, PollLane(lane.positions, lane.parts), left)
+
+    def _enough(self) -> bool:
+        """Whether the client should be answered: an error, enough bytes, or nothing left to wait for."""
+        record_bytes = 0
+        for lane in self._lanes.values():
+            if lane.answer is not None:
+                record_bytes += lane.answer.record_bytes
+                if not lane.answer.fruitless and not lane.answer.record_bytes:
+                    return True
+        return record_bytes >= max(1, self._request.min_bytes)
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.answered or self.connection.closed:
+            return
+        for leader, lane in self._lanes.items():
+            lane.waiting = None
+            if lane.answer is not None:
+                for topic, partition, element in lane.answer.elements:
+                    self._found[topic, partition] = element
+                if self._client.polls.get(leader) is lane:
+                    del self._client.polls[leader]
+        elements: list[tuple[bytes, Octets]] = []
+        for part in self._request.parts:
+            element = self._found.get((part.topic, part.partition))
+            if element is None:
+                element = self._client.empty_elements.get((part.topic, part.partition, self.version))
+            elements.append((part.topic, element or fetch.error_element(self.version, part.partition, 0)))
+        self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
