@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from uuid import UUID
 
+    from sidecar.protocol.ids import Stamp
+
 Lane = NewType("Lane", str)
 """A name for a connection of its own to each broker. A broker answers the requests of one connection one after the
 other, so whatever may wait there (a long poll, an append with acks=all) has a lane that nobody else stands in."""
@@ -90,6 +92,22 @@ class UnknownTopicError(KafkaError):
         self.topic = topic
 
 
+class FencedError(KafkaError):
+    """Kafka refused a (producer id, epoch) for good: somebody newer holds the slot (47, 90), or its id was given anew
+    (49).
+    """
+
+    def __init__(self, code: int, writer: Stamp, what: str) -> None:
+        super().__init__(code, f"{what}: {writer} is fenced")
+        self.writer = writer
+
+
+FENCED: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+"""Codes that mean `FencedError` in answer to anything that a slot's writer sends."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
     """What Metadata says of one topic: its id (KIP-516) and each partition's leader (broker id, -1 for none)."""
@@ -112,7 +130,8 @@ class Upstream(Protocol):
         timeout: float | None = None,
         lane: Lane = SHARED_LANE,
     ) -> AnswerT:
-        """Send to one broker (None: any live one) and wait `timeout` seconds at most for its answer (None: the setting).
+        """Send to one broker (None: any live one) and wait `timeout` seconds at most for its answer (None: the
+        setting).
 
         Calls to one broker on one lane leave in the order in which they were made. Cancelling the caller leaves the
         request under way: its answer is read and thrown away.

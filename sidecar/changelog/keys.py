@@ -1,0 +1,160 @@
+"""Keys of the ownership topic: readable text, the same bytes for the same thing for ever, as compaction goes by them.
+
+`kind/topic[/slot[/partition]]`; topic names of Kafka hold no slash, so a key has one reading. A slot is named `0` (the
+owner of a topic), `pN` (the owner of partition N) or `1`, `2`, … (one shared session each).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NewType
+
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+SlotName = NewType("SlotName", str)
+"""A writer slot of a topic: `0`, `pN` or `1`, `2`, …"""
+
+MASTER_SLOT: Final = SlotName("0")
+_SLOT: Final = re.compile(r"0|p(0|[1-9][0-9]*)|[1-9][0-9]*")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
+
+
+def partition_slot(partition: int) -> SlotName:
+    """The slot of the owner of one partition (scope partition)."""
+    if partition < 0:
+        raise ValueError(f"partition {partition}")
+    return SlotName(f"p{partition}")
+
+
+def shared_slot(number: int) -> SlotName:
+    """The slot of a shared session, `number` 1 or more."""
+    if number < 1:
+        raise ValueError(f"shared slots count from 1, not {number}")
+    return SlotName(str(number))
+
+
+class Kind(Enum):
+    """What a record is about: its name in keys, its message, and how many parts its key has behind the kind.
+
+    A kind that is `stamped` speaks for a topic: only a record under its slot's producer id and epoch counts, so that
+    the fence covers it. The others are facts (Tail) or an administrator's words (Policy, Shadow).
+    """
+
+    OWNERSHIP = ("ownership", state.Ownership, 2, True)
+    SERVING = ("serving", state.Serving, 2, True)
+    SLOT = ("slot", state.Slot, 2, True)
+    TAIL = ("tail", state.Tail, 3, False)
+    SEQUENCE_BASE = ("sequence-base", state.SequenceBase, 3, True)
+    POLICY = ("policy", state.Policy, 1, False)
+    SHADOW = ("shadow", state.Shadow, 1, False)
+
+    def __init__(self, label: str, message: type[Message], parts: int, stamped: bool) -> None:
+        self.label = label
+        self.message = message
+        self.parts = parts
+        self.stamped = stamped
+
+
+_BY_LABEL: Final = {kind.label: kind for kind in Kind}
+_BY_MESSAGE: Final = {kind.message: kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Names one record. `topic` is the topic, the policy's pattern or the shadow; slot and partition only where the
+    kind has them.
+    """
+
+    kind: Kind
+    topic: str
+    slot: SlotName | None = None
+    partition: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a key that would not read back as itself. Raises ValueError."""
+        given = 1 + (self.slot is not None) + (self.partition is not None)
+        if given != self.kind.parts or not self.topic or "/" in self.topic:
+            raise ValueError(f"not a key: {self!r}")
+        if self.slot is not None and not _SLOT.fullmatch(self.slot):
+            raise ValueError(f"not a slot: {self.slot!r}")
+        if self.partition is not None and (self.slot is None or self.partition < 0):
+            raise ValueError(f"not a partition: {self!r}")
+
+    def encode(self) -> bytes:
+        """The record's key."""
+        parts = [self.kind.label, self.topic]
+        if self.slot is not None:
+            parts.append(self.slot)
+        if self.partition is not None:
+            parts.append(str(self.partition))
+        return "/".join(parts).encode()
+
+    def __str__(self) -> str:
+        return self.encode().decode()
+
+
+class ForeignKeyError(ValueError):
+    """Not a key of this version: another program's, or a newer node's kind."""
+
+
+def decode_key(data: bytes) -> Key:
+    """Read a record's key. Raises `ForeignKeyError`."""
+    try:
+        label, *parts = data.decode().split("/")
+    except UnicodeDecodeError:
+        raise ForeignKeyError(f"a key that is no text: {data[:40]!r}") from None
+    kind = _BY_LABEL.get(label)
+    if kind is None or len(parts) != kind.parts:
+        raise ForeignKeyError(f"an unknown key: {data[:80]!r}")
+    slot = SlotName(parts[1]) if kind.parts > 1 else None
+    if kind.parts > 2 and not _NUMBER.fullmatch(parts[2]):
+        raise ForeignKeyError(f"a key without a partition: {data[:80]!r}")
+    try:
+        return Key(kind, parts[0], slot, int(parts[2]) if kind.parts > 2 else None)
+    except ValueError as error:
+        raise ForeignKeyError(str(error)) from None
+
+
+def kind_of(message: Message) -> Kind:
+    """The kind that a message is the value of. Raises KeyError for another message."""
+    return _BY_MESSAGE[type(message)]
+
+
+def ownership_key(topic: str, slot: SlotName = MASTER_SLOT) -> Key:
+    """Who owns a topic, or the partition of a partition slot."""
+    return Key(Kind.OWNERSHIP, topic, slot)
+
+
+def serving_key(topic: str, slot: SlotName = MASTER_SLOT) -> Key:
+    """Who serves a topic, or the partition of a partition slot."""
+    return Key(Kind.SERVING, topic, slot)
+
+
+def slot_key(topic: str, slot: SlotName) -> Key:
+    """Which shared session writes through a slot."""
+    return Key(Kind.SLOT, topic, slot)
+
+
+def tail_key(topic: str, slot: SlotName, partition: int) -> Key:
+    """How far a slot's batches in a partition are known."""
+    return Key(Kind.TAIL, topic, slot, partition)
+
+
+def sequence_base_key(topic: str, slot: SlotName, partition: int) -> Key:
+    """The shifted base of a slot's session in a partition."""
+    return Key(Kind.SEQUENCE_BASE, topic, slot, partition)
+
+
+def policy_key(pattern: str) -> Key:
+    """The policy of a topic, of a prefix (`payments.*`) or of all topics (`*`)."""
+    return Key(Kind.POLICY, pattern)
+
+
+def shadow_key(name: str) -> Key:
+    """A shadow by its own name."""
+    return Key(Kind.SHADOW, name)

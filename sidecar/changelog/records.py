@@ -1,0 +1,160 @@
+"""Record batches of the internal topics: built whole, read record by record. Format v2 (KIP-98), never compressed.
+
+The internal topics are configured `compression.type=uncompressed`, so a compressed batch there is somebody else's
+doing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, crc_matches, read_header, stamp
+from sidecar.protocol.calls import NO_STAMP
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_CODEC: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_NO_LEADER_EPOCH: Final = -1
+_FORMAT: Final = 2
+
+
+class RawRecord(NamedTuple):
+    """Key and value as they lie in the log; no value is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class UnreadableBatchError(ValueError):
+    """A batch in an internal topic that no node wrote so: damaged, compressed, or in an older format."""
+
+
+def build_batch(records: Sequence[RawRecord], writer: Stamp | None, sequence: int = 0) -> bytearray:
+    """One v2 batch; without a writer it carries no producer id, and sending it twice appends it twice.
+
+    `sequence` is the first record's under the writer's epoch, 0 to 2^31 - 1; each record takes one.
+    """
+    if not records:
+        raise ValueError("a batch without records")
+    now = int(time.time() * 1000)
+    out = bytearray(HEADER_BYTES)
+    for index, record in enumerate(records):
+        _append_record(out, index, record)
+    count = len(records)
+    head = (0, len(out) - 12, _NO_LEADER_EPOCH, _FORMAT, 0, 0, count - 1, now, now, -1, -1, -1, count)
+    _HEADER.pack_into(out, 0, *head)
+    by, first = (NO_STAMP, -1) if writer is None else (writer, sequence)
+    stamp(out, 0, len(out), by.producer_id, by.epoch, first)
+    return out
+
+
+def _append_record(out: bytearray, index: int, record: RawRecord) -> None:
+    body = bytearray(b"\x00\x00")  # attributes, timestamp delta
+    _append_varint(body, index)
+    _append_varint(body, len(record.key))
+    body += record.key
+    if record.value is None:
+        _append_varint(body, -1)
+    else:
+        _append_varint(body, len(record.value))
+        body += record.value
+    body.append(0)  # no headers
+    _append_varint(out, len(body))
+    out += body
+
+
+def _append_varint(out: bytearray, value: int) -> None:
+    """A zigzag varint of 32 bits."""
+    value = (value << 1) ^ (value >> 31)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """A batch as a reader found it. `writer` is None where it carries no producer id; a control batch is a marker.
+
+    Compaction keeps a producer's last batch without its records, to remember its sequence: `records` is empty then.
+    """
+
+    base_offset: Offset
+    next_offset: Offset
+    writer: Stamp | None
+    is_control: bool
+    timestamp_ms: int
+    records: tuple[tuple[Offset, RawRecord], ...]
+
+
+def read_batches(data: bytes) -> Iterator[LoggedBatch]:
+    """The whole batches of a fetched record set, each checked against its CRC. Raises `UnreadableBatchError`."""
+    for start, size in batch_sizes(data, 0, len(data)):
+        try:
+            header = read_header(data, start, start + size)
+        except KafkaError as error:
+            raise UnreadableBatchError(str(error)) from None
+        if not crc_matches(data, start, size):
+            raise UnreadableBatchError(f"the CRC of the batch at offset {header.base_offset} does not match")
+        if header.attributes & _CODEC:
+            raise UnreadableBatchError(f"the batch at offset {header.base_offset} is compressed")
+        base = Offset(header.base_offset)
+        writer = Stamp(ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch))
+        records: tuple[tuple[Offset, RawRecord], ...] = ()
+        if not header.is_control:
+            view = memoryview(data)[start + HEADER_BYTES : start + size]
+            try:
+                records = tuple(_read_records(view, header.records, base))
+            except IndexError:
+                raise UnreadableBatchError(f"the batch at offset {base} ends inside a record") from None
+        yield LoggedBatch(
+            base,
+            Offset(base + header.last_offset_delta + 1),
+            writer if writer.producer_id >= 0 else None,
+            header.is_control,
+            header.max_timestamp,
+            records,
+        )
+
+
+def _read_records(view: memoryview, count: int, base: Offset) -> Iterator[tuple[Offset, RawRecord]]:
+    at = 0
+    for _ in range(count):
+        size, at = _read_varint(view, at)
+        end = at + size
+        at += 1  # attributes
+        _, at = _read_varint(view, at)
+        delta, at = _read_varint(view, at)
+        key, at = _read_bytes(view, at)
+        value, at = _read_bytes(view, at)
+        if at > end or end > len(view):
+            raise IndexError(end)
+        yield Offset(base + delta), RawRecord(key or b"", value)
+        at = end
+
+
+def _read_bytes(view: memoryview, at: int) -> tuple[bytes | None, int]:
+    size, at = _read_varint(view, at)
+    if size < 0:
+        return None, at
+    return bytes(view[at : at + size]), at + size
+
+
+def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+    """A zigzag varint of up to 64 bits (timestamp deltas) and where it ends."""
+    value = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7

@@ -1,0 +1,48 @@
+"""Waiting between tries: exponential with jitter, within a deadline for all tries together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Final
+
+_RANDOM: Final = random.Random()  # noqa: S311 - jitter needs no secrecy
+
+
+class RetryTimeoutError(TimeoutError):
+    """The deadline for all tries passed. The message says what the last one ran into."""
+
+
+class Retry:
+    """One undertaking of several tries: `first` and `ceiling` bound the pauses, `deadline` the whole (all in seconds)."""
+
+    __slots__ = ("_ceiling", "_deadline", "_first", "_limit", "_pauses", "_random", "_what")
+
+    def __init__(
+        self, what: str, deadline: float, *, first: float = 0.02, ceiling: float = 1.0, rng: random.Random = _RANDOM
+    ) -> None:
+        self._what = what
+        self._limit = deadline
+        self._deadline = asyncio.get_running_loop().time() + deadline
+        self._first = first
+        self._ceiling = ceiling
+        self._pauses = 0
+        self._random = rng
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline; negative behind it."""
+        return self._deadline - asyncio.get_running_loop().time()
+
+    def progressed(self) -> None:
+        """A step succeeded: the next pause is short again. The deadline stays."""
+        self._pauses = 0
+
+    async def pause(self, reason: object) -> None:
+        """Wait for the next try. Raises `RetryTimeoutError` where it would lie behind the deadline."""
+        longest = min(self._ceiling, self._first * 2 ** min(self._pauses, 30))
+        self._pauses += 1
+        delay = longest * self._random.uniform(0.5, 1.0)
+        if delay >= self.remaining:
+            raise RetryTimeoutError(f"{self._what}: not done within {self._limit:g} s, last: {reason}")
+        await asyncio.sleep(delay)

@@ -1,0 +1,203 @@
+"""The three internal topics of a cluster of nodes: created once, checked at every start, never created again in
+silence.
+
+Ownership is created last: where it is missing beside others that hold records, it was deleted, not forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sidecar.changelog.configuration import Finding, NamedConfigs, check, wanted_configs
+from sidecar.changelog.errors import ChangelogError, ChangelogLostError, MisconfiguredError
+from sidecar.changelog.retry import Retry
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.calls import (
+    ConfigResource,
+    CreateTopics,
+    DescribeConfigs,
+    DescribeTopics,
+    ListOffsets,
+    NewTopic,
+    OffsetAt,
+    Resource,
+)
+from sidecar.protocol.errors import ErrorCode, error_name
+from sidecar.protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.calls import ClusterDescription, TopicDescription
+
+_CREATE_TIMEOUT_MS: Final = 30_000
+_INVALID_REPLICATION_FACTOR: Final = 38
+_MOST_REPLICAS: Final = 3
+SNAPSHOT_PARTITIONS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The internal topics of one cluster of nodes."""
+
+    ownership: str
+    snapshots: str
+    events: str
+
+    @classmethod
+    def of(cls, cluster: str) -> TopicNames:
+        """`__sidecar_<cluster>` and what hangs on it."""
+        base = f"__sidecar_{cluster}"
+        return cls(base, f"{base}_snapshots", f"{base}_events")
+
+    @property
+    def all(self) -> tuple[str, str, str]:
+        """In the order of creation: ownership last."""
+        return self.snapshots, self.events, self.ownership
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopics:
+    """Topics that exist and are configured well enough. `warnings` are for an operator; keep `ids` for the next start."""
+
+    names: TopicNames
+    ids: Mapping[str, UUID]
+    warnings: tuple[Finding, ...]
+
+    @property
+    def ownership(self) -> TopicPartition:
+        """The one partition that every fence covers."""
+        return TopicPartition(self.names.ownership, 0)
+
+
+async def open_topics(
+    upstream: Upstream,
+    cluster: str,
+    *,
+    expected: Mapping[str, UUID] | None = None,
+    snapshot_partitions: int = SNAPSHOT_PARTITIONS,
+    deadline: float = 60.0,
+) -> InternalTopics:
+    """Find the internal topics, or create them where the cluster of nodes is new, and check how they are configured.
+
+    `expected` are the ids of an earlier start, as far as anybody still knows them. Raises `ChangelogLostError`,
+    `MisconfiguredError`, `ChangelogError` where a broker refuses, `RetryTimeoutError` behind `deadline` seconds.
+    """
+    names = TopicNames.of(cluster)
+    retry = Retry(f"internal topics of {cluster}", deadline)
+    while True:
+        try:
+            described = await upstream.call(None, DescribeTopics(names.all))
+            found = {topic.name: topic for topic in described.topics}
+            _refuse_strange(found, expected or {})
+            missing = [name for name in names.all if found[name].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            if missing:
+                await _refuse_loss(upstream, found, missing, names)
+                await _create(upstream, described, missing, names, snapshot_partitions)
+                waiting: object = f"{', '.join(missing)} to appear"
+            elif leaderless := [topic.name for topic in found.values() if not _is_led(topic)]:
+                waiting = f"leaders of {', '.join(leaderless)}"
+            else:
+                return await _checked(upstream, described, names)
+        except UpstreamError as error:
+            waiting = error
+        await retry.pause(waiting)
+
+
+def _is_led(topic: TopicDescription) -> bool:
+    return not topic.error and bool(topic.partitions) and all(part.leader >= 0 for part in topic.partitions)
+
+
+_NOT_YET: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+
+
+def _refuse_strange(found: Mapping[str, TopicDescription], expected: Mapping[str, UUID]) -> None:
+    for name, topic in found.items():
+        if topic.error not in _NOT_YET:
+            raise ChangelogError(f"topic {name}: {error_name(topic.error)}")
+        known = expected.get(name)
+        if known is None:
+            continue
+        if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise ChangelogLostError(f"topic {name} ({known}) was deleted; nodes do not create it again by themselves")
+        if not topic.error and topic.topic_id != known:
+            raise ChangelogLostError(f"topic {name} was created anew: its id is {topic.topic_id} instead of {known}")
+
+
+async def _refuse_loss(
+    upstream: Upstream, found: Mapping[str, TopicDescription], missing: list[str], names: TopicNames
+) -> None:
+    """Refuse to fill a hole that a creation cut short would not have left."""
+    present = [topic for name, topic in found.items() if name not in missing]
+    if names.ownership not in missing:
+        raise ChangelogLostError(f"deleted while {names.ownership} is there: {', '.join(missing)}")
+    for topic in present:
+        for part in topic.partitions:
+            partition = TopicPartition(topic.name, part.index)
+            listed = await upstream.call(part.leader, ListOffsets({partition: OffsetAt.LATEST}))
+            if listed[partition].error:
+                raise UpstreamError(f"latest offset of {partition}: {error_name(listed[partition].error)}")
+            if listed[partition].offset > 0:
+                raise ChangelogLostError(f"{names.ownership} was deleted: {topic.name} still holds what came after it")
+
+
+def replicas_of(brokers: int) -> int:
+    """How many replicas an internal topic gets in a cluster of so many live brokers."""
+    return max(1, min(_MOST_REPLICAS, brokers))
+
+
+async def _create(
+    upstream: Upstream,
+    described: ClusterDescription,
+    missing: list[str],
+    names: TopicNames,
+    snapshot_partitions: int,
+) -> None:
+    replicas = replicas_of(len(described.brokers))
+    for name in missing:
+        partitions = snapshot_partitions if name == names.snapshots else 1
+        topic = NewTopic(name, partitions, replicas, wanted_configs(_role(name, names), replicas))
+        request = CreateTopics((topic,), _CREATE_TIMEOUT_MS)
+        broker = described.controller if described.controller in described.brokers else None
+        outcome = (await upstream.call(broker, request, timeout=_CREATE_TIMEOUT_MS / 1000 + 5))[name]
+        if outcome.error not in _CREATION_GOES_ON:
+            raise ChangelogError(
+                f"topic {name} cannot be created: {error_name(outcome.error)} {outcome.message or ''}".rstrip()
+            )
+        if outcome.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return
+
+
+_CREATION_GOES_ON: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,  # another node was quicker
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        _INVALID_REPLICATION_FACTOR,  # a broker went away since it was counted
+    }
+)
+
+
+def _role(name: str, names: TopicNames) -> str:
+    return {names.ownership: "ownership", names.snapshots: "snapshots", names.events: "events"}[name]
+
+
+async def _checked(upstream: Upstream, described: ClusterDescription, names: TopicNames) -> InternalTopics:
+    resources = {name: Resource(ConfigResource.TOPIC, name) for name in names.all}
+    answers = await upstream.call(None, DescribeConfigs(tuple(resources.values())))
+    findings: list[Finding] = []
+    for topic in described.topics:
+        answer = answers.get(resources[topic.name])
+        if answer is None or answer.error:
+            code = error_name(answer.error) if answer else "no answer"
+            raise UpstreamError(f"configuration of {topic.name}: {code}")
+        configs = NamedConfigs(topic.name, _role(topic.name, names), answer.values)
+        findings += check(configs, topic, len(described.brokers))
+    fatal = [str(finding) for finding in findings if finding.fatal]
+    if fatal:
+        raise MisconfiguredError("; ".join(fatal))
+    return InternalTopics(names, {topic.name: topic.topic_id for topic in described.topics}, tuple(findings))
