@@ -74,3 +74,21 @@ class Placement:
     def brokers_of(self, node_id: int, brokers: Iterable[int]) -> list[int]:
         """The brokers upstream for which a node answers."""
         return sorted(broker for broker in brokers if self.of_broker(broker) == node_id)
+
+
+class NodeDirectory:
+    """The newest placement, and who serves the governed topics. Replaced as leases and claims move."""
+
+    __slots__ = ("me", "placement", "serving")
+
+    def __init__(self, me: NodeAddress) -> None:
+        self.me = me
+        self.placement = Placement([me])
+        self.serving: dict[bytes, int] = {}
+
+    def leader(self, topic: bytes, partition: int, governed: bool) -> int:
+        """The node that clients are led to for a partition."""
+        if not governed:
+            return self.placement.of_partition(topic, partition)
+        serving = self.serving.get(topic)
+        return serving if serving in self.placement.nodes else self.placement.of_topic(topic)

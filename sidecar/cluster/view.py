@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from uuid import UUID
 
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.ids import NO_TOPIC_ID, TopicId
 from sidecar.protocol.metadata import Broker, ClusterState, TopicState
 
 NO_LEADER = -1
@@ -21,7 +21,7 @@ NO_LEADER = -1
 class TopicRoute:
     """A topic's id and the leader (broker id, -1: none) and leader epoch of each partition."""
 
-    topic_id: TopicId
+    topic_id: UUID
     leaders: Mapping[int, int]
     leader_epochs: Mapping[int, int]
 
@@ -50,7 +50,7 @@ class ClusterView:
             self._topics.pop(name, None)
         elif topic.partitions:
             self._topics[name] = TopicRoute(
-                topic.topic_id or NO_TOPIC_ID,
+                topic.topic_id,
                 MappingProxyType({p.index: p.leader for p in topic.partitions}),
                 MappingProxyType({p.index: p.leader_epoch for p in topic.partitions}),
             )

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _POLL_LANE: Final = 1
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
+_PROMPT_LIMIT_S: Final = 1.0
+"""How long past the client's limit a broker may take that was asked not to wait."""
 _WORTH_ASKING_S: Final = 0.005
 """A poll that ends empty this long before the client's own limit is asked again."""
 
@@ -149,10 +151,11 @@ class _PassedFetch(Exchange):
 class PollLane:
     """The long poll that a client has at one broker. It outlives the request that began it."""
 
-    __slots__ = ("answer", "parts", "positions", "waiting")
+    __slots__ = ("answer", "parts", "positions", "prompt", "waiting")
 
     def __init__(self, positions: bytes, parts: list[FetchPart]) -> None:
         self.positions = positions
+        self.prompt = False
         self.parts = parts
         self.waiting: _SplitFetch | None = None
         self.answer: _PollAnswer | None = None
@@ -254,7 +257,7 @@ class _SplitFetch(Exchange):
         if failed or self._enough():
             self._finish()
         else:
-            self._timer = loop.call_later(wait, self._finish)
+            self._timer = loop.call_later(wait, self._expire)
 
     def _take_up(self, leader: int, parts: list[FetchPart], wait: float) -> None:
         buffer = self._frame.buffer
@@ -290,6 +293,7 @@ class _SplitFetch(Exchange):
         client.polls[leader] = lane
         lane.waiting = self
         lane.answer = None
+        lane.prompt = limits[0] == 0
         self._lanes[leader] = lane
         reply = _PollReply(client, self._upstream, leader, lane, self.version)
         try:
@@ -301,12 +305,23 @@ class _SplitFetch(Exchange):
         """A poll has its answer: finish with it, or ask again while there is time."""
         if self.answered or self._timer is None:
             return  # still in `begin`, which looks at all lanes in the end
+        left = self._deadline - asyncio.get_running_loop().time()
         if self._enough():
             self._finish()
-        elif lane.answer is not None and lane.answer.fruitless:
-            left = self._deadline - asyncio.get_running_loop().time()
-            if left > _WORTH_ASKING_S:
-                self._poll(leader, PollLane(lane.positions, lane.parts), left)
+        elif left > _WORTH_ASKING_S and lane.answer is not None and lane.answer.fruitless:
+            self._poll(leader, PollLane(lane.positions, lane.parts), left)
+        elif left <= 0:
+            self._expire()
+
+    def _expire(self) -> None:
+        """The client's limit has come: answer, unless a broker that answers without waiting has not done so yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+        late = asyncio.get_running_loop().time() - self._deadline
+        if late < _PROMPT_LIMIT_S and any(lane.prompt and lane.answer is None for lane in self._lanes.values()):
+            self._timer = asyncio.get_running_loop().call_later(_PROMPT_LIMIT_S, self._expire)
+        else:
+            self._finish()
 
     def _enough(self) -> bool:
         """Whether the client should be answered: an error, enough bytes, or nothing left to wait for."""

@@ -1,0 +1,184 @@
+"""ApiVersions (0-3), Metadata (0-9), FindCoordinator (0-3), DescribeCluster (0-1): answered with nodes instead of brokers.
+
+Clients see the live nodes as the brokers of the cluster: replicas = in-sync replicas = [leader], the controller is the lowest live node,
+the cluster id is upstream's. What upstream alone knows (topics, errors, leader epochs, authorized operations, a missing
+coordinator) is asked of it each time, so an answer is as fresh as a broker's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
+from sidecar.network.client import Exchange
+from sidecar.protocol import api_versions, metadata
+from sidecar.protocol.api import APIS
+from sidecar.protocol.caller import CoordinatorKind, UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
+from sidecar.protocol.primitives import I32, Reader, Writer
+
+if TYPE_CHECKING:
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.api_versions import VersionRange
+    from sidecar.protocol.calls import ServedVersions
+
+_UNSUPPORTED_ENDPOINT_TYPE = 115
+_BROKER_ENDPOINTS = 1
+
+
+def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
+    """What clients are told: the table of APIs, cut to what every broker upstream serves.
+
+    The lower end of Produce stays as advertised: librdkafka refuses a broker without Produce v0 (KAFKA-18659).
+    """
+    ranges: list[VersionRange] = []
+    for api in APIS.values():
+        there = upstream.get(api.key)
+        if there is None:
+            continue
+        low, high = max(api.first, there.lowest), min(api.last, there.highest)
+        if low <= high:
+            ranges.append(api_versions.VersionRange(api.key, api.lowest_advertised if api.lowest_advertised < api.first else low, high))
+    return ranges
+
+
+class ClusterApi:
+    """Describes the virtual cluster to all clients of a node. `served` is set once upstream has said what it serves."""
+
+    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver) -> None:
+        self.served: list[VersionRange] = []
+        self._upstream = upstream
+        self._nodes = nodes
+        self._resolver = resolver
+
+    def handle_api_versions(self, client: Client, frame: Frame, head: RequestHead) -> None:
+        """Hot: it begins every connection, and nothing needs to be asked."""
+        client.software = api_versions.decode_request(frame.buffer, head.body, frame.end, head.version)
+        exchange = Exchange(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
+        client.connection.expect(exchange)
+        exchange.answer([api_versions.encode_answer(head.correlation_id, head.version, self.served)])
+
+    async def handle_metadata(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """Ask upstream, put nodes in the place of brokers."""
+        reader = Reader(frame.buffer, head.body, frame.end)
+        reader.tags(head.version >= 9)
+        request = metadata.decode_request(reader, head.version)
+        if request.topics and any(name.encode().startswith(INTERNAL_PREFIX) for name in request.topics):
+            request = replace(request, allow_auto_topic_creation=False)
+        state = await self._upstream.metadata(request)
+        exchange.answer([metadata.encode_answer(head.correlation_id, head.version, self.virtual(state))])
+
+    def virtual(self, state: ClusterState) -> ClusterState:
+        """The same cluster with nodes instead of brokers."""
+        return replace(
+            state,
+            brokers=self._brokers(),
+            controller=self._nodes.placement.controller,
+            topics=tuple(self._virtual_topic(topic) for topic in state.topics),
+        )
+
+    def _brokers(self) -> tuple[Broker, ...]:
+        return tuple(Broker(node.id, node.host, node.port) for node in self._nodes.placement.nodes.values())
+
+    def _virtual_topic(self, topic: TopicState) -> TopicState:
+        name = topic.name.encode()
+        governed = self._resolver.kind(name) is TopicKind.GOVERNED
+        leader = self._nodes.leader
+        return replace(
+            topic,
+            partitions=tuple(
+                p
+                if p.leader < 0
+                else PartitionState(
+                    p.index,
+                    0 if p.error == ErrorCode.REPLICA_NOT_AVAILABLE else p.error,
+                    leader(name, p.index, governed),
+                    p.leader_epoch,
+                )
+                for p in topic.partitions
+            ),
+        )
+
+    async def handle_find_coordinator(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """The node that stands for the coordinator; upstream's error where there is none."""
+        flexible = head.version >= 3
+        reader = Reader(frame.buffer, head.body, frame.end)
+        reader.tags(flexible)
+        key = reader.text(flexible)
+        kind = reader.i8() if head.version >= 1 else CoordinatorKind.GROUP
+        reader.tags(flexible)
+        error, message = await self._coordinator_error(key, kind)
+        node = None if error else self._nodes.placement.nodes[self._nodes.placement.of_key(key.encode())]
+        writer = Writer()
+        writer.i32(0)
+        writer.i32(head.correlation_id)
+        writer.tags(flexible)
+        if head.version >= 1:
+            writer.i32(0)
+        writer.i16(error)
+        if head.version >= 1:
+            writer.text(message, flexible)
+        writer.i32(node.id if node else -1)
+        writer.text(node.host if node else "", flexible)
+        writer.i32(node.port if node else -1)
+        writer.tags(flexible)
+        I32.pack_into(writer.out, 0, len(writer.out) - 4)
+        exchange.answer([bytes(writer.out)])
+
+    async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str | None]:
+        if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
+            return ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served"
+        if kind == CoordinatorKind.TRANSACTION and key.startswith(TRANSACTIONAL_ID_PREFIX):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar"
+        try:
+            await self._upstream.coordinator(key, CoordinatorKind(kind))
+        except KafkaError as error:
+            return error.code, error.message
+        except UpstreamError as error:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+        return ErrorCode.NONE, None
+
+    async def handle_describe_cluster(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """DescribeCluster (KIP-700): Metadata without topics."""
+        reader = Reader(frame.buffer, head.body, frame.end)
+        reader.skip_tags()
+        operations_wanted = reader.boolean()
+        endpoints = reader.i8() if head.version >= 1 else _BROKER_ENDPOINTS
+        reader.skip_tags()
+        error = 0 if endpoints == _BROKER_ENDPOINTS else _UNSUPPORTED_ENDPOINT_TYPE
+        state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations_wanted))
+        exchange.answer([_cluster_answer(head, state, error, endpoints, self._brokers(), self._nodes.placement.controller)])
+
+
+def _cluster_answer(
+    head: RequestHead, state: ClusterState, error: int, endpoints: int, brokers: tuple[Broker, ...], controller: int
+) -> bytes:
+    writer = Writer()
+    writer.i32(0)
+    writer.i32(head.correlation_id)
+    writer.tags(True)
+    writer.i32(0)
+    writer.i16(error)
+    writer.compact_string("only brokers can be described through a sidecar" if error else None)
+    if head.version >= 1:
+        writer.i8(endpoints)
+    writer.compact_string(state.cluster_id or "")
+    writer.i32(controller)
+    writer.array(0 if error else len(brokers), True)
+    for broker in () if error else brokers:
+        writer.i32(broker.id)
+        writer.compact_string(broker.host)
+        writer.i32(broker.port)
+        writer.compact_string(broker.rack)
+        writer.tags(True)
+    writer.i32(state.operations)
+    writer.tags(True)
+    I32.pack_into(writer.out, 0, len(writer.out) - 4)
+    return bytes(writer.out)
