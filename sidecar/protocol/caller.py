@@ -33,20 +33,10 @@ SecondT = TypeVar("SecondT")
 class Request(Protocol[AnswerT_co]):
     """One request of the node's own, in one fixed version. `AnswerT_co` is what `decode` makes of the answer's body."""
 
-    @property
-    def api_key(self) -> int:
-        """Kafka's number of the API."""
-        ...
-
-    @property
-    def api_version(self) -> int:
-        """The one version that this class writes and reads."""
-        ...
-
-    @property
-    def flexible(self) -> bool:
-        """Whether that version has compact lengths and tagged fields (KIP-482)."""
-        ...
+    api_key: ClassVar[int]
+    api_version: ClassVar[int]
+    flexible: ClassVar[bool]
+    """Whether the version has compact lengths and tagged fields (KIP-482)."""
 
     def encode(self, writer: Writer) -> None:
         """Write the body, without any header."""
