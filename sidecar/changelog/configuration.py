@@ -17,9 +17,11 @@ _LARGEST_BATCH: Final = 8 * 1024 * 1024
 _SEGMENT_BYTES: Final = 32 * 1024 * 1024
 
 _COMMON: Final = {
-    "message.timestamp.type": "LogAppendTime",  # a fence is remembered by the records' timestamps (KIP-854 lets them
-    expire) "unclean.leader.election.enable": "false", "compression.type": "uncompressed", "max.message.bytes":
-    str(_LARGEST_BATCH),
+    # What a partition remembers of a producer expires by its records' timestamps: they must be the broker's.
+    "message.timestamp.type": "LogAppendTime",
+    "unclean.leader.election.enable": "false",
+    "compression.type": "uncompressed",
+    "max.message.bytes": str(_LARGEST_BATCH),
 }
 _BY_ROLE: Final = {
     # Seven days in which a marker that compaction may take still stands; rolled by size, as only closed segments are

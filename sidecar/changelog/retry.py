@@ -14,7 +14,7 @@ class RetryTimeoutError(TimeoutError):
 
 
 class Retry:
-    """One undertaking of several tries: `first` and `ceiling` bound the pauses, `deadline` the whole (all in seconds)."""
+    """One undertaking of several tries. `first` and `ceiling` bound its pauses, `deadline` all of it (in seconds)."""
 
     __slots__ = ("_ceiling", "_deadline", "_first", "_limit", "_pauses", "_random", "_what")
 

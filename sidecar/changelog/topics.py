@@ -61,7 +61,7 @@ class TopicNames:
 
 @dataclass(frozen=True, slots=True)
 class InternalTopics:
-    """Topics that exist and are configured well enough. `warnings` are for an operator; keep `ids` for the next start."""
+    """Topics that exist and are configured well enough; `warnings` are for an operator, `ids` for the next start."""
 
     names: TopicNames
     ids: Mapping[str, UUID]
