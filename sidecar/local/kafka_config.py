@@ -31,8 +31,8 @@ def parse_version(text: str) -> tuple[int, ...]:
 class KafkaConfig:
     """A cluster of `brokers` combined nodes (broker and controller), numbered from 1.
 
-    `ports` are the client ports in order of number, all free ones where empty. `heap_mb` is each node's. `overrides` are
-    broker properties that win over everything here.
+    `ports` are the client ports in order of number, all free ones where empty. `heap_mb` is each node's. `overrides`
+    are broker properties that win over everything here.
     """
 
     version: str = field(default_factory=default_version)

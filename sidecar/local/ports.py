@@ -1,4 +1,4 @@
-"""Free loopback ports for the embedded parts, below the range from which the kernel picks ports for outgoing connections.
+"""Free loopback ports for the embedded parts, below the range from which the kernel takes those of outgoing calls.
 
 A port is only known to be free at the moment it is tried: whoever starts a server on one must be ready to try another.
 """

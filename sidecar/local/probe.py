@@ -14,7 +14,7 @@ _MAX_ANSWER = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Who is in the cluster as one broker tells it: ports by node id; controller −1 while there is none."""
+    """Who is in the cluster as one broker tells it: ports by node id; controller -1 while there is none."""
 
     brokers: dict[int, tuple[str, int]]
     controller: int

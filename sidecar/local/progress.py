@@ -32,7 +32,7 @@ def silent(_step: Step) -> None:
 
 
 class ProgressDisplay:
-    """A `Listener` that draws one line per part; a context manager. Where the output is no terminal: a line per part."""
+    """A `Listener` that draws one line per part, or prints it where the output is no terminal; a context manager."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -49,6 +49,7 @@ class ProgressDisplay:
         self._told: set[tuple[str, str]] = set()
 
     def __call__(self, step: Step) -> None:
+        """Show `step`."""
         if not self._console.is_terminal:
             if (step.part, step.text) not in self._told:
                 self._told.add((step.part, step.text))

