@@ -1,7 +1,7 @@
 """The metrics that dashboards and alerts may name: one list, kept as data.
 
-A name that is missing here is a panel that stays empty or an alert that can never fire, and nobody would notice. The labels
-are those that queries may select or group by.
+A name that is missing here is a panel that stays empty or an alert that can never fire, and nobody would notice. The
+labels are those that queries may select or group by.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A name that can stand in a query. The buckets of a histogram, its sum and its count only rise: they are counters."""
+    """A name that can stand in a query. Buckets, sum and count of a histogram only rise: they are counters."""
 
     metric: Metric
     rises: bool

@@ -1,4 +1,4 @@
-"""What the compose schema cannot see: names that point nowhere, ports that do not meet, a broker that is open to the world.
+"""What the compose schema cannot see: names that point nowhere, ports that do not meet, a broker open to the world.
 
 Each rule takes the parsed file and yields one sentence for each fault. Nothing here needs Docker.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tests.unit.deploy.files import ROOT, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 SETTINGS = frozenset(
     f"SIDECAR_{name}"

@@ -1,7 +1,7 @@
-"""What is wrong with a PromQL query: it does not parse, or it asks for something no node exposes. No Prometheus is needed.
+"""What is wrong with a PromQL query: it does not parse, or it asks for something no node exposes. Needs no Prometheus.
 
-A query is walked once, from the leaves up, with the labels that every part of it can have; so a grouping, a join or a legend
-that names a label which is not there any more is found, and not just a name that nobody exposes.
+A query is walked once, from the leaves up, with the labels that every part of it can have; so a grouping, a join or a
+legend that names a label which is not there any more is found, and not just a name that nobody exposes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reading:
 
 
 def substituted(expression: str) -> str:
-    """`expression` much as Grafana would send it: durations for its intervals, a recognisable value for the other variables."""
+    """`expression` much as Grafana would send it: durations for its intervals, a marker for the other variables."""
     return _VARIABLE.sub(lambda found: _INTERVALS.get(found[1], f"{VARIABLE}{found[1]}"), expression)
 
 

@@ -6,15 +6,17 @@ import copy
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from tests.unit.deploy import compose_rules
 from tests.unit.deploy.files import COMPOSE, ROOT, Tree, load_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 def schema_check(path: Path) -> subprocess.CompletedProcess[str]:
