@@ -13,7 +13,8 @@ key                 type       content
 `served`            hash       topic → `<node id> <boot>`: who has the right to serve it
 `leases`            sorted set topic, scored with when that right expires (Redis ms)
 `served:version`    string     random; another one whenever `served` changed
-`pulse`             hash       `last`: newest beat of any node; `since`: from when beats came without a gap of a lease
+`pulse`             hash       `last`: newest beat of any node; `since`: from when beats came without a gap of a
+                               lease; `left:<node id>`: when that node left
 `gone:<boot>`       string     this process said goodbye (10 minutes)
 `owners`            hash       resource → `<generation> <position> <session or -> <json>`: newest known record
 `tickets`           hash       resource → highest generation that was ever given to a claim

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,16 +80,13 @@ class Holder:
     boot: str
 
 
-_EMPTY: Final[Mapping[str, Holder]] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class LiveNodes:
     """All live nodes by id, who serves which topic, and the newest policy version, as of one heartbeat."""
 
     nodes: Mapping[int, Node]
-    serving: Mapping[str, Holder] = _EMPTY
-    policy_version: int = 0
+    serving: Mapping[str, Holder]
+    policy_version: int
 
     @property
     def controller(self) -> int | None:

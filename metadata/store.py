@@ -157,7 +157,7 @@ class MetadataStore:
 
     async def leave(self, node_id: int, boot: str) -> int:
         """The node's id, the topics it serves and its claims are free at once; returns how many topics that were."""
-        keys = self._keys("nodes", "served", "leases", "served:version", "claims", f"gone:{boot}")
+        keys = self._keys("nodes", "served", "leases", "served:version", "claims", f"gone:{boot}", "pulse")
         return _int(await self._server.run(scripts.LEAVE, keys, (node_id, boot, new_token().hex())))
 
     async def serve(self, topic: str, node_id: int, boot: str, *, last_node: int | None) -> ServeAnswer:

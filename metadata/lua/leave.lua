@@ -1,6 +1,6 @@
 -- A node leaves at once: its id, the topics it serves and its claims in progress are free from here on.
 --
--- KEYS  1 nodes  2 served  3 leases  4 served:version  5 claims  6 gone:<boot>
+-- KEYS  1 nodes  2 served  3 leases  4 served:version  5 claims  6 gone:<boot>  7 pulse
 -- ARGV  1 node id  2 boot  3 token
 -- Reply number of topics that became free
 -- Idempotent: a second time there is nothing left. The boot is remembered, so that a beat of it that Redis reads late (from
@@ -13,6 +13,8 @@ redis.call('SET', KEYS[6], '1', 'PX', REMEMBER_TOKEN_MS)
 local entry = redis.call('HGET', KEYS[1], node_id)
 if entry and string.match(entry, '^%d+ %d+ (%x+)') == boot then
   redis.call('HDEL', KEYS[1], node_id)
+  -- It reported that it serves nothing any more: serve.lua need not wait for its beat.
+  redis.call('HSET', KEYS[7], 'left:' .. node_id, int(now_ms()))
 end
 
 local freed = 0

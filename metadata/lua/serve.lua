@@ -5,7 +5,7 @@
 -- Reply {'granted', node id, boot, lease ms}
 --       {'held', node id, boot, ms left}   somebody alive serves it
 --       {'settling', '', '', ms to wait}   Redis has not heard all nodes for a lease yet (it was emptied, away or rolled back)
---                                          and the node that served last has not reported: it may serve still
+--                                          and the node that served last has neither reported nor left: it may serve still
 --       {'unregistered', '', '', '0'}      the caller has no live beat: beat first
 -- Idempotent: whoever holds it is granted it again and renews.
 
@@ -23,7 +23,9 @@ end
 if not holder and last_node ~= '' and last_node ~= node_id then
   local since = tonumber(redis.call('HGET', KEYS[5], 'since') or int(now))
   local settles = since + lease_ms - now
-  if settles > 0 and settles <= lease_ms and not live_node(redis.call('HGET', KEYS[1], last_node), now) then
+  local reported = live_node(redis.call('HGET', KEYS[1], last_node), now)
+    or tonumber(redis.call('HGET', KEYS[5], 'left:' .. last_node) or '0') >= since
+  if settles > 0 and settles <= lease_ms and not reported then
     return { 'settling', '', '', int(settles) }
   end
 end
