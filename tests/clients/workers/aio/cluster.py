@@ -30,8 +30,8 @@ async def cluster(cell: Cell) -> str:
             check(partition["leader"] in partition["isr"], f"the leader of partition {partition['partition']} is not in sync")
         check(await asking.find_coordinator(group) in nodes, "the coordinator of the group is no node")
         for what, client in (("producer", writing.client), ("transactional producer", atomic.client), ("consumer", reading._client)):
-            # Coordinators are in its cluster metadata too, which has no public list of them.
-            known = [*client.cluster.brokers(), *client.cluster._coordinators.values()]
-            cell.only_nodes((f"{broker.host}:{broker.port}" for broker in known), f"what the {what} knows")
+            cell.only_nodes((f"{one.host}:{one.port}" for one in client.cluster.brokers()), f"what the {what} knows")
+            # Coordinators are not in that list, but each has a connection of its own.
+            cell.only_nodes((f"{one.host}:{one.port}" for one in client._conns.values()), f"the {what}'s connections")
         cell.hold()
     return f"{len(nodes)} node(s)"

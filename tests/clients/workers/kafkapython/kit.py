@@ -1,0 +1,109 @@
+"""The few calls of kafka-python that most scenarios share. Settings are the library's defaults unless a scenario says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from ..records import Seen, Written
+from ..runtime import Cell, Scenarios, check
+
+scenarios = Scenarios("kafka-python")
+
+WAIT_S = 20.0
+
+
+@contextmanager
+def admin(cell: Cell) -> Iterator[KafkaAdminClient]:
+    client = KafkaAdminClient(bootstrap_servers=cell.bootstrap)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: str) -> str:
+    """Create a topic and wait until the metadata knows its leaders; `config` with underscores for dots."""
+    topic = cell.name(suffix)
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    with admin(cell) as client:
+        client.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)], wait_for_metadata=True)
+    return topic
+
+
+@contextmanager
+def producer(cell: Cell, **settings: Any) -> Iterator[KafkaProducer]:
+    client = KafkaProducer(bootstrap_servers=cell.bootstrap, **settings)
+    try:
+        yield client
+    finally:
+        client.close(timeout=WAIT_S)
+
+
+def send(client: KafkaProducer, topic: str, records: Iterable[Written]) -> list[int]:
+    """Write the records without waiting for one before the next and return their offsets; a failed one raises."""
+    pending = [
+        client.send(
+            topic, one.value, one.key, list(one.headers) or None, partition=one.partition, timestamp_ms=one.timestamp
+        )
+        for one in records
+    ]
+    client.flush(timeout=WAIT_S)
+    return [future.get(timeout=WAIT_S).offset for future in pending]
+
+
+def write(cell: Cell, topic: str, records: Iterable[Written], **settings: Any) -> list[int]:
+    """`send` with a producer of its own."""
+    with producer(cell, **settings) as client:
+        return send(client, topic, records)
+
+
+@contextmanager
+def consumer(cell: Cell, *topics: str, group: str | None = None, **settings: Any) -> Iterator[KafkaConsumer]:
+    """A consumer that starts at the beginning and commits only when told; a member of `group`, or of none."""
+    client = KafkaConsumer(
+        *topics,
+        bootstrap_servers=cell.bootstrap,
+        group_id=group,
+        **{"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 300, **settings},
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def seen(record: Any) -> Seen:
+    return Seen(record.partition, record.offset, record.value, record.key, tuple(record.headers), record.timestamp)
+
+
+def take(client: KafkaConsumer, count: int) -> list[Seen]:
+    """Exactly `count` records; the consumer's position is behind the last of them."""
+    records: list[Seen] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(records) < count:
+        check(time.monotonic() < deadline, f"{len(records)} of {count} records within {WAIT_S:g} s: {records[-3:]}")
+        for batch in client.poll(timeout_ms=200, max_records=count - len(records)).values():
+            records += [seen(record) for record in batch]
+    return records
+
+
+def read_to_end(cell: Cell, topic: str, *, isolation: str = "read_committed", partitions: Sequence[int] = (0,)) -> list[Seen]:
+    """All records of the partitions, up to what the isolation level lets a reader see now."""
+    places = [TopicPartition(topic, partition) for partition in partitions]
+    records: list[Seen] = []
+    with consumer(cell, isolation_level=isolation, fetch_max_wait_ms=20) as client:
+        client.assign(places)
+        # With read_committed these are the last stable offsets.
+        ends = client.end_offsets(places)
+        deadline = time.monotonic() + WAIT_S
+        while any(client.position(place) < ends[place] for place in places):
+            check(time.monotonic() < deadline, f"the ends {ends} were not reached within {WAIT_S:g} s")
+            for batch in client.poll(timeout_ms=50).values():
+                records += [seen(record) for record in batch]
+    return records
