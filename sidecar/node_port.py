@@ -1,0 +1,240 @@
+"""What the HTTP side needs of a node: eight calls, the facts they return, and the four ways they can fail.
+
+The node implements `NodePort`; tests do too. Names are checked before a call is made: what arrives here is a legal
+Kafka topic name, or `PREFIX*` where a method says so, and never an internal topic (`__…`) in a method that changes
+something.
+
+It lies beside the node and not in `sidecar.admin`, as a node may not import what is above it; for the same reason the
+node is given the HTTP side as an `AdminFactory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sidecar.settings import Settings
+    from sidecar.telemetry.hooks import NodeMetrics
+
+
+class AccessMode(StrEnum):
+    """Who may write to a topic (PIP-68)."""
+
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
+    WAIT_FOR_EXCLUSIVE = "wait_for_exclusive"
+    EXCLUSIVE_WITH_FENCING = "exclusive_with_fencing"
+
+
+class Scope(StrEnum):
+    """What one owner owns."""
+
+    TOPIC = "topic"
+    PARTITION = "partition"
+
+
+class NodeState(StrEnum):
+    """Where a node is in its life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is decided for a topic; None: not decided here.
+
+    In a change: leave that field as it is. In a topic: the effective value, so that None stands only in the policy of
+    a prefix.
+    `log_append_time` True: the topic's `message.timestamp.type` is LogAppendTime.
+    """
+
+    access_mode: AccessMode | None = None
+    deduplication: bool | None = None
+    exclusive_reader: bool | None = None
+    scope: Scope | None = None
+    log_append_time: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who owns a topic, or one partition of it.
+
+    `session` is `pid:N` or `conn:ID`; `since_ms` Unix milliseconds; `client` the address and software of its connection
+    as far as known, empty where it is not connected to this node; `generation` that of this ownership.
+    """
+
+    name: str
+    session: str
+    mode: AccessMode
+    since_ms: int
+    client: str = ""
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A session in a topic's queue. `since_ms`: Unix milliseconds."""
+
+    name: str
+    session: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """A producer name with sequence ids: the highest persisted id per partition.
+
+    `last_sequence_id` is their minimum over all partitions of the topic, -1 where one has none.
+    """
+
+    name: str
+    last_sequence_id: int
+    last_sequence_ids: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Everything REST says of a topic, or of a prefix (`payments.*`: no partitions, no owner).
+
+    `policy` None: not governed. `generation` 0: never owned. `owners`: None unless the scope is partition, then the
+    owners by partition (`owner` is None).
+    """
+
+    name: str
+    partitions: int
+    policy: Policy | None = None
+    generation: int = 0
+    owner: Owner | None = None
+    owners: Mapping[int, Owner] | None = None
+    waiting: Sequence[Waiting] = ()
+    producers: Sequence[Producer] = ()
+    shadows: Sequence[str] = ()
+    serving_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A live node, or a broker: its id and the address it is reached at."""
+
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding about the node's own health. `detail` says what is wrong and, if it can, what helps.
+
+    A failed check that is not `required` is reported and leaves the node ready.
+    """
+
+    name: str
+    ok: bool
+    detail: str = ""
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A node and what it sees. `started_ms`: Unix milliseconds; `kafka_cluster_id` None: never reached."""
+
+    node_id: int
+    cluster: str
+    state: NodeState
+    started_ms: int
+    advertise: tuple[str, int]
+    kafka_cluster_id: str | None
+    nodes: Sequence[Peer]
+    brokers: Sequence[Peer]
+    client_connections: int
+    governed_topics: int
+    checks: Sequence[Check] = field(default=())
+
+
+class PortError(Exception):
+    """A call that failed for a reason the caller is told. The message is meant for people."""
+
+
+class NotFoundError(PortError):
+    """No such topic, or it has no policy to delete."""
+
+
+class ConflictError(PortError):
+    """Not in this state: nothing to fence or release, or the topic has changed meanwhile."""
+
+
+class UnavailableError(PortError):
+    """Kafka or Redis is away, or a takeover is under way: worth another try."""
+
+
+class InvalidError(PortError):
+    """A legal value that this topic or this node cannot take."""
+
+
+class NodePort(Protocol):
+    """The node as the HTTP side sees it. All methods may raise `UnavailableError`."""
+
+    async def checks(self) -> Sequence[Check]:
+        """Readiness as known now; at least `kafka`, `redis` and `changelog`. Quick: no round trip of its own."""
+        ...
+
+    async def status(self) -> Status:
+        """The node and what it sees now."""
+        ...
+
+    async def topic_names(self, *, governed: bool) -> Sequence[str]:
+        """All topics that clients see and all prefixes with a policy, sorted.
+
+        With `governed` only topics that are governed, by whatever policy, and the prefixes.
+        """
+        ...
+
+    async def topics(self, names: Sequence[str]) -> Sequence[Topic]:
+        """These topics and prefixes in this order; those that do not exist are left out."""
+        ...
+
+    async def merge_policy(self, name: str, change: Policy) -> Topic:
+        """Set the fields of `change` that are not None; returns when the policy is in force.
+
+        An empty change governs the topic with the defaults. `name` may be a prefix. Raises NotFoundError, InvalidError,
+        ConflictError.
+        """
+        ...
+
+    async def delete_policy(self, name: str) -> None:
+        """Forget the topic's or prefix's own policy. Raises NotFoundError where it has none."""
+        ...
+
+    async def fence(self, name: str, partition: int | None) -> Topic:
+        """Depose the owner for ever. `partition`: of a topic with scope partition.
+
+        Raises NotFoundError, ConflictError without an owner, InvalidError where `partition` does not fit the scope.
+        """
+        ...
+
+    async def release(self, name: str, partition: int | None) -> Topic:
+        """Clear the owner; its session may claim again. Raises as `fence`."""
+        ...
+
+
+class AdminService(Protocol):
+    """The HTTP side as the node sees it."""
+
+    async def start(self) -> None:
+        """Listen. Raises OSError where the address is taken."""
+        ...
+
+    async def stop(self) -> None:
+        """Close; calls under way get a moment to end. Repeating it is harmless."""
+        ...
+
+
+AdminFactory = Callable[[NodePort, "NodeMetrics", "Settings"], AdminService]
+"""How the node is given its HTTP side: `sidecar.admin.server.AdminServer` is one."""

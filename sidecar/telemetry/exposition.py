@@ -1,0 +1,198 @@
+"""`NodeMetrics` in Prometheus' text format. The catalogue of metric names is here and nowhere else.
+
+Families are made one after the other and the event loop gets its turn in between: a scrape of some thousand lines must
+not be seen in the latency of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from sidecar.telemetry.series import REQUEST_BOUNDS, ApiStats, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from sidecar.telemetry.hooks import Gauge, NodeMetrics
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_GAUGES: Final[dict[Gauge, str]] = {
+    "requests_in_flight": "Requests that wait for their answer.",
+    "upstream_connections": "Open connections to brokers.",
+    "redis_up": "1 while Redis answers, 0 while it does not: claims are refused then, owners keep writing.",
+    "kafka_up": "1 while Kafka answers, 0 while it does not.",
+    "live_nodes": "Nodes of this cluster whose heartbeat is fresh, this one included.",
+}
+_ALWAYS: Final = frozenset({"Fetch", "Metadata", "Produce"})
+"""APIs whose histogram exists before the first request; of the others only counters do, to keep a scrape short."""
+
+
+class NodeCollector(Collector):
+    """The node's own metrics for a registry of prometheus_client."""
+
+    def __init__(self, metrics: NodeMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family of the catalogue, each as of the moment it is asked for."""
+        metrics = self._metrics
+        build = _gauge("build_info", "Version of the sidecar and of Python.", "version", "python")
+        build.add_metric((metrics.version, platform.python_version()), 1)
+        yield build
+        yield from _client_families(metrics)
+        yield from _api_families(metrics)
+        yield from _topic_families(metrics)
+        yield from _takeover_families(metrics)
+        yield from _redis_families(metrics)
+        lag = _histogram("event_loop_lag_seconds", "How late timers of the event loop fire.")
+        _observe(lag, (), metrics.loop_lag)
+        yield lag
+        errors = _counter("upstream_connection_errors", "Connections to brokers that failed or broke.", "broker")
+        yield _add_words(errors, metrics.upstream_errors)
+        for name, text in _GAUGES.items():
+            if name in metrics.gauges:
+                yield _add_number(_gauge(name, text), float(metrics.gauges[name]()))
+
+
+class Exposition:
+    """The metrics page of a node: its own metrics and those of its process (`process_*`: CPU seconds, RSS, files)."""
+
+    def __init__(self, metrics: NodeMetrics) -> None:
+        self._collectors: tuple[Collector, ...] = (NodeCollector(metrics), ProcessCollector(registry=None))
+
+    async def render(self) -> bytes:
+        """The page as of now. Families are read at slightly different moments."""
+        parts: list[bytes] = []
+        for collector in self._collectors:
+            for family in collector.collect():
+                parts.append(generate_latest(_One(family)))
+                await asyncio.sleep(0)
+        return b"".join(parts)
+
+
+class _One(Collector):
+    """A single family as a collector."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._family,)
+
+
+def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
+    active = _gauge("client_connections", "Open connections of clients: accepted in all minus ended for any cause.")
+    yield _add_number(active, metrics.client_connections)
+    yield _add_number(_counter("client_connections", "Connections of clients accepted."), metrics.clients_accepted)
+    ended = _counter("client_disconnects", "Connections of clients that ended, by cause.", "cause")
+    yield _add_words(ended, metrics.disconnects)
+
+
+def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
+    apis = list(metrics.apis.values())
+    if metrics.other_api.count:
+        apis.append(metrics.other_api)
+    requests = _counter("requests", "Requests answered.", "api")
+    bytes_in = _counter("request_bytes", "Size of requests.", "api")
+    bytes_out = _counter("response_bytes", "Size of answers.", "api")
+    seconds = _histogram(
+        "request_duration_seconds", "Arrival of a request to its answer, Kafka's share included.", "api"
+    )
+    for api in apis:
+        label = (api.name,)
+        requests.add_metric(label, api.count)
+        bytes_in.add_metric(label, api.bytes_in)
+        bytes_out.add_metric(label, api.bytes_out)
+        if api.count or api.name in _ALWAYS:
+            _observe(seconds, label, _durations(api))
+    yield from (requests, bytes_in, bytes_out, seconds)
+    errors = _counter("response_errors", "Errors in answers, by Kafka's name of the code.", "api", "error")
+    for labels, count in metrics.response_errors.items():
+        errors.add_metric(labels, count)
+    yield errors
+
+
+def _topic_families(metrics: NodeMetrics) -> Iterator[Metric]:
+    records = _counter("produce_records", "Records appended to governed topics.", "topic")
+    size = _counter("produce_bytes", "Bytes of the batches appended to governed topics.", "topic")
+    fenced = _counter("produce_fenced", "Batches refused for want of a right to write.", "topic", "reason")
+    generation = _gauge("producer_generation", "The topic's generation, as this node knows it.", "topic")
+    owner = _gauge("producer_owner_info", "The topic's owner, as this node knows it.", "topic", "owner", "mode")
+    for topic, stats in metrics.topic_series():
+        records.add_metric((topic,), stats.records)
+        size.add_metric((topic,), stats.bytes)
+        for reason, count in stats.fenced.items():
+            fenced.add_metric((topic, reason), count)
+        if stats.generation is not None:
+            generation.add_metric((topic,), stats.generation)
+        if stats.owner is not None:
+            owner.add_metric((topic, *stats.owner), 1)
+    yield from (records, size, fenced, generation, owner)
+    folded = _counter("labels_dropped", "Observations under topic `_other`, as there are too many topics.")
+    yield _add_number(folded, metrics.topics.folded)
+
+
+def _takeover_families(metrics: NodeMetrics) -> Iterator[Metric]:
+    yield _add_words(_counter("takeovers", "Completed changes of owner and failovers.", "mode"), metrics.takeovers)
+    seconds = _histogram("takeover_duration_seconds", "Start of a takeover to its commit in the ownership topic.")
+    _observe(seconds, (), metrics.takeover_seconds)
+    yield seconds
+
+
+def _redis_families(metrics: NodeMetrics) -> Iterator[Metric]:
+    yield _add_words(
+        _counter("redis_errors", "Scripts without an answer, or with an error.", "kind"), metrics.redis_errors
+    )
+    seconds = _histogram("redis_command_duration_seconds", "Time of a script until its answer.", "script")
+    for script, histogram in metrics.redis_seconds.items():
+        _observe(seconds, (script,), histogram)
+    yield seconds
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"sidecar_{name}", text, labels=labels)
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"sidecar_{name}", text, labels=labels)
+
+
+def _histogram(name: str, text: str, *labels: str) -> HistogramMetricFamily:
+    return HistogramMetricFamily(f"sidecar_{name}", text, labels=labels)
+
+
+def _add_number(family: GaugeMetricFamily | CounterMetricFamily, value: float) -> Metric:
+    family.add_metric((), value)
+    return family
+
+
+def _add_words(family: CounterMetricFamily, counts: dict[str, int]) -> Metric:
+    for word, count in counts.items():
+        family.add_metric((word,), count)
+    return family
+
+
+def _durations(api: ApiStats) -> Histogram:
+    histogram = Histogram(REQUEST_BOUNDS)
+    histogram.buckets, histogram.total = api.buckets, api.seconds
+    return histogram
+
+
+def _observe(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:
+    """Prometheus counts what is at most the bound, not what is in the bucket."""
+    buckets: list[tuple[str, float]] = []
+    below = 0
+    for bound, count in zip((*map(repr, histogram.bounds), "+Inf"), histogram.buckets, strict=True):
+        below += count
+        buckets.append((bound, below))
+    family.add_metric(labels, buckets, histogram.total)

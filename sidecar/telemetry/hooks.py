@@ -1,0 +1,173 @@
+"""`NodeMetrics`: what a node counts, as methods that rooms call through a protocol of their own.
+
+Every method is cheap and none raises; `request_done` is on the path of every request and touches plain integers only.
+Labels that could grow without bound are never kept: topics are capped, API names come from a fixed table, client ids
+and addresses of clients are not counted at all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, Literal
+
+from sidecar.telemetry.series import (
+    LAG_BOUNDS,
+    OTHER,
+    REQUEST_BOUNDS,
+    SHORT_BOUNDS,
+    ApiStats,
+    Histogram,
+    TopicStats,
+    TopicTable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+TOPIC_LIMIT: Final = 200
+"""Governed topics with series of their own."""
+
+Gauge = Literal["requests_in_flight", "upstream_connections", "redis_up", "kafka_up", "live_nodes"]
+"""Numbers that somebody else keeps: they are read when metrics are asked for."""
+
+ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
+DISCONNECT_CAUSES: Final[tuple[str, ...]] = ("closed", "rejected")
+EXPECTED_ERRORS: Final[tuple[tuple[str, str], ...]] = (
+    ("Produce", "LEADER_NOT_AVAILABLE"),
+    ("Produce", "NOT_LEADER_OR_FOLLOWER"),
+    ("Produce", "POLICY_VIOLATION"),
+    ("Produce", "PRODUCER_FENCED"),
+    ("Produce", "REQUEST_TIMED_OUT"),
+)
+"""Series that exist from the start: the first such answer is an increase then, not the first value of a series."""
+
+
+class NodeMetrics:
+    """Everything a node counts since it started. Not for use from several threads.
+
+    Invariant: client connections open now = connections accepted in all - the sum of disconnects over all causes, since
+    that is how the gauge is made; it is 0 once all clients are gone only if each of them was reported both ways.
+    """
+
+    def __init__(self, api_names: Mapping[int, str], version: str, topic_limit: int = TOPIC_LIMIT) -> None:
+        self.version = version
+        self.apis = {key: ApiStats(name) for key, name in api_names.items()}
+        self.other_api = ApiStats(OTHER)
+        self.topics = TopicTable(topic_limit)
+        self.clients_accepted = 0
+        self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
+        self.upstream_open = 0
+        self.upstream_errors: dict[str, int] = {}
+        self.response_errors: dict[tuple[str, str], int] = dict.fromkeys(EXPECTED_ERRORS, 0)
+        self.takeovers: dict[str, int] = dict.fromkeys(ACCESS_MODES, 0)
+        self.takeover_seconds = Histogram(REQUEST_BOUNDS)
+        self.redis_errors: dict[str, int] = {}
+        self.redis_seconds: dict[str, Histogram] = {}
+        self.loop_lag = Histogram(LAG_BOUNDS)
+        self.gauges: dict[Gauge, Callable[[], float]] = {"upstream_connections": lambda: self.upstream_open}
+
+    def read_gauge(self, gauge: Gauge, read: Callable[[], float]) -> None:
+        """Have `read` called whenever the gauge is asked for. A gauge nobody registered is not exported."""
+        self.gauges[gauge] = read
+
+    # Clients ------------------------------------------------------------------------------------------------------
+
+    def client_connected(self) -> None:
+        """A client's connection was accepted."""
+        self.clients_accepted += 1
+
+    def client_disconnected(self, cause: str) -> None:
+        """It ended; `cause` is one of a few words."""
+        self.disconnects[cause] = self.disconnects.get(cause, 0) + 1
+
+    @property
+    def client_connections(self) -> int:
+        """How many are open."""
+        return self.clients_accepted - sum(self.disconnects.values())
+
+    def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
+        """A request was answered: its API key, the time from its arrival to its answer, sizes of both frames."""
+        stats = self.apis.get(key)
+        if stats is None:
+            stats = self.other_api
+        stats.bytes_in += bytes_in
+        stats.bytes_out += bytes_out
+        stats.seconds += seconds
+        stats.buckets[bisect_left(REQUEST_BOUNDS, seconds)] += 1
+
+    def response_error(self, api: str, error: str) -> None:
+        """An answer carried an error: names of the API and of the code. Several in one answer count each."""
+        counted = (api, error)
+        self.response_errors[counted] = self.response_errors.get(counted, 0) + 1
+
+    # Upstream -----------------------------------------------------------------------------------------------------
+
+    def upstream_opened(self) -> None:
+        """A connection to a broker stands."""
+        self.upstream_open += 1
+
+    def upstream_closed(self) -> None:
+        """One that stood has ended."""
+        self.upstream_open -= 1
+
+    def upstream_error(self, broker: str) -> None:
+        """A connection could not be opened, or broke. `broker` is an id or an address of the bootstrap list."""
+        self.upstream_errors[broker] = self.upstream_errors.get(broker, 0) + 1
+
+    # Governed topics ----------------------------------------------------------------------------------------------
+
+    def governed_produce(self, topic: str, records: int, size: int) -> None:
+        """Records were appended; `size` is that of their batch in bytes."""
+        stats = self.topics.get(topic)
+        stats.records += records
+        stats.bytes += size
+
+    def fenced(self, topic: str, reason: str) -> None:
+        """A batch was refused for want of a right to write; `reason` is one of a few words."""
+        fenced = self.topics.get(topic).fenced
+        fenced[reason] = fenced.get(reason, 0) + 1
+
+    def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None:
+        """The topic's owner, as this node knows it; `name` None: it has none.
+
+        Topics beyond the cap are not told apart: nothing is kept for them.
+        """
+        stats = self.topics.get(topic)
+        if stats is not self.topics.other:
+            stats.generation = generation
+            stats.owner = None if name is None else (name, mode or "")
+
+    def topic_forgotten(self, topic: str) -> None:
+        """The topic is no longer governed, or another node serves it: its series end."""
+        self.topics.forget(topic)
+
+    def takeover(self, mode: str, seconds: float) -> None:
+        """A change of owner or a failover was completed in `seconds`."""
+        self.takeovers[mode] = self.takeovers.get(mode, 0) + 1
+        self.takeover_seconds.observe(seconds)
+
+    # Redis --------------------------------------------------------------------------------------------------------
+
+    def redis_command(self, script: str, seconds: float) -> None:
+        """A script was answered."""
+        histogram = self.redis_seconds.get(script)
+        if histogram is None:
+            histogram = self.redis_seconds[script] = Histogram(SHORT_BOUNDS)
+        histogram.observe(seconds)
+
+    def redis_error(self, kind: str) -> None:
+        """A script was not answered, or with an error; `kind` is one of a few words."""
+        self.redis_errors[kind] = self.redis_errors.get(kind, 0) + 1
+
+    # The loop -----------------------------------------------------------------------------------------------------
+
+    def loop_lagged(self, seconds: float) -> None:
+        """A timer of the event loop fired this much late."""
+        self.loop_lag.observe(seconds)
+
+    def topic_series(self) -> list[tuple[str, TopicStats]]:
+        """All topics with series, and what is folded into `OTHER` if anything is."""
+        found = list(self.topics.topics.items())
+        if self.topics.folded:
+            found.append((OTHER, self.topics.other))
+        return found

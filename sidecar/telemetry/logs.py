@@ -1,0 +1,107 @@
+"""Structured logs on stderr: one event per line, a name in snake_case and fields. JSON for machines, colour for people.
+
+Events of the standard library's `logging` (asyncio, aiohttp) and warnings take the same way. A log that cannot be
+written is lost in silence: nobody's request fails because the reader of stderr went away.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from types import TracebackType
+
+    Event = MutableMapping[str, Any]
+    ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("auto", "json", "console")
+
+_PASSED_ON: Final = "python_log"
+
+
+def configure(level: str, form: str, *, node_id: int | None = None, stream: TextIO | None = None) -> None:
+    """Set up `structlog` and `logging` for this process; may be repeated.
+
+    `level`: the lowest of `LEVELS` to write. `form`: one of `FORMATS`; auto is console where `stream` (stderr) is a
+    terminal, JSON elsewhere. `node_id` stands in every event as `node`.
+    """
+    out = sys.stderr if stream is None else stream
+    number = logging.getLevelNamesMapping()[level.upper()]
+    fixed = {} if node_id is None else {"node": node_id}
+    render = _console(out) if form == "console" or (form == "auto" and out.isatty()) else _as_json
+
+    def add_fixed(_logger: object, method: str, event: Event) -> Event:
+        return {"ts": _now(), "level": method, **fixed, **event}
+
+    structlog.configure(
+        processors=[add_fixed, render],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=lambda *_: _Lines(out),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(handlers=[_PassOn()], level=max(number, logging.WARNING), force=True)
+    logging.captureWarnings(capture=True)
+
+
+class _Lines:
+    """What structlog writes to. Its methods are named after the levels."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        with suppress(OSError, ValueError):  # the other end is gone, or the file closed
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    debug = info = warning = error = critical = msg
+
+
+class _PassOn(logging.Handler):
+    """Makes an event of what libraries write to `logging`; the text stands in `message`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = structlog.get_logger()
+        level = min(record.levelno, logging.ERROR)
+        logger.log(level, _PASSED_ON, logger=record.name, message=record.getMessage(), exc_info=record.exc_info or None)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _as_json(_logger: object, _method: str, event: Event) -> str:
+    failure = _failure(event.pop("exc_info", None))
+    if failure is not None:
+        event["exception"] = "".join(traceback.format_exception(*failure))
+    head = {key: event.pop(key) for key in ("ts", "level", "event")}
+    return json.dumps({**head, **event}, default=str, ensure_ascii=False)
+
+
+def _failure(exc_info: Any) -> ExcInfo | None:
+    """What structlog's callers may say: an exception, what `sys.exc_info` returns, or True for the one being handled."""
+    if isinstance(exc_info, BaseException):
+        return type(exc_info), exc_info, exc_info.__traceback__
+    found = sys.exc_info() if exc_info is True else exc_info
+    return found if found and found[0] is not None else None
+
+
+def _console(stream: TextIO) -> structlog.dev.ConsoleRenderer:
+    colors = stream.isatty() and not os.environ.get("NO_COLOR")
+    return structlog.dev.ConsoleRenderer(
+        colors=colors,
+        timestamp_key="ts",
+        pad_event_to=24,
+        exception_formatter=structlog.dev.plain_traceback,  # the pretty one shows local variables, so secrets too
+    )
