@@ -85,16 +85,14 @@ def read_lock(version: str) -> tuple[Locked, ...] | None:
 
 
 def write_lock(version: str) -> Path:
-    """Resolve `version` from its POMs and write its lock. For maintainers: `python -m sidecar.local.jars 4.1.1`."""
+    """Resolve `version` from its POMs and write its lock. For maintainers: `python -m sidecar.local 4.1.1`."""
     with _talking_to_central(version):
         artifacts = _dependencies(_context(), version)
         paths = _download(artifacts, {}, silent)
     _check_archives(paths)
     lines = [f"{_coordinate(artifact)} {_sha256(path)}" for artifact, path in zip(artifacts, paths, strict=True)]
     lock = LOCKS / f"kafka-{version}.txt"
-    head = (
-        f"# The class path of Apache Kafka {version}: coordinate and SHA-256. `python -m sidecar.local.jars {version}`"
-    )
+    head = f"# The class path of Apache Kafka {version}: coordinate and SHA-256. `python -m sidecar.local {version}`"
     lock.write_text("\n".join([head, *lines, ""]))
     return lock
 
@@ -227,15 +225,3 @@ def _talking_to_central(version: str) -> Iterator[None]:
             "It is needed once; afterwards no network is. "
             "A proxy is taken from HTTPS_PROXY, a mirror from jgo's configuration."
         ) from error
-
-
-def main() -> None:
-    """Write the locks of the versions named on the command line."""
-    import sys  # noqa: PLC0415
-
-    for version in sys.argv[1:]:
-        sys.stdout.write(f"{write_lock(version)}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -31,12 +31,12 @@ _forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forker")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. `environment` is laid over ours; `dies_by` is the signal the kernel sends when we end."""
+    """What to run. `environment` is laid over ours, None removes; `dies_by` is the signal for when we end."""
 
     name: str
     arguments: tuple[str, ...]
     log: Path
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     directory: Path | None = None
     dies_by: signal.Signals = signal.SIGKILL
 
@@ -78,6 +78,7 @@ class Child:
         if command.log.exists() and command.log.stat().st_size > LOG_LIMIT:
             command.log.replace(command.log.with_name(command.log.name + ".1"))
         guarded = (sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(int(command.dies_by)))
+        environment = {**os.environ, **command.environment}
         with command.log.open("ab") as log:
             log_start = log.tell()
             process = _forker.submit(
@@ -87,7 +88,7 @@ class Child:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=command.directory,
-                env={**os.environ, **command.environment},
+                env={name: value for name, value in environment.items() if value is not None},
                 start_new_session=True,
             ).result()
         return cls(command, process, log_start)
