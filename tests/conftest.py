@@ -1,0 +1,166 @@
+"""Fixtures for all tests: the servers they run on, nodes as processes, and names nobody else uses."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from sidecar.local import Kafka, KafkaConfig, Valkey, ValkeyConfig
+from sidecar.local.jars import resolve
+from sidecar.local.kafka_config import default_version
+from sidecar.local.progress import Step
+from tests.nodes import NodeProcess
+from tests.services import BACKENDS, Backend, Services, choose
+
+_KAFKA_FIXTURES = {"services", "kafka_cluster", "own_kafka"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--backend",
+        choices=["auto", *BACKENDS],
+        default="auto",
+        help="where Kafka and Redis come from; auto: external (by environment), else docker, else embedded",
+    )
+
+
+def _chosen(config: pytest.Config) -> Backend:
+    return choose(str(config.getoption("--backend")))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    chosen = _chosen(config)
+    reason = chosen.refusal()
+    return f"backend: {chosen.name}" + (f", not usable: {reason}" if reason else "")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Bring the jars here before the first test: a download must not count against that test's timeout."""
+    needed = {name for item in session.items for name in getattr(item, "fixturenames", ()) if name in _KAFKA_FIXTURES}
+    embedded = _chosen(session.config).name == "embedded"
+    if needed - (set() if embedded else {"services"}) and not session.config.option.collectonly:
+        told: set[str] = set()
+
+        def tell(step: Step) -> None:
+            if step.text not in told:
+                told.add(step.text)
+                session.config.get_terminal_writer().line(step.text)
+
+        resolve(default_version(), tell)
+
+
+@pytest.fixture(scope="session")
+def services(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """The Kafka and the Redis all tests share: take names from `unique`, leave settings of the servers alone."""
+    backend = _chosen(request.config)
+    if reason := backend.refusal():
+        pytest.skip(f"backend {backend.name}: {reason}")
+    with backend.run(tmp_path_factory.mktemp("services")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Three brokers, replication factor 3, min.insync 2; embedded. Whoever stops a broker starts it again."""
+    cluster = Kafka(tmp_path_factory.mktemp("cluster"), KafkaConfig(brokers=3))
+    cluster.start()
+    yield cluster
+    cluster.stop(grace=0)
+
+
+class OwnKafka(Protocol):
+    """Starts a Kafka for one test: `own_kafka(version="3.9.1", overrides={"producer.id.expiration.ms": "1000"})`."""
+
+    def __call__(self, **config: Any) -> Kafka: ...
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[OwnKafka]:
+    with ExitStack() as running:
+
+        def start(**config: Any) -> Kafka:
+            kafka = Kafka(tmp_path / f"kafka-{uuid.uuid4().hex[:8]}", KafkaConfig(**config))
+            running.callback(kafka.stop, grace=0)
+            kafka.start()
+            return kafka
+
+        yield start
+
+
+class OwnValkey(Protocol):
+    """Starts a Valkey for one test: `own_valkey(overrides={"appendfsync": "always"})`."""
+
+    def __call__(self, **config: Any) -> Valkey: ...
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[OwnValkey]:
+    with ExitStack() as running:
+
+        def start(**config: Any) -> Valkey:
+            valkey = Valkey(tmp_path / f"valkey-{uuid.uuid4().hex[:8]}", ValkeyConfig(**config))
+            running.callback(valkey.stop)
+            valkey.start()
+            return valkey
+
+        yield start
+
+
+class StartNode(Protocol):
+    """Starts a node and waits for /readyz: `node_process()`, `node_process(node_id=2, cluster=c, LEASE_MS="500")`.
+
+    Unless named, `kafka` and `redis` are those of `services` and the cluster is a new one. `ready=False` waits for
+    /livez alone. Lines of its log that match `allow_in_log` may tell of an uncaught exception.
+    """
+
+    def __call__(
+        self,
+        *,
+        kafka: str | None = None,
+        redis: str | None = None,
+        cluster: str | None = None,
+        node_id: int = 1,
+        ready: bool = True,
+        allow_in_log: str | None = None,
+        **settings: str,
+    ) -> NodeProcess: ...
+
+
+@pytest.fixture
+def node_process(request: pytest.FixtureRequest, tmp_path: Path, unique: "Unique") -> Iterator[StartNode]:
+    started: list[tuple[NodeProcess, str | None]] = []
+
+    def start(
+        *,
+        kafka: str | None = None,
+        redis: str | None = None,
+        cluster: str | None = None,
+        node_id: int = 1,
+        ready: bool = True,
+        allow_in_log: str | None = None,
+        **settings: str,
+    ) -> NodeProcess:
+        if kafka is None or redis is None:
+            services: Services = request.getfixturevalue("services")
+            kafka, redis = kafka or services.kafka_bootstrap, redis or services.redis_url
+        node = NodeProcess(tmp_path, kafka, redis, cluster=cluster or unique("c"), node_id=node_id, **settings)
+        started.append((node, allow_in_log))
+        return node.start(ready=ready)
+
+    yield start
+    for node, _ in reversed(started):
+        node.stop()
+    for node, allow in started:
+        node.check_log(allow)
+
+
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def unique() -> Unique:
+    """`unique("orders")` → a name that no other test, run or machine uses; for topics, groups, clusters, client ids."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:10]}"
