@@ -1,0 +1,78 @@
+"""The three internal topics in which nodes remember: typed records, stamped appends, a view that follows them.
+
+Redis forgets, Kafka does not: who owns a topic, under which epoch and from which sequences on is decided here, by the
+first record that a writer's epoch appends to the ownership topic. This room knows records, not the rules of owning.
+"""
+
+from sidecar.changelog.append import Appender, Journal
+from sidecar.changelog.changelog import Changelog, StampedJournal
+from sidecar.changelog.columns import Position, pack_offsets, pack_positions, unpack_offsets, unpack_positions
+from sidecar.changelog.configuration import Finding
+from sidecar.changelog.errors import (
+    AppendRefusedError,
+    AppendUncertainError,
+    ChangelogError,
+    ChangelogLostError,
+    MisconfiguredError,
+)
+from sidecar.changelog.keys import (
+    MASTER_SLOT,
+    Key,
+    Kind,
+    SlotName,
+    ownership_key,
+    partition_slot,
+    policy_key,
+    sequence_base_key,
+    serving_key,
+    shadow_key,
+    shared_slot,
+    slot_key,
+    tail_key,
+)
+from sidecar.changelog.retry import Retry, RetryTimeoutError
+from sidecar.changelog.tailer import Tailer
+from sidecar.changelog.topics import InternalTopics, TopicNames, open_topics
+from sidecar.changelog.view import Change, Entry, Ignored, Record, View
+
+__all__ = [
+    "MASTER_SLOT",
+    "AppendRefusedError",
+    "AppendUncertainError",
+    "Appender",
+    "Change",
+    "Changelog",
+    "ChangelogError",
+    "ChangelogLostError",
+    "Entry",
+    "Finding",
+    "Ignored",
+    "InternalTopics",
+    "Journal",
+    "Key",
+    "Kind",
+    "MisconfiguredError",
+    "Position",
+    "Record",
+    "Retry",
+    "RetryTimeoutError",
+    "SlotName",
+    "StampedJournal",
+    "Tailer",
+    "TopicNames",
+    "View",
+    "open_topics",
+    "ownership_key",
+    "pack_offsets",
+    "pack_positions",
+    "partition_slot",
+    "policy_key",
+    "sequence_base_key",
+    "serving_key",
+    "shadow_key",
+    "shared_slot",
+    "slot_key",
+    "tail_key",
+    "unpack_offsets",
+    "unpack_positions",
+]

@@ -1,0 +1,109 @@
+"""The room as the others see it: the internal topics of one cluster of nodes, appended to and followed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.changelog.append import Appender, Journal
+from sidecar.changelog.records import RawRecord
+from sidecar.changelog.tailer import Tailer
+from sidecar.changelog.topics import InternalTopics, open_topics
+from sidecar.protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from sidecar.changelog.view import Record, View
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.ids import Offset, Stamp
+    from sidecar.v1 import state_pb2 as state
+
+
+class StampedJournal:
+    """The records that one writer's stamp speaks for, one batch after the other; the first opens its epoch with
+    sequence 0.
+    """
+
+    def __init__(self, changelog: Changelog, journal: Journal) -> None:
+        self._changelog = changelog
+        self._journal = journal
+
+    @property
+    def writer(self) -> Stamp:
+        """Producer id and epoch."""
+        return self._journal.writer
+
+    async def append(self, records: Sequence[Record]) -> Offset:
+        """Append one batch under the next sequence; errors as `Changelog.append`, and `AppendUncertainError` ever
+        after one.
+        """
+        return await self._journal.append([record.encode() for record in records], known_end=self._changelog.position)
+
+
+class Changelog:
+    """Ownership topic and events of one cluster of nodes. Make one with `open`; `close` stops the reading."""
+
+    def __init__(self, topics: InternalTopics, appender: Appender, tailer: Tailer) -> None:
+        self.topics = topics
+        self.tailer = tailer
+        self._appender = appender
+
+    @classmethod
+    async def open(
+        cls,
+        upstream: Upstream,
+        cluster: str,
+        *,
+        expected: Mapping[str, UUID] | None = None,
+        on_error: Callable[[Exception], None] = lambda _: None,
+        deadline: float = 60.0,
+    ) -> Changelog:
+        """Check or create the internal topics (`open_topics`) and begin to follow the ownership topic."""
+        topics = await open_topics(upstream, cluster, expected=expected, deadline=deadline)
+        tailer = Tailer(upstream, topics.ownership, topics.ids[topics.names.ownership], on_error=on_error)
+        tailer.start()
+        return cls(topics, Appender(upstream, topics.ids), tailer)
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self.tailer.close()
+
+    @property
+    def view(self) -> View:
+        """The newest records, as far as `position`."""
+        return self.tailer.view
+
+    @property
+    def position(self) -> Offset:
+        """The next offset of the ownership topic to be read."""
+        return self.tailer.position
+
+    @property
+    def partition(self) -> TopicPartition:
+        """The ownership partition: every fence covers it."""
+        return self.topics.ownership
+
+    async def append(self, records: Sequence[Record], *, writer: Stamp | None = None, sequence: int = 0) -> Offset:
+        """Append one batch to the ownership topic and return its base offset; all of it or nothing is in the log.
+
+        `sequence` is the first record's under the writer's epoch. Raises ValueError for a kind that needs a stamp and
+        has none, `FencedError`, `AppendRefusedError`, `AppendUncertainError`, `ChangelogLostError`,
+        `RetryTimeoutError` (`Appender.append`).
+        """
+        for record in records:
+            if writer is None and record.key.kind.stamped:
+                raise ValueError(f"{record.key} speaks for a topic: it needs its slot's stamp")
+        raw = [record.encode() for record in records]
+        return await self._appender.append(
+            self.partition, raw, writer=writer, sequence=sequence, known_end=self.position
+        )
+
+    def journal(self, writer: Stamp, next_sequence: int = 0) -> StampedJournal:
+        """Appends of one writer whose sequences are counted for it."""
+        return StampedJournal(self, Journal(self._appender, self.partition, writer, next_sequence))
+
+    async def add_event(self, event: state.Event) -> Offset:
+        """Append one line of history, at least once; errors as `append`."""
+        raw = RawRecord(event.topic.encode(), event.SerializeToString(deterministic=True))
+        return await self._appender.append(TopicPartition(self.topics.names.events, 0), [raw])

@@ -1,0 +1,222 @@
+"""The newest record of every key in the ownership topic, as one node sees it. Pure: fed record by record, in log order.
+
+Kafka refuses a stale epoch only as long as it remembers the newer one. The view remembers by itself: a record under a
+lower epoch than one seen for its producer id, or under a producer id that its slot gave up, counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from sidecar.changelog.keys import (
+    MASTER_SLOT,
+    ForeignKeyError,
+    Key,
+    Kind,
+    SlotName,
+    decode_key,
+    kind_of,
+    ownership_key,
+    policy_key,
+    sequence_base_key,
+    serving_key,
+    shadow_key,
+    slot_key,
+    tail_key,
+)
+from sidecar.changelog.records import RawRecord
+from sidecar.protocol.ids import ProducerId
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from sidecar.protocol.ids import Offset, ProducerEpoch, Stamp
+
+ValueT = TypeVar("ValueT", bound=Message)
+
+
+class Record(NamedTuple):
+    """Something to append: a key and its new value, or None to forget the key."""
+
+    key: Key
+    value: Message | None
+
+    def encode(self) -> RawRecord:
+        """Key and value as they lie in the log. Raises ValueError for a value of another kind."""
+        if self.value is not None and kind_of(self.value) is not self.key.kind:
+            raise ValueError(f"{type(self.value).__name__} under the key {self.key}")
+        return RawRecord(
+            self.key.encode(), None if self.value is None else self.value.SerializeToString(deterministic=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[ValueT]):
+    """A record that counts. `writer` is the stamp of its batch, None for kinds that carry none; `at_ms` the broker's
+    time.
+
+    `value` is shared by all readers: never change it.
+    """
+
+    key: Key
+    value: ValueT
+    writer: Stamp | None
+    offset: Offset
+    at_ms: int
+
+
+class Change(NamedTuple):
+    """What a record did: `before` is None for a new key, `after` for one that was taken away."""
+
+    key: Key
+    before: Entry[Any] | None
+    after: Entry[Any] | None
+
+
+class Ignored(Enum):
+    """Why a record counts for nothing."""
+
+    STALE_EPOCH = "below the highest epoch seen for its producer id"
+    RETIRED = "under a producer id that its slot gave up"
+    UNSTAMPED = "speaks for a topic without a stamp"
+    FOREIGN = "a key that this version does not know"
+    UNREADABLE = "a value that is no such message"
+    OLD = "in front of the record already known"
+
+
+class View:
+    """Typed look-ups over the newest records. Changed by its tailer alone."""
+
+    def __init__(self) -> None:
+        self.ignored: Counter[Ignored] = Counter()
+        self._kinds: dict[Kind, dict[Key, Entry[Any]]] = {kind: {} for kind in Kind}
+        self._topics: dict[str, dict[Key, Entry[Any]]] = {}
+        self._epochs: dict[ProducerId, ProducerEpoch] = {}
+        self._retired: set[ProducerId] = set()
+
+    # What it knows ------------------------------------------------------------------------------------------------
+
+    def ownership(self, topic: str, slot: SlotName = MASTER_SLOT) -> Entry[state.Ownership] | None:
+        """The last owner of a topic, or of the partition of a partition slot; released or not."""
+        return self._kinds[Kind.OWNERSHIP].get(ownership_key(topic, slot))
+
+    def serving(self, topic: str, slot: SlotName = MASTER_SLOT) -> Entry[state.Serving] | None:
+        """Who opened the newest epoch of a topic's, or a partition's, slot."""
+        return self._kinds[Kind.SERVING].get(serving_key(topic, slot))
+
+    def slot(self, topic: str, slot: SlotName) -> Entry[state.Slot] | None:
+        """The shared session that a slot belongs to."""
+        return self._kinds[Kind.SLOT].get(slot_key(topic, slot))
+
+    def tail(self, topic: str, slot: SlotName, partition: int) -> Entry[state.Tail] | None:
+        """The newest hint about a slot's batches in one partition."""
+        return self._kinds[Kind.TAIL].get(tail_key(topic, slot, partition))
+
+    def sequence_base(self, topic: str, slot: SlotName, partition: int) -> Entry[state.SequenceBase] | None:
+        """The newest shift of the base of a slot's session in one partition."""
+        return self._kinds[Kind.SEQUENCE_BASE].get(sequence_base_key(topic, slot, partition))
+
+    def policy(self, pattern: str) -> Entry[state.Policy] | None:
+        """The policy recorded under exactly this pattern."""
+        return self._kinds[Kind.POLICY].get(policy_key(pattern))
+
+    def policies(self) -> Iterator[Entry[state.Policy]]:
+        """Every policy, in no order."""
+        yield from self._kinds[Kind.POLICY].values()
+
+    def shadow(self, name: str) -> Entry[state.Shadow] | None:
+        """A shadow by its own name."""
+        return self._kinds[Kind.SHADOW].get(shadow_key(name))
+
+    def shadows(self) -> Iterator[Entry[state.Shadow]]:
+        """Every shadow, in no order."""
+        yield from self._kinds[Kind.SHADOW].values()
+
+    def entries(self, kind: Kind) -> Collection[Entry[Any]]:
+        """Every record of a kind, in no order."""
+        return self._kinds[kind].values()
+
+    def of_topic(self, topic: str) -> Collection[Entry[Any]]:
+        """Every record whose key names this topic (pattern, shadow)."""
+        return self._topics.get(topic, {}).values()
+
+    def slots(self, topic: str) -> set[SlotName]:
+        """The slots that any record of a topic names."""
+        return {key.slot for key in self._topics.get(topic, {}) if key.slot is not None}
+
+    def epoch(self, producer_id: ProducerId) -> ProducerEpoch | None:
+        """The highest epoch seen for a producer id, from records and from markers."""
+        return self._epochs.get(producer_id)
+
+    def __len__(self) -> int:
+        return sum(len(entries) for entries in self._kinds.values())
+
+    # How it learns ------------------------------------------------------------------------------------------------
+
+    def note_writer(self, writer: Stamp) -> None:
+        """A batch or a marker under this stamp is in the log."""
+        known = self._epochs.get(writer.producer_id)
+        if known is None or writer.epoch > known:
+            self._epochs[writer.producer_id] = writer.epoch
+
+    def apply(self, offset: Offset, at_ms: int, writer: Stamp | None, record: RawRecord) -> Change | None:
+        """Take one record of a batch whose writer was noted; None where it counts for nothing or changes nothing."""
+        try:
+            key = decode_key(record.key)
+        except ForeignKeyError:
+            return self._ignore(Ignored.FOREIGN)
+        reason = self._void(key, writer)
+        if reason is not None:
+            return self._ignore(reason)
+        before = self._kinds[key.kind].get(key)
+        if before is not None and before.offset >= offset:
+            return self._ignore(Ignored.OLD)
+        if record.value is None:
+            if before is not None:
+                self._drop(before)
+            return Change(key, before, None) if before else None
+        value = key.kind.message()
+        try:
+            value.ParseFromString(record.value)
+        except DecodeError:
+            return self._ignore(Ignored.UNREADABLE)
+        after = Entry(key, value, writer, offset, at_ms)
+        self._kinds[key.kind][key] = after
+        self._topics.setdefault(key.topic, {})[key] = after
+        if isinstance(value, state.Serving | state.Slot):
+            self._retired.update(ProducerId(gone) for gone in value.retired_producer_ids)
+        return Change(key, before, after)
+
+    def truncate(self, end: Offset) -> list[Change]:
+        """Forget every record at `end` or behind it: the log lost them. What they replaced comes back by reading
+        again.
+        """
+        lost = [entry for entries in self._kinds.values() for entry in entries.values() if entry.offset >= end]
+        for entry in lost:
+            self._drop(entry)
+        return [Change(entry.key, entry, None) for entry in lost]
+
+    def _void(self, key: Key, writer: Stamp | None) -> Ignored | None:
+        if writer is None:
+            return Ignored.UNSTAMPED if key.kind.stamped else None
+        if writer.epoch < self._epochs.get(writer.producer_id, writer.epoch):
+            return Ignored.STALE_EPOCH
+        if writer.producer_id in self._retired:
+            return Ignored.RETIRED
+        return None
+
+    def _ignore(self, reason: Ignored) -> None:
+        self.ignored[reason] += 1
+
+    def _drop(self, entry: Entry[Any]) -> None:
+        del self._kinds[entry.key.kind][entry.key]
+        of_topic = self._topics[entry.key.topic]
+        del of_topic[entry.key]
+        if not of_topic:
+            del self._topics[entry.key.topic]
