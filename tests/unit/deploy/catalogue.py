@@ -59,8 +59,17 @@ NODE = (
     _metric("sidecar_kafka_up", "gauge"),
     _metric("sidecar_event_loop_lag_seconds", "histogram"),
     _metric("sidecar_live_nodes", "gauge"),
+    _metric("sidecar_labels_dropped_total", "counter"),
 )
-"""What a node exposes."""
+"""What a node says of itself."""
+
+PROCESS = (
+    _metric("process_cpu_seconds_total", "counter"),
+    _metric("process_resident_memory_bytes", "gauge"),
+    _metric("process_open_fds", "gauge"),
+    _metric("process_max_fds", "gauge"),
+)
+"""What the operating system says of the node's process, as far as a query needs it."""
 
 PROMETHEUS = (_metric("up", "gauge"),)
 """What Prometheus adds by itself to each target."""
@@ -72,7 +81,7 @@ TARGET_LABELS = frozenset({"job", "instance"})
 def samples() -> dict[str, Sample]:
     """Every name a query may use; a histogram itself is none, only its parts are."""
     found: dict[str, Sample] = {}
-    for metric in NODE + PROMETHEUS:
+    for metric in NODE + PROCESS + PROMETHEUS:
         if metric.kind == "histogram":
             with_bound = Metric(metric.name, metric.kind, metric.labels | {"le"})
             found[f"{metric.name}_bucket"] = Sample(with_bound, rises=True)

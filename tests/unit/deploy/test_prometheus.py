@@ -143,7 +143,7 @@ DAMAGE = {
     "UpstreamConnectionErrors": ("for: 5m", "for: 4m"),
     "ClientUpstreamDivergence": ("rate(sidecar_requests_total[5m])", "sidecar_requests_total"),
     "EventLoopBlocked": ("0.99", "0.999"),
-    "StaleProducerWriting": ("unless sidecar_produce_fenced_total offset 5m", ""),
+    "StaleProducerWriting": ('{reason!~"waiting|redis_down"} unless', " unless"),
     "OwnershipFlapping": ("max by (job, topic)", "max by (job, instance, topic)"),
 }
 """A small change to each alert, after which it fires too often or too seldom."""
