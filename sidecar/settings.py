@@ -1,0 +1,222 @@
+"""What a node is told before it starts: `Settings`, how they are found, and how they travel into the node's process.
+
+What may be said and what is checked is in `sidecar.settings_schema`, which is imported only while settings are being
+read: pydantic's memory has no place in a process whose size is a promise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from dataclasses import asdict, dataclass, field, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ENV_PREFIX: Final = "SIDECAR_"
+CONFIG_FILES: Final = (Path("sidecar.toml"), Path("/etc/sidecar/sidecar.toml"))
+"""Where a file is looked for without `--config`; the first that exists is read, alone."""
+
+DEFAULT_ADMIN_URL: Final = "http://127.0.0.1:18080"
+
+
+class Address(NamedTuple):
+    """A host, by name or IP address, and a TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def wildcard(self) -> bool:
+        """True for 0.0.0.0 and ::, at which nobody can be reached."""
+        try:
+            return ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
+    @property
+    def loopback(self) -> bool:
+        """True where only this machine can reach it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From `host:port` or `[IPv6]:port`. Raises ValueError."""
+        host, colon, port = text.strip().rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError("an IPv6 address stands in brackets, as in [::1]:19092")
+        if not colon or not host or any(c.isspace() or c in "/@," for c in host):
+            raise ValueError("is not of the form host:port")
+        if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+            raise ValueError(f"has no port from 0 to 65535 behind the last colon but {port!r}")
+        return cls(host, int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a node is told, checked. Durations are milliseconds, sizes bytes.
+
+    `listen` and `admin_listen` may have port 0: any free one; `advertise` then has port 0 as well and means the same.
+    """
+
+    bootstrap_servers: tuple[Address, ...]
+    redis_url: str = field(repr=False)
+    listen: Address
+    advertise: Address
+    admin_listen: Address
+    node_id: int
+    cluster: str
+    lease_ms: int
+    reconnect_grace_ms: int
+    disconnect_grace_ms: int
+    admin_url: str
+    admin_token: str | None = field(repr=False)
+    deduplication: bool
+    linger_ms: int
+    retry_buffer_bytes: int
+    queue_limit: int
+    schema_registry_url: str | None
+    kafka_connect_timeout_ms: int
+    kafka_request_timeout_ms: int
+    redis_timeout_ms: int
+    max_request_bytes: int
+    log_level: str
+    log_format: str
+
+    def for_worker(self, index: int) -> Settings:
+        """The settings of worker `index`: node id and all three ports are higher by it."""
+        return replace(
+            self,
+            node_id=self.node_id + index,
+            listen=self.listen._replace(port=self.listen.port + index),
+            advertise=self.advertise._replace(port=self.advertise.port + index),
+            admin_listen=self.admin_listen._replace(port=self.admin_listen.port + index),
+        )
+
+    def to_json(self) -> str:
+        """For another process of this version; holds secrets."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """The opposite of `to_json`; checks nothing."""
+        found: dict[str, Any] = json.loads(text)
+        for name in ("listen", "advertise", "admin_listen"):
+            found[name] = Address(*found[name])
+        found["bootstrap_servers"] = tuple(Address(*each) for each in found["bootstrap_servers"])
+        return cls(**found)
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: the setting's full name, where its value was found, the value as text ("" where there is
+    none, masked where it is secret) and what to do.
+    """
+
+    setting: str
+    origin: str
+    value: str
+    advice: str
+
+    def __str__(self) -> str:
+        shown = f" = {self.value}" if self.value else ""
+        return f"{self.setting}{shown} ({self.origin}): {self.advice}"
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; `problems` holds all that is wrong with them."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class Shown(NamedTuple):
+    """One setting for people: full name, value as text (masked where it is secret), where it was found."""
+
+    setting: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings with their origins, and what is odd about them without being wrong."""
+
+    settings: Settings
+    shown: tuple[Shown, ...]
+    warnings: tuple[Problem, ...]
+
+
+def resolve(flags: Mapping[str, object] | None = None, config: Path | None = None) -> Resolved:
+    """Settings from `flags` (by field name; None: not given), the environment, a file and the defaults, in this order.
+
+    `config` is the file to read instead of the first of `CONFIG_FILES` that exists. Raises SettingsError.
+    """
+    from sidecar.settings_schema import resolve as resolve_with_pydantic  # noqa: PLC0415 - see the module's docstring
+
+    return resolve_with_pydantic(flags or {}, config)
+
+
+def load(flags: Mapping[str, object] | None = None, config: Path | None = None) -> Settings:
+    """As `resolve`, the settings alone."""
+    return resolve(flags, config).settings
+
+
+def find_config(config: Path | None) -> Path | None:
+    """The file to read: the one asked for, or the first of `CONFIG_FILES` that exists."""
+    if config is not None:
+        return config
+    return next((path for path in CONFIG_FILES if path.is_file()), None)
+
+
+class AdminAccess(NamedTuple):
+    """Where tools find a node's HTTP side, and the token it wants."""
+
+    url: str
+    token: str | None
+
+
+def admin_access(url: str | None = None, config: Path | None = None) -> AdminAccess:
+    """Address and token for tools: flag, environment, file, default, as `resolve` but without checking all the rest.
+
+    Without `SIDECAR_ADMIN_URL` the port of `SIDECAR_ADMIN_LISTEN` is taken, so that tools run beside a node, with its
+    environment, find it. Raises SettingsError where the file cannot be read.
+    """
+    path = find_config(config)
+    table = {} if path is None else read_toml(path)
+
+    def find(name: str) -> str | None:
+        return os.environ.get(ENV_PREFIX + name.upper()) or str(table.get(name) or "") or None
+
+    return AdminAccess((url or find("admin_url") or _beside(find("admin_listen"))).rstrip("/"), find("admin_token"))
+
+
+def _beside(admin_listen: str | None) -> str:
+    try:
+        listen = Address.parse(admin_listen or "")
+    except ValueError:
+        return DEFAULT_ADMIN_URL
+    return f"http://{listen._replace(host='127.0.0.1') if listen.wildcard else listen}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a file. Raises SettingsError where there is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        advice = f"cannot be read: {error.strerror or error}. Correct the path, or leave it out."
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        advice = f"is not valid TOML: {error}"
+    raise SettingsError([Problem("file", str(path), "", advice)])

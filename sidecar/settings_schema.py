@@ -1,0 +1,405 @@
+"""All settings with their defaults, bounds and descriptions, and how they are read and checked, with pydantic-settings.
+
+Imported while settings are being read, never by a running node (`sidecar.settings`). Every problem is found in one go,
+and each names the setting, where its value stood, the value, and what would be right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from sidecar.settings import (
+    DEFAULT_ADMIN_URL,
+    ENV_PREFIX,
+    Address,
+    Problem,
+    Resolved,
+    Settings,
+    SettingsError,
+    Shown,
+    find_config,
+    read_toml,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic.fields import FieldInfo
+
+_MASK: Final = "***"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a setting takes, in words that follow "needs"."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Marks a setting that is never shown and has no flag: a command line can be read by everybody on the machine."""
+
+
+def _address(value: Any) -> Address:
+    return value if isinstance(value, Address) else Address.parse(str(value))
+
+
+def _target(value: Address) -> Address:
+    if value.wildcard or value.port == 0:
+        raise ValueError("nobody can connect to a wildcard address or to port 0")
+    return value
+
+
+def _addresses(value: Any) -> list[Any]:
+    found = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(found, list | tuple) or not found:
+        raise ValueError("names no address")
+    return list(cast("list[Any]", found))
+
+
+def _no_flag(value: Any) -> Any:
+    if isinstance(value, bool):  # pydantic would take true for 1
+        raise ValueError("is no number")  # noqa: TRY004 - pydantic collects ValueErrors
+    return value
+
+
+def _redis_url(value: str) -> str:
+    url = urlsplit(value)
+    if url.scheme not in {"redis", "rediss", "unix"}:
+        raise ValueError(f"has scheme {url.scheme!r}")
+    if url.scheme == "unix":
+        return value
+    _check_port(url.port, url.hostname)
+    if not re.fullmatch(r"(/\d*)?", url.path):
+        raise ValueError(f"names the database {url.path[1:]!r}, which is not a number")
+    return value
+
+
+def _http_url(value: str) -> str:
+    url = urlsplit(value)
+    if url.scheme not in {"http", "https"}:
+        raise ValueError(f"has scheme {url.scheme!r}")
+    _check_port(url.port, url.hostname)
+    return value.rstrip("/")
+
+
+def _check_port(port: int | None, host: str | None) -> None:
+    if not host:
+        raise ValueError("names no host")
+    if port == 0:
+        raise ValueError("names port 0")
+
+
+def _cluster(value: str) -> str:
+    # Without dots `sidecar.<cluster>.<topic>` has one reading; the suffixes are those of the internal topics.
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", value):
+        raise ValueError("has other characters, or is too long")
+    if value.endswith(("_snapshots", "_events")):
+        raise ValueError("would share internal topics with another cluster")
+    return value
+
+
+def _token(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"[!-~]+", value):
+        raise ValueError("has spaces or characters outside ASCII, which no HTTP header can carry")
+    return value
+
+
+Endpoint = Annotated[Address, BeforeValidator(_address, json_schema_input_type=str)]
+Target = Annotated[Endpoint, AfterValidator(_target)]
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "json", "console"]
+
+_HOST_PORT: Final = Needs("host:port, such as 127.0.0.1:19092")
+_YES_NO: Final = Needs("true or false")
+_GRACE: Final = 3_600_000
+
+
+def _whole(low: int, high: int, unit: str = "") -> Any:
+    """Constraints of a whole number, both ends included, as metadata of a field."""
+    return BeforeValidator(_no_flag), Field(ge=low, le=high), Needs(f"a whole number{unit} from {low} to {high}")
+
+
+def _is(text: str) -> Any:
+    """The description of a setting, for `--help`, the reference and editors."""
+    return Field(description=text)
+
+
+class Schema(BaseSettings):
+    """Settings of a sidecar node and of the tools that talk to it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        enable_decoding=False,  # lists are written with commas, not as JSON
+        env_ignore_empty=True,  # `${X:-}` in a compose file means "not set"
+        extra="forbid",
+        validate_default=True,
+        title="sidecar.toml",
+    )
+
+    bootstrap_servers: Annotated[
+        tuple[Target, ...],
+        BeforeValidator(_addresses, json_schema_input_type=str | list[str]),
+        _is("Brokers of the Kafka behind the sidecar, host:port, separated by commas."),
+        Needs("one or more host:port, separated by commas, such as kafka-1:9092,kafka-2:9092"),
+    ] = (Address("127.0.0.1", 9092),)
+    redis_url: Annotated[
+        str,
+        AfterValidator(_redis_url),
+        _is("Redis that arbitrates between nodes. It has to run with maxmemory-policy noeviction."),
+        Needs("redis://[user:password@]host:port/database, rediss:// for TLS or unix:// for a socket"),
+    ] = "redis://127.0.0.1:6379/0"
+    listen: Annotated[Endpoint, _is("Address for Kafka clients."), _HOST_PORT] = Address("127.0.0.1", 19092)
+    advertise: Annotated[
+        Endpoint | None,
+        _is("Address that clients are told to connect to; `listen` by default, required with a wildcard."),
+        _HOST_PORT,
+    ] = None
+    admin_listen: Annotated[Endpoint, _is("Address for health, metrics and REST."), _HOST_PORT] = Address(
+        "127.0.0.1", 18080
+    )
+    node_id: Annotated[
+        int, *_whole(0, 2**31 - 1), _is("Number of this node, the broker id that clients see; unique.")
+    ] = 1
+    cluster: Annotated[
+        str,
+        AfterValidator(_cluster),
+        _is("Name shared by the nodes that work together on one Kafka; part of internal topic names."),
+        Needs("1 to 64 letters, digits, - or _, not ending in _snapshots or _events"),
+    ] = "default"
+    lease_ms: Annotated[
+        int, *_whole(100, 600_000, " of milliseconds"), _is("How long a silent node keeps its topics.")
+    ] = 3_000
+    reconnect_grace_ms: Annotated[
+        int,
+        *_whole(0, _GRACE, " of milliseconds"),
+        _is("How long a topic waits for its owner after the node that served it died."),
+    ] = 5_000
+    disconnect_grace_ms: Annotated[
+        int,
+        *_whole(0, _GRACE, " of milliseconds"),
+        _is("How long a topic waits for its owner after the owner's last connection was closed."),
+    ] = 0
+    admin_url: Annotated[
+        str,
+        AfterValidator(_http_url),
+        _is("For tools: where a node's HTTP side is."),
+        Needs("http://host:port"),
+    ] = DEFAULT_ADMIN_URL
+    admin_token: Annotated[
+        str | None,
+        AfterValidator(_token),
+        _is("Bearer token for writes over HTTP. Without one they are taken from loopback only."),
+        Needs("text without spaces"),
+        Secret(),
+    ] = None
+    deduplication: Annotated[
+        bool, _is("Deduplication by sequence id on governed topics without a nearer policy."), _YES_NO
+    ] = False
+    linger_ms: Annotated[
+        int,
+        *_whole(0, 60_000, " of milliseconds"),
+        _is("How long batches of governed topics are gathered before they are sent on."),
+    ] = 0
+    retry_buffer_bytes: Annotated[
+        int,
+        *_whole(1, 2**40, " of bytes"),
+        _is("Batches of governed topics that may wait for Kafka; beyond it producers get error 19."),
+    ] = 32 * 1024 * 1024
+    queue_limit: Annotated[
+        int, *_whole(0, 1_000_000), _is("Sessions that may wait for one topic (wait_for_exclusive).")
+    ] = 1_000
+    schema_registry_url: Annotated[
+        str | None,
+        AfterValidator(lambda value: value if value is None else _http_url(value)),
+        _is("Schema registry behind the schema proxy for shadow topics."),
+        Needs("http://host:port"),
+    ] = None
+    kafka_connect_timeout_ms: Annotated[
+        int, *_whole(10, 600_000, " of milliseconds"), _is("Limit for opening a connection to a broker.")
+    ] = 3_000
+    kafka_request_timeout_ms: Annotated[
+        int,
+        *_whole(100, 3_600_000, " of milliseconds"),
+        _is("Limit for the node's own requests to Kafka."),
+    ] = 30_000
+    redis_timeout_ms: Annotated[
+        int, *_whole(10, 600_000, " of milliseconds"), _is("Limit for one answer of Redis.")
+    ] = 1_000
+    max_request_bytes: Annotated[
+        int, *_whole(1_024, 2**31 - 1, " of bytes"), _is("Largest request a client may send.")
+    ] = 100 * 1024 * 1024
+    log_level: Annotated[
+        Level, _is("The least important events that are logged."), Needs("debug, info, warning or error")
+    ] = "info"
+    log_format: Annotated[
+        Format,
+        _is("json: an event per line; console: for people; auto: console on a terminal."),
+        Needs("json, console or auto"),
+    ] = "auto"
+
+    @field_validator("advertise")
+    @classmethod
+    def _advertise(cls, value: Address | None, info: ValidationInfo) -> Address | None:
+        listen: Address | None = info.data.get("listen")
+        if value is None:
+            if listen is not None and listen.wildcard:
+                raise ValueError(
+                    f"is required, as SIDECAR_LISTEN is {listen}: say at which address clients reach this node"
+                )
+            return listen
+        if value.wildcard:
+            raise ValueError("no client can connect to a wildcard address")
+        if value.port == 0 and (listen is None or listen.port != 0):
+            raise ValueError("no client can connect to port 0")
+        return value
+
+    @field_validator("admin_listen")
+    @classmethod
+    def _admin_listen(cls, value: Address, info: ValidationInfo) -> Address:
+        listen: Address | None = info.data.get("listen")
+        if listen is not None and value.port == listen.port != 0 and (value.host == listen.host or listen.wildcard):
+            raise ValueError("is the address of SIDECAR_LISTEN: each needs a port of its own")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls, *_: Any, init_settings: Any, **_sources: Any
+    ) -> tuple[PydanticBaseSettingsSource]:
+        """`resolve` merges the sources by itself, as it has to know where each value comes from."""
+        return (init_settings,)
+
+
+def needs(field: FieldInfo) -> str:
+    """What a setting takes, in words."""
+    return next((each.text for each in field.metadata if isinstance(each, Needs)), "another value")
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """True where the value is never shown."""
+    return any(isinstance(each, Secret) for each in field.metadata)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of sidecar.toml, for editors."""
+    schema = Schema.model_json_schema(mode="validation")
+    for name, found in schema["properties"].items():
+        default = Schema.model_fields[name].default
+        if default is None:
+            del found["default"]  # TOML has no null
+        elif not isinstance(default, str | int):
+            found["default"] = _text(name, default)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
+    """See `sidecar.settings.resolve`."""
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    path = find_config(config)
+    if path is not None:
+        try:
+            _take(_known(read_toml(path), path, problems), f"{path}", values, origins)
+        except SettingsError as error:
+            problems.extend(error.problems)
+    _take(EnvSettingsSource(Schema)(), "environment", values, origins)
+    _take({name: value for name, value in flags.items() if value is not None}, "flag", values, origins)
+    try:
+        found = Schema(**values)
+    except ValidationError as error:
+        problems.extend(_problems(error, origins))
+        raise SettingsError(problems) from None
+    if problems:
+        raise SettingsError(problems)
+    settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields})
+    shown = tuple(
+        Shown(_full(name), _text(name, getattr(settings, name)), origins.get(name, "default"))
+        for name in Schema.model_fields
+    )
+    return Resolved(settings, shown, tuple(_warnings(settings)))
+
+
+def _take(found: Mapping[str, Any], origin: str, values: dict[str, Any], origins: dict[str, str]) -> None:
+    for name, value in found.items():
+        values[name] = value
+        origins[name] = origin
+
+
+def _known(table: dict[str, Any], path: Path, problems: list[Problem]) -> dict[str, Any]:
+    for key in sorted(table.keys() - Schema.model_fields.keys()):
+        near = get_close_matches(key.lower(), Schema.model_fields, 1)
+        advice = (
+            f"there is no such setting; did you mean {near[0]}?" if near else "there is no such setting: take it out."
+        )
+        problems.append(Problem(key, str(path), "", advice))
+    return {key: value for key, value in table.items() if key in Schema.model_fields}
+
+
+def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[Problem]:
+    found: dict[str, Problem] = {}
+    for each in error.errors(include_url=False):
+        name = str(each["loc"][0])
+        field = Schema.model_fields[name]
+        said = str(each["ctx"]["error"]) if each["type"] == "value_error" and "ctx" in each else ""
+        advice = (
+            f"{said}. It needs {needs(field)}." if said and "required" not in said else said or f"needs {needs(field)}."
+        )
+        value = "" if name not in origins else _text(name, each["input"])
+        found.setdefault(name, Problem(_full(name), origins.get(name, "not set"), value, advice))
+    return list(found.values())
+
+
+def _warnings(settings: Settings) -> list[Problem]:
+    known = {_full(name) for name in Schema.model_fields}
+    found: list[Problem] = []
+    for name in sorted(os.environ):
+        if name.startswith(ENV_PREFIX) and name.upper() not in known:
+            near = get_close_matches(name, known, 1, cutoff=0.8)
+            advice = f"ignored: there is no such setting{f'; did you mean {near[0]}?' if near else '.'}"
+            found.append(Problem(name, "environment", "", advice))
+    if settings.redis_timeout_ms >= settings.lease_ms:
+        advice = f"is not below SIDECAR_LEASE_MS ({settings.lease_ms}): one slow answer of Redis can cost the lease."
+        found.append(Problem("SIDECAR_REDIS_TIMEOUT_MS", "settings", str(settings.redis_timeout_ms), advice))
+    return found
+
+
+def _full(name: str) -> str:
+    return ENV_PREFIX + name.upper()
+
+
+def _text(name: str, value: Any) -> str:
+    """A value as people write it; secrets and passwords are masked."""
+    if value is None:
+        return ""
+    if is_secret(Schema.model_fields[name]):
+        return _MASK
+    if name == "redis_url" or name.endswith("_url"):
+        return _without_password(str(value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Address):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, cast("list[object]", value)))
+    return str(value)
+
+
+def _without_password(value: str) -> str:
+    try:
+        url = urlsplit(value)
+        if url.password is None:
+            return value
+        return urlunsplit(url._replace(netloc=f"{url.username or ''}:{_MASK}@{url.netloc.rpartition('@')[2]}"))
+    except ValueError:
+        return value
