@@ -137,6 +137,8 @@ class ClusterApi:
             return ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served"
         if kind == CoordinatorKind.TRANSACTION and key.startswith(TRANSACTIONAL_ID_PREFIX):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar"
+        # Who asks has often been told NOT_COORDINATOR: what is remembered may be why.
+        self._upstream.forget_coordinator(key, CoordinatorKind(kind))
         try:
             await self._upstream.coordinator(key, CoordinatorKind(kind))
         except KafkaError as error:

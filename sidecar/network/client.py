@@ -12,7 +12,7 @@ import time
 from collections import deque
 from enum import IntFlag
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from sidecar.network.framing import Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import detect_silent_peer
@@ -291,7 +291,7 @@ class ClientConnection(FrameReceiver):
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports derive from nothing
         self._transport = transport
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

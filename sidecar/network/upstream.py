@@ -11,7 +11,7 @@ import random
 import socket
 import struct
 from collections import deque
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from sidecar.network.framing import Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import detect_silent_peer
@@ -189,7 +189,7 @@ class UpstreamConnection(FrameReceiver):
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports derive from nothing
         if self.closed:
             transport.abort()
             return

@@ -1,0 +1,185 @@
+"""Governed batches of many lanes on their way to one broker: what one turn of the event loop brought goes in one request.
+
+A request holds at most one batch per partition, as Kafka demands; the next batch of that partition goes in the next request. A few
+requests may be under way on a connection; while they are, later batches gather. A partition always uses the same connection,
+so its batches arrive in the order in which they were shipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from sidecar.forwarder.lane import Append, Lane, Outcome
+from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
+from sidecar.protocol import produce
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.primitives import Octets
+
+CLIENT_ID: Final = b"sidecar"
+_VERSION: Final = 8
+_ACKS_ALL: Final = -1
+_UNDER_WAY: Final = 5
+_GRACE_S: Final = 5.0
+
+
+class LeaderLink:
+    """One connection to one leader. Implements `sidecar.network.upstream.Owner`."""
+
+    def __init__(self, upstream: KafkaUpstream, broker_id: int, linger: float, request_bytes: int) -> None:
+        self._upstream = upstream
+        self._broker_id = broker_id
+        self._linger = linger
+        self._request_bytes = request_bytes
+        self._connection: UpstreamConnection | None = None
+        self._waiting: deque[tuple[Lane, Append]] = deque()
+        self._under_way: dict[_ProduceReply, float] = {}
+        self._scheduled = False
+        self._watch: asyncio.TimerHandle | None = None
+        self._correlation = 0
+
+    def ship(self, lane: Lane, append: Append) -> None:
+        """Send a batch with the next request; the lane is told of its outcome."""
+        self._waiting.append((lane, append))
+        if not self._scheduled:
+            self._scheduled = True
+            loop = asyncio.get_running_loop()
+            if self._linger > 0:
+                loop.call_later(self._linger, self._flush)
+            else:
+                loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        while self._waiting and len(self._under_way) < _UNDER_WAY:
+            try:
+                connection = self._connected()
+            except DisconnectedError:
+                self._fail_waiting()
+                return
+            self._send(connection, self._take())
+
+    def _connected(self) -> UpstreamConnection:
+        if self._connection is None:
+            address = self._upstream.address(self._broker_id)
+            if not self._upstream.may_connect(self._broker_id):
+                raise DisconnectedError(f"broker {self._broker_id} failed a moment ago", sent=False)
+            self._connection = UpstreamConnection(self, address, self._upstream.connect_timeout)
+            self._connection.open()
+        return self._connection
+
+    def _fail_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for lane, append in waiting:
+            lane.settled(append, Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _take(self) -> dict[tuple[bytes, int], tuple[Lane, Append]]:
+        """The batches of the next request, the first of each partition, in the order in which they came."""
+        taken: dict[tuple[bytes, int], tuple[Lane, Append]] = {}
+        later: deque[tuple[Lane, Append]] = deque()
+        size = 0
+        while self._waiting:
+            lane, append = self._waiting.popleft()
+            key = lane.topic, lane.partition
+            if key in taken or (taken and size + append.size > self._request_bytes):
+                later.append((lane, append))
+                if size >= self._request_bytes:
+                    break
+            else:
+                taken[key] = lane, append
+                size += append.size
+        later.extend(self._waiting)
+        self._waiting = later
+        return taken
+
+    def _send(self, connection: UpstreamConnection, batches: dict[tuple[bytes, int], tuple[Lane, Append]]) -> None:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        records: list[tuple[bytes, int, Octets]] = [
+            (topic, partition, append.batch) for (topic, partition), (_, append) in batches.items()
+        ]
+        timeout_ms = max(append.upstream_timeout_ms for _, append in batches.values())
+        message = produce.encode_request(self._correlation, CLIENT_ID, _VERSION, _ACKS_ALL, timeout_ms, records)
+        reply = _ProduceReply(self, self._correlation, batches)
+        loop = asyncio.get_running_loop()
+        self._under_way[reply] = loop.time() + timeout_ms / 1000 + _GRACE_S
+        if self._watch is None:
+            self._watch = loop.call_later(1.0, self._check)
+        connection.send_parts(message, reply)
+
+    def _check(self) -> None:
+        """Drop the connection when a broker does not answer within the request's own limit."""
+        self._watch = None
+        if not self._under_way:
+            return
+        loop = asyncio.get_running_loop()
+        if min(self._under_way.values()) < loop.time() and self._connection is not None:
+            self._connection.close("no answer to a Produce within its timeout")
+        else:
+            self._watch = loop.call_later(1.0, self._check)
+
+    def answered(self, reply: _ProduceReply) -> None:
+        """A request is over: the next may go."""
+        self._under_way.pop(reply, None)
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def close(self) -> None:
+        """Drop the connection; what is under way is told."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    # Owner --------------------------------------------------------------------------------------------------------
+
+    def upstream_opened(self, connection: UpstreamConnection) -> None:
+        self._upstream.connect_succeeded(self._broker_id)
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+        """Bounded by the forwarder's buffer: nothing to hold back here."""
+
+    def upstream_closed(self, connection: UpstreamConnection) -> None:
+        if self._connection is connection:
+            self._connection = None
+        if not connection.connected_once:
+            self._upstream.connect_failed(self._broker_id, "connect")
+
+
+class _ProduceReply:
+    """Waits for one request's answer. Implements `sidecar.network.upstream.Reply`."""
+
+    __slots__ = ("_batches", "_link", "correlation_id")
+
+    def __init__(self, link: LeaderLink, correlation_id: int, batches: dict[tuple[bytes, int], tuple[Lane, Append]]) -> None:
+        self._link = link
+        self._batches = batches
+        self.correlation_id = correlation_id
+
+    def answer_received(self, frame: Frame) -> None:
+        results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, _VERSION)
+        self._link.answered(self)
+        for result in results:
+            found = self._batches.pop((result.topic, result.partition), None)
+            if found is not None:
+                lane, append = found
+                message = result.message or next((text for _, text in result.record_errors if text), None)
+                lane.settled(
+                    append, Outcome(result.error, result.base_offset, result.log_append_time, result.log_start_offset, message)
+                )
+        self._settle_rest(Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self._link.answered(self)
+        self._settle_rest(Outcome(ErrorCode.NETWORK_EXCEPTION if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _settle_rest(self, outcome: Outcome) -> None:
+        batches, self._batches = self._batches, {}
+        for lane, append in batches.values():
+            lane.settled(append, outcome)

@@ -1,0 +1,284 @@
+"""The order of one partition: at most five batches in flight, muted at the first failure, retried one by one in order.
+
+Why five: a broker remembers the last five batches of a producer id, and tells a repeat by them (KIP-98).
+
+A mute is the way back to order. Nothing new is sent; what is in flight comes back; what has to go again goes alone, one after
+the other, before the lane flows again. It ends on every way out: success, a final error, a limit of time, the lane's end.
+
+Numbering. A batch of an idempotent session keeps its stamped sequence through all retries. Batches of a plain session are counted
+by the node: one that is known not to be in the log gives its number back, one whose outcome is unknown keeps it until it is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from sidecar.forwarder.sequences import PlainSequences
+from sidecar.protocol import batch as record_batch
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+
+if TYPE_CHECKING:
+    from sidecar.protocol.ids import Stamp
+
+MAX_IN_FLIGHT: Final = 5
+_BACKOFF_FIRST: Final = 0.02
+_BACKOFF_MAX: Final = 1.0
+
+_NOT_WRITTEN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+_UNKNOWN_OUTCOME: Final = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+
+
+class Outcome(NamedTuple):
+    """What became of a batch: Kafka's error code (0: in the log), offset and times (-1: none), its message."""
+
+    error: int
+    offset: int = -1
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+
+
+class Append:
+    """One batch on its way. `sequence` is the stamped one, None while a plain session's batch has no number."""
+
+    __slots__ = (
+        "attempts", "batch", "deadline", "done", "error", "in_doubt", "order", "records", "sequence", "size", "stamped",
+        "upstream_timeout_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        batch: memoryview,
+        records: int,
+        sequence: int | None,
+        deadline: float,
+        upstream_timeout_ms: int,
+        done: Callable[[Outcome], None],
+    ) -> None:
+        self.batch = batch
+        self.size = len(batch)
+        self.records = records
+        self.sequence = sequence
+        self.deadline = deadline
+        self.upstream_timeout_ms = upstream_timeout_ms
+        self.done = done
+        self.attempts = 0
+        self.order = 0
+        self.stamped = False
+        self.in_doubt = False
+        self.error = Outcome(ErrorCode.REQUEST_TIMED_OUT)
+
+
+class Shipper(Protocol):
+    """Carries a lane's batches to the partition's leader; answers with `Lane.settled`, once per batch shipped."""
+
+    def ship(self, lane: Lane, append: Append) -> None: ...
+    def leader_lost(self, topic: bytes) -> None: ...
+    def released(self, size: int) -> None: ...
+
+
+class Owner(Protocol):
+    """Who put the lane to work; told when its slot epoch is of no more use."""
+
+    def fenced(self, lane: Lane) -> None:
+        """Kafka refuses the stamp: somebody opened a newer epoch."""
+        ...
+
+    def numbering_lost(self, lane: Lane) -> None:
+        """A plain session's batch was given up with its outcome unknown: only a new slot epoch can count on."""
+        ...
+
+
+class Lane:
+    """One partition under one slot epoch. Ends with it: a new epoch gets new lanes."""
+
+    __slots__ = (
+        "_alone", "_closed", "_failures", "_in_flight", "_muted", "_order", "_owner", "_queue", "_random", "_retry", "_shipper",
+        "_timer", "partition", "plain", "stamp", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self, topic: bytes, partition: int, stamp: Stamp, plain: PlainSequences | None, shipper: Shipper, owner: Owner,
+        rng: random.Random,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.partition = partition
+        self.stamp = stamp
+        self.plain = plain
+        self._shipper = shipper
+        self._owner = owner
+        self._random = rng
+        self._queue: deque[Append] = deque()
+        self._in_flight: deque[Append] = deque()
+        self._retry: list[Append] = []
+        self._muted = False
+        self._alone: Append | None = None
+        self._failures = 0
+        self._order = 0
+        self._closed: Outcome | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, nothing is in flight."""
+        return not (self._queue or self._in_flight or self._retry)
+
+    @property
+    def muted(self) -> bool:
+        return self._muted
+
+    def append(self, append: Append) -> None:
+        """Take a batch; its `done` is called once."""
+        if self._closed is not None:
+            self._finish(append, self._closed)
+        elif self._muted or self._queue or len(self._in_flight) >= MAX_IN_FLIGHT:
+            self._queue.append(append)
+        else:
+            self._ship(append)
+
+    def close(self, outcome: Outcome) -> None:
+        """End the lane: what waits is answered with `outcome`, what is in flight with its own, or `outcome` if it failed."""
+        if self._closed is not None:
+            return
+        self._closed = outcome
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting = [*self._retry, *self._queue]
+        self._retry.clear()
+        self._queue.clear()
+        for append in waiting:
+            self._finish(append, outcome)
+
+    def _ship(self, append: Append) -> None:
+        if append.sequence is None:
+            assert self.plain is not None
+            append.sequence = self.plain.take(append.records)
+        if not append.stamped:
+            record_batch.stamp(append.batch, 0, append.size, self.stamp.producer_id, self.stamp.epoch, append.sequence)
+            append.stamped = True
+        if not append.order:
+            self._order += 1
+            append.order = self._order
+        append.attempts += 1
+        self._in_flight.append(append)
+        self._shipper.ship(self, append)
+
+    # Answers ------------------------------------------------------------------------------------------------------
+
+    def settled(self, append: Append, outcome: Outcome) -> None:
+        """The leader's answer for a batch of this lane, or the loss of the connection as an outcome."""
+        self._in_flight.remove(append)
+        error = outcome.error
+        if error == ErrorCode.NONE or error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._failures = 0
+            self._finish(append, Outcome(ErrorCode.NONE, *outcome[1:]))
+        elif self._closed is not None:
+            self._finish(append, self._closed)
+        elif error in FENCED:
+            self._owner.fenced(self)
+            self._finish(append, self._closed or outcome)
+        elif self._goes_again(append, error):
+            self._failures += append is self._alone or not self._muted
+            append.in_doubt = append.in_doubt or error in _UNKNOWN_OUTCOME
+            append.error = outcome
+            self._retry.append(append)
+            self._muted = True
+            if error in STALE_ROUTE:
+                self._shipper.leader_lost(self.topic)
+        else:
+            self._drop(append, outcome)
+        if append is self._alone:
+            self._alone = None
+        self._go_on()
+
+    def _goes_again(self, append: Append, error: int) -> bool:
+        """Whether a failure is retried here rather than answered.
+
+        45 is retried only behind an earlier batch of this lane that failed too: alone it is Kafka's own verdict.
+        """
+        if error in _NOT_WRITTEN or error in _UNKNOWN_OUTCOME:
+            return True
+        return error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._muted and append is not self._alone
+
+    def _drop(self, append: Append, outcome: Outcome) -> None:
+        """Give a batch up. It leaves a gap: an idempotent client is shown it by Kafka (45), a plain one must not be."""
+        self._finish(append, outcome)
+        if self.plain is None or self._closed is not None:
+            return
+        if append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._owner.numbering_lost(self)
+            return
+        # It is not in the log, so nothing numbered behind it can be: all of that is counted anew from its number.
+        assert append.sequence is not None
+        self._muted = True
+        self.plain.rewind(append.sequence)
+        for behind in self._retry:
+            if behind.order > append.order:
+                behind.sequence, behind.stamped, behind.in_doubt = None, False, False
+
+    def _go_on(self) -> None:
+        if self._closed is not None:
+            return
+        if not self._muted:
+            while self._queue and len(self._in_flight) < MAX_IN_FLIGHT:
+                self._ship(self._queue.popleft())
+        elif not self._in_flight and self._timer is None:
+            self._recover()
+
+    def _recover(self) -> None:
+        """Everything is back: send again what must go again, alone and in order, or flow on."""
+        now = asyncio.get_running_loop().time()
+        self._retry.sort(key=_order_of)
+        while self._retry and self._retry[0].deadline <= now:
+            append = self._retry.pop(0)
+            self._drop(append, append.error)
+            if self._closed is not None:
+                return
+        while self._queue and self._queue[0].deadline <= now:
+            self._finish(self._queue.popleft(), Outcome(ErrorCode.REQUEST_TIMED_OUT))
+        if not self._retry:
+            self._muted = False
+            self._go_on()
+            return
+        delay = self._backoff() if self._failures else 0.0
+        self._timer = asyncio.get_running_loop().call_later(delay, self._resend)
+
+    def _resend(self) -> None:
+        self._timer = None
+        if self._closed is None and self._retry:
+            self._alone = self._retry.pop(0)
+            self._ship(self._alone)
+
+    def _backoff(self) -> float:
+        ceiling = min(_BACKOFF_MAX, _BACKOFF_FIRST * 2 ** min(self._failures - 1, 10))
+        return ceiling * (0.5 + 0.5 * self._random.random())
+
+    def _finish(self, append: Append, outcome: Outcome) -> None:
+        self._shipper.released(append.size)
+        append.done(outcome)
+
+
+def _order_of(append: Append) -> int:
+    return append.order
