@@ -1,19 +1,26 @@
 """A real Apache Kafka and a real Valkey as child processes, from package registries alone: no Docker, no installation.
 
 What `sidecar up`, `sidecar demo`, the tests and the benchmarks run on. Nothing in here is part of a node: it imports no
-other room and no other room imports it.
+other room, and of those only the command line imports it.
 """
 
-from sidecar.local.errors import LocalError, PortInUseError, StartError
-from sidecar.local.kafka import Kafka, KafkaConfig
+from sidecar.local.errors import AlreadyRunningError, LocalError, PortInUseError, StartError
+from sidecar.local.kafka import Kafka
+from sidecar.local.kafka_config import KafkaConfig
+from sidecar.local.stack import Endpoints, Stack, StackConfig, find_running
 from sidecar.local.valkey import Valkey, ValkeyConfig
 
 __all__ = [
+    "AlreadyRunningError",
+    "Endpoints",
     "Kafka",
     "KafkaConfig",
     "LocalError",
     "PortInUseError",
+    "Stack",
+    "StackConfig",
     "StartError",
     "Valkey",
     "ValkeyConfig",
+    "find_running",
 ]

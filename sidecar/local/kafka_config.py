@@ -89,6 +89,10 @@ def broker_properties(config: KafkaConfig, number: int, ports: Mapping[int, Port
         "group.initial.rebalance.delay.ms": "0",
         # Each cleaner thread takes this from the heap at start; the default, 128 MiB, is half of ours.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+        # A broker that was killed can register again once its old session has ended: 9 s by default. Much less, and a
+        # starved machine gives up healthy ones.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
         "num.network.threads": "2",
         "num.io.threads": "4",
     }
@@ -98,9 +102,6 @@ def broker_properties(config: KafkaConfig, number: int, ports: Mapping[int, Port
             "share.coordinator.state.topic.min.isr": in_sync,
             "share.coordinator.state.topic.num.partitions": "4",
         }
-    if config.brokers > 1:
-        # A broker that died is given up after this instead of 9 s; below that, a starved machine fences healthy ones.
-        properties |= {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
     return properties | dict(config.overrides)
 
 

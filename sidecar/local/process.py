@@ -17,8 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from sidecar.local.errors import StartError
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -43,18 +41,30 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process told apart from a later one with the same id. `started` is its start time in Unix seconds."""
+    """A process told apart from a later one with the same id, also after a reboot and a change of the clock."""
 
     pid: int
-    started: float
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> "Identity":
+        """The process that has this id now; the caller knows that there is one."""
+        return cls(pid, _start_mark(pid) or "")
 
     def alive(self) -> bool:
-        """True while this very process runs."""
-        try:
-            process = psutil.Process(self.pid)
-            return process.create_time() == self.started and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        """True while this very process runs; a process that ended and was not collected yet does not."""
+        return bool(self.started) and _start_mark(self.pid) == self.started
+
+
+def _start_mark(pid: int) -> str | None:
+    """The id of this boot and the clock ticks from it to the start of `pid` (proc_pid_stat(5), field 22)."""
+    try:
+        # The second field, the program's name in parentheses, may hold anything.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+    return None if state in "ZX" else f"{boot}/{fields[18]}"
 
 
 class Child:
@@ -65,11 +75,7 @@ class Child:
         self._process = process
         self._log_start = log_start
         self._paused = False
-        try:
-            started = psutil.Process(process.pid).create_time()
-        except psutil.NoSuchProcess:  # ended and was not collected by us: cannot be, but an identity must not fail
-            started = 0.0
-        self.identity = Identity(process.pid, started)
+        self.identity = Identity.of(process.pid)
 
     @classmethod
     def start(cls, command: Command) -> "Child":

@@ -1,0 +1,260 @@
+"""Kafka, Valkey and whatever is started beside them, as one thing with a state directory: what `sidecar up` runs.
+
+A lock on the directory makes its holder the only one; the run file tells others what the holder runs. The kernel gives
+the lock back however the holder ends, and its children end with it, so neither file has to be believed when it is old.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any, Self
+
+from sidecar.local.errors import AlreadyRunningError, LocalError
+from sidecar.local.kafka import Kafka
+from sidecar.local.kafka_config import KafkaConfig, default_version
+from sidecar.local.ports import is_open
+from sidecar.local.process import Child, Command, Identity
+from sidecar.local.progress import Listener, silent
+from sidecar.local.valkey import Valkey, ValkeyConfig
+
+STATE_VARIABLE = "SIDECAR_STATE_DIR"
+KAFKA_PORT_VARIABLE = "SIDECAR_LOCAL_KAFKA_PORT"
+REDIS_PORT_VARIABLE = "SIDECAR_LOCAL_REDIS_PORT"
+DEFAULT_KAFKA_PORT = 29092
+DEFAULT_REDIS_PORT = 26379
+
+_POLL = 0.1
+
+
+def default_state_directory() -> Path:
+    """SIDECAR_STATE_DIR, else `sidecar` under XDG_STATE_HOME or ~/.local/state."""
+    if chosen := os.environ.get(STATE_VARIABLE):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "sidecar"
+
+
+def _port(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    if not text.isdecimal() or not 0 <= int(text) <= 65_535:
+        raise LocalError(f"{variable}={text} is not a port")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class StackConfig:
+    """Where the data lies, which ports to use (0: a free one) and which Kafka to run."""
+
+    directory: Path = field(default_factory=default_state_directory)
+    kafka_port: int = field(default_factory=lambda: _port(KAFKA_PORT_VARIABLE, DEFAULT_KAFKA_PORT))
+    redis_port: int = field(default_factory=lambda: _port(REDIS_PORT_VARIABLE, DEFAULT_REDIS_PORT))
+    kafka_version: str = field(default_factory=default_version)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """What a node needs to know: bootstrap servers of Kafka and the URL of Redis."""
+
+    kafka: str
+    redis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of a stack; `address` is the `host:port` it serves, its log is at `log`."""
+
+    name: str
+    identity: Identity
+    address: str
+    log: str
+
+    @property
+    def answers(self) -> bool:
+        """True where this very process runs and its port accepts connections."""
+        host, _, port = self.address.rpartition(":")
+        return self.identity.alive() and is_open(int(port), host)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a run file tells of the stack that another process runs."""
+
+    owner: Identity
+    endpoints: Endpoints | None
+    parts: tuple[Part, ...]
+
+
+def find_running(directory: Path) -> Running | None:
+    """What runs on this state directory now, or None where its last owner has ended (or there was none)."""
+    noted = _read_run_file(directory)
+    return noted if noted is not None and noted.owner.alive() else None
+
+
+class Stack:
+    """Start it, `spawn` a node beside it, `wait`, `stop`; or use it as a context manager, which stops it."""
+
+    def __init__(self, config: StackConfig | None = None) -> None:
+        self.config = config or StackConfig()
+        self._lock: IO[str] | None = None
+        self._kafka: Kafka | None = None
+        self._valkey: Valkey | None = None
+        self._parts: list[tuple[Child, str]] = []  # in order of start, with their addresses
+        self._endpoints: Endpoints | None = None
+
+    @property
+    def kafka(self) -> Kafka:
+        """The cluster. Raises LocalError before a start."""
+        if self._kafka is None:
+            raise LocalError("the stack has not been started")
+        return self._kafka
+
+    @property
+    def children(self) -> list[Child]:
+        """All processes, in order of start."""
+        return [child for child, _ in self._parts]
+
+    def start(self, progress: Listener = silent) -> Endpoints:
+        """Start Valkey and Kafka and wait until they serve.
+
+        Raises AlreadyRunningError where another process has this state directory (`find_running` says what it runs),
+        and LocalError for everything that the person at the terminal can do something about; nothing is left running.
+        """
+        directory = self.config.directory.absolute()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._take_lock(directory)
+        try:
+            _end_orphans(directory)
+            self._write_run_file()
+            valkey = self._valkey = Valkey(directory / "valkey", ValkeyConfig(port=self.config.redis_port))
+            redis_url = valkey.start(progress)
+            self._add(valkey.child, f"127.0.0.1:{valkey.port}")
+            ports = (self.config.kafka_port,) if self.config.kafka_port else ()
+            kafka = self._kafka = Kafka(
+                directory / "kafka", KafkaConfig(version=self.config.kafka_version, ports=ports, heap_mb=400)
+            )
+            bootstrap = kafka.start(progress)
+            self._add(kafka.child(1), bootstrap)
+            self._endpoints = Endpoints(bootstrap, redis_url)
+            self._write_run_file()
+        except BaseException:
+            self.stop()
+            raise
+        return self._endpoints
+
+    def spawn(self, command: Command, address: str, ready: Callable[[], bool], timeout: float = 30.0) -> Child:
+        """Start one more process, for example a node, that serves `address`; returns once `ready()`.
+
+        Raises StartError, with the end of its log, where it ends or is not ready within `timeout` seconds; it has been
+        stopped then, the rest runs on.
+        """
+        child = Child.start(command)
+        try:
+            child.wait_until(ready, timeout)
+        except BaseException:
+            child.kill()
+            raise
+        self._add(child, address)
+        return child
+
+    def wait(self, timeout: float | None = None) -> Child | None:
+        """Block until a process ended by itself, and return it; None after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while deadline is None or time.monotonic() < deadline:
+            for child in self.children:
+                if not child.alive:
+                    return child
+            time.sleep(_POLL)
+        return None
+
+    def stop(self, on_stop: Callable[[str], None] = lambda _name: None) -> None:
+        """Stop everything, the last started first; `on_stop` is told each name beforehand. Repeating is harmless."""
+        for child in reversed(self.children):
+            on_stop(child.name)
+            child.stop()
+        for server in (self._kafka, self._valkey):  # they have last words of their own, and may be half started
+            if server is not None:
+                server.stop()
+        self._parts.clear()
+        self._endpoints = None
+        if self._lock is not None:
+            _run_file(self.config.directory).unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _take_lock(self, directory: Path) -> None:
+        lock = (directory / "lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise AlreadyRunningError(f"another process runs the parts in {directory}") from None
+        self._lock = lock
+
+    def _add(self, child: Child, address: str) -> None:
+        self._parts.append((child, address))
+        self._write_run_file()
+
+    def _write_run_file(self) -> None:
+        parts = [Part(child.name, child.identity, address, str(child.command.log)) for child, address in self._parts]
+        running = Running(Identity.of(os.getpid()), self._endpoints, tuple(parts))
+        path = _run_file(self.config.directory)
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(asdict(running), indent=1))
+        draft.replace(path)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the block as Ctrl-C does, with KeyboardInterrupt; for the main thread."""
+
+    def interrupt(_signum: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before: dict[signal.Signals, Any] = {}
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it
+            before[signum] = signal.signal(signum, interrupt)
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _run_file(directory: Path) -> Path:
+    return directory.absolute() / "run.json"
+
+
+def _read_run_file(directory: Path) -> Running | None:
+    try:
+        noted: dict[str, Any] = json.loads(_run_file(directory).read_text())
+        parts = [Part(**{**part, "identity": Identity(**part["identity"])}) for part in noted["parts"]]
+        endpoints = Endpoints(**noted["endpoints"]) if noted["endpoints"] else None
+        return Running(Identity(**noted["owner"]), endpoints, tuple(parts))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _end_orphans(directory: Path) -> None:
+    """End what an earlier owner, killed where the kernel has no parent-death signal, has left behind."""
+    noted = _read_run_file(directory)
+    for part in noted.parts if noted else ():
+        if part.identity.alive():
+            with suppress(ProcessLookupError):
+                os.kill(part.identity.pid, signal.SIGKILL)
+            while part.identity.alive():
+                time.sleep(_POLL)
