@@ -1,0 +1,30 @@
+"""Writer slots: producer ids and epochs that nodes alone use, and the fence that makes Kafka refuse a lost one.
+
+Knows no owners: who may take a slot, and when, is decided above. What a slot writes is written elsewhere.
+"""
+
+from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError
+from sidecar.fencing.expiry import KeepAlive, keep_alive, read_keep_alives
+from sidecar.fencing.names import PREFIX, transactional_id
+from sidecar.fencing.retire import retire_producer
+from sidecar.fencing.slot import ROTATE_AT, FencingLimits, Partitions, WriterSlot
+from sidecar.fencing.topic import FencedTopic, fence_topic
+from sidecar.fencing.witness import Witness
+
+__all__ = [
+    "PREFIX",
+    "ROTATE_AT",
+    "EpochsUsedUpError",
+    "FencedTopic",
+    "FencingLimits",
+    "FencingRefusedError",
+    "KeepAlive",
+    "Partitions",
+    "Witness",
+    "WriterSlot",
+    "fence_topic",
+    "keep_alive",
+    "read_keep_alives",
+    "retire_producer",
+    "transactional_id",
+]

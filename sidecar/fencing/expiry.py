@@ -1,0 +1,95 @@
+"""How often a fence must be kept alive: a quarter of the shortest time after which anything may forget it.
+
+A partition forgets a producer id after producer.id.expiration.ms, the coordinator a transactional id after
+transactional.id.expiration.ms (KIP-98, KIP-854). A replica built anew from the log forgets a fence that is only a
+marker once compaction or retention took the marker: delete.retention.ms, retention.ms, segment.ms of the topic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sidecar.protocol.calls import ConfigResource, DescribeConfigs, Resource
+from sidecar.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.calls import Described
+
+_HOUR_MS: Final = 3600 * 1000
+BROKER_DEFAULTS: Final = {
+    "producer.id.expiration.ms": 24 * _HOUR_MS,
+    "transactional.id.expiration.ms": 7 * 24 * _HOUR_MS,
+}
+TOPIC_SETTINGS: Final = ("delete.retention.ms", "retention.ms", "segment.ms")
+_SHARE: Final = 4
+_TOPICS_PER_CALL: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """The longest time between two fences of a topic, in seconds, and the setting (with its place) that makes it so.
+
+    `assumed`: a broker would not tell its settings, and Kafka's defaults stand in for them.
+    """
+
+    interval: float
+    setting: str
+    assumed: bool = False
+
+
+def keep_alive(settings: Mapping[str, int], *, assumed: bool = False) -> KeepAlive:
+    """From milliseconds per setting, unlimited ones left out. Pure."""
+    setting = min(settings, key=lambda name: settings[name])
+    return KeepAlive(settings[setting] / _SHARE / 1000, setting, assumed)
+
+
+async def read_keep_alives(upstream: Upstream, topics: Sequence[str]) -> dict[str, KeepAlive]:
+    """The keep-alive of each topic from the settings of its brokers and its own; topics that are gone are left out.
+
+    Raises `UpstreamError`, `KafkaError` where a topic's settings are refused (29).
+    """
+    settings, assumed = await _broker_settings(upstream)
+    found: dict[str, KeepAlive] = {}
+    for start in range(0, len(topics), _TOPICS_PER_CALL):
+        asked = tuple(Resource(ConfigResource.TOPIC, topic) for topic in topics[start : start + _TOPICS_PER_CALL])
+        answers = await upstream.call(None, DescribeConfigs(asked, TOPIC_SETTINGS))
+        for resource, answer in answers.items():
+            if answer.error in _GONE:
+                continue
+            if answer.error:
+                raise KafkaError(answer.error, f"settings of {resource.name}: {answer.message or 'refused'}")
+            own = _durations(answer, TOPIC_SETTINGS, f"of {resource.name}")
+            found[resource.name] = keep_alive(settings | own, assumed=assumed)
+    return found
+
+
+_GONE: Final = (3,)
+
+
+async def _broker_settings(upstream: Upstream) -> tuple[dict[str, int], bool]:
+    """The least over all live brokers: each may have its own."""
+    settings: dict[str, int] = {}
+    assumed = False
+    for broker in await upstream.brokers():
+        resource = Resource(ConfigResource.BROKER, str(broker))
+        answer = (await upstream.call(broker, DescribeConfigs((resource,), tuple(BROKER_DEFAULTS)))).get(resource)
+        own: dict[str, int] = {}
+        if answer is None or answer.error:
+            assumed = True
+        else:
+            own = _durations(answer, BROKER_DEFAULTS, "of the brokers")
+        for name, default in BROKER_DEFAULTS.items():
+            label = f"{name} of the brokers"
+            if label not in own:
+                assumed = True
+            settings[label] = min(settings.get(label, default), own.get(label, default))
+    return settings, assumed
+
+
+def _durations(described: Described, names: Iterable[str], place: str) -> dict[str, int]:
+    values = {f"{name} {place}": described.milliseconds(name) for name in names}
+    return {label: value for label, value in values.items() if value is not None}

@@ -1,0 +1,251 @@
+"""One writer slot: its producer id and epoch, and the fence that makes Kafka refuse every older one.
+
+Theory of operation. InitProducerId naming nothing hands out the next epoch and linearises rivals at the coordinator,
+but the partitions do not learn of it. They learn by a marker: an empty transaction (AddPartitionsToTxn, then EndTxn
+abort) writes one of the new epoch to every partition, and from then on each refuses older epochs with 47. EndTxn
+answers 0 when the abort is accepted and 0 again only when every marker is in its log; 51 in between. The same round at
+the same epoch refreshes the partitions' memory and leaves running sequences alone. A transaction that is left open is
+aborted by Kafka at an epoch above the owner's, so both requests leave in one write. KIP-98, KIP-360, KIP-890;
+tests/integration/test_fencing.py shows each sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from sidecar.changelog import Retry
+from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError
+from sidecar.fencing.witness import Witness
+from sidecar.protocol.caller import FENCED, CoordinatorKind, FencedError, Lane, UpstreamError
+from sidecar.protocol.calls import NO_STAMP, AddPartitionsToTxn, EndTxn, InitProducerId
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.ids import Stamp, TopicPartition
+
+Partitions: TypeAlias = "Mapping[str, Collection[int]]"
+"""Partition indexes by topic."""
+
+ROTATE_AT: Final = 32_000
+"""No data is written at this epoch or above it, so one marker there voids everything the producer id ever wrote under.
+"""
+
+_LANES: Final = 8
+_INVALID_TRANSACTION_TIMEOUT: Final = 50
+_SHORTEST_TRANSACTION_MS: Final = 10_000
+_COORDINATOR_MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+_RETRIABLE: Final = _COORDINATOR_MOVED | {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FencingLimits:
+    """Times in seconds. `deadline` is for one operation with all its tries, `call` for one answer.
+
+    `transaction` is how long Kafka leaves an open transaction alone; a broker that allows less is given what it takes.
+    """
+
+    deadline: float = 30.0
+    call: float = 10.0
+    transaction: float = 900.0
+
+
+class WriterSlot:
+    """A transactional id that nodes alone use. Operations queue; after `FencedError` the slot is lost until `open`.
+
+    All operations raise `FencedError` when somebody newer has the slot, `FencingRefusedError` when Kafka refuses for
+    good, and `RetryTimeoutError` behind the deadline: then a fence may be half done, and must be repeated within the
+    transaction timeout.
+    """
+
+    def __init__(self, upstream: Upstream, transactional_id: str, *, limits: FencingLimits | None = None) -> None:
+        self.transactional_id = transactional_id
+        self._upstream = upstream
+        self._limits = limits or FencingLimits()
+        self._transaction_ms = int(self._limits.transaction * 1000)
+        self._lane = Lane(f"fencing-{zlib.crc32(transactional_id.encode()) % _LANES}")
+        self._witness = Witness(upstream, self._lane, self._limits.call)
+        self._stamp: Stamp | None = None
+        self._lost: FencedError | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def stamp(self) -> Stamp:
+        """Producer id and epoch. Raises `FencedError` once they are lost, LookupError before `open`."""
+        if self._lost is not None:
+            raise self._lost
+        if self._stamp is None:
+            raise LookupError(f"{self.transactional_id} is not open")
+        return self._stamp
+
+    @property
+    def rotation_due(self) -> bool:
+        """True where the epoch is too near its end to write under: `rotate` comes first."""
+        return self.stamp.epoch >= ROTATE_AT
+
+    async def open(self) -> Stamp:
+        """Take the slot: the next epoch, whoever had the last one. Fences nothing by itself."""
+        async with self._lock:
+            self._lost, self._stamp = None, None
+            self._stamp = await self._init(NO_STAMP)
+            return self._stamp
+
+    async def raise_epoch(self) -> Stamp:
+        """Epoch + 1 for the holder alone (KIP-360): refused once anybody opened the slot since, whom Kafka never tells
+        us of.
+
+        The first batch of the new epoch, sequence 0, fences the old one on its partition. Raises `EpochsUsedUpError`.
+        """
+        async with self._lock:
+            held = self.stamp
+            if held.epoch + 1 >= ROTATE_AT:
+                raise EpochsUsedUpError(f"{self.transactional_id} is at epoch {held.epoch}")
+            raised = await self._init(held)
+            if raised.producer_id != held.producer_id or raised.epoch != held.epoch + 1:
+                raise self._lose(ErrorCode.INVALID_PRODUCER_ID_MAPPING, held, f"raised to {raised}")
+            self._stamp = raised
+            return raised
+
+    async def fence(self, partitions: Partitions) -> None:
+        """Make every partition refuse epochs below this slot's, and see each leader confirm it.
+
+        Covers partitions that the slot never wrote. At the same epoch again it is a keep-alive: see `keep_alive`.
+        """
+        async with self._lock:
+            retry = Retry(f"fence of {self.transactional_id}", self._limits.deadline, first=0.001, ceiling=0.5)
+            await self._fence(self.stamp, partitions, retry)
+
+    async def keep_alive(self, partitions: Partitions) -> None:
+        """Refresh the fence before partitions or coordinator forget it; sequences under way are not disturbed."""
+        await self.fence(partitions)
+
+    async def rotate(self, partitions: Partitions) -> Stamp:
+        """Change to a new producer id at epoch 0, where `rotation_due`; the old one is fenced on `partitions` first.
+
+        The new id must then be fenced as after `open`. Takes some 770 calls once in 32,000 epochs.
+        """
+        async with self._lock:
+            old = self.stamp
+            if old.epoch < ROTATE_AT:
+                raise ValueError(f"{self.transactional_id} is at epoch {old.epoch}: not due")
+            retry = Retry(f"rotation of {self.transactional_id}", self._limits.deadline, first=0.001, ceiling=0.5)
+            await self._fence(old, partitions, retry)
+            while self.stamp.producer_id == old.producer_id:
+                self._stamp = await self._init(NO_STAMP)
+            return self.stamp
+
+    # How ----------------------------------------------------------------------------------------------------------
+
+    def _lose(self, code: int, writer: Stamp, what: str) -> FencedError:
+        self._lost = FencedError(code, writer, f"{self.transactional_id}: {what}")
+        return self._lost
+
+    async def _init(self, current: Stamp) -> Stamp:
+        retry = Retry(f"InitProducerId of {self.transactional_id}", self._limits.deadline, first=0.002, ceiling=1.0)
+        while True:
+            try:
+                coordinator = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
+                request = InitProducerId(self.transactional_id, self._transaction_ms, current)
+                answer = await self._upstream.call(coordinator, request, timeout=self._limits.call, lane=self._lane)
+            except (UpstreamError, KafkaError) as error:
+                reason = self._unanswered(error)
+            else:
+                if not answer.error:
+                    return answer.stamp
+                if current != NO_STAMP and answer.error in FENCED:
+                    raise self._lose(answer.error, current, "InitProducerId")
+                if answer.error == _INVALID_TRANSACTION_TIMEOUT and self._transaction_ms > _SHORTEST_TRANSACTION_MS:
+                    self._transaction_ms //= 2
+                    continue
+                # Naming nothing nobody is fenced: there 47 and 90 are a rival's call under way at the same moment.
+                reason = self._retriable(answer.error, "InitProducerId", fenced_passes=True)
+            await retry.pause(reason)
+
+    async def _fence(self, writer: Stamp, partitions: Partitions, retry: Retry) -> None:
+        indexes = {topic: tuple(sorted(found)) for topic, found in partitions.items() if found}
+        while indexes:
+            await self._write_markers(writer, indexes, retry)
+            try:
+                missing = await self._witness.without_fence(writer, indexes)
+            except (UpstreamError, KafkaError) as error:
+                if isinstance(error, FencedError):
+                    raise self._lose(error.code, writer, "a partition knows a newer epoch") from None
+                if isinstance(error, FencingRefusedError):
+                    raise
+                reason: object = error
+            else:
+                # A coordinator that has not heard of a partition takes it for deleted and completes without its marker.
+                indexes, reason = missing, f"no marker yet in {missing}"
+            if indexes:
+                await retry.pause(reason)
+
+    async def _write_markers(self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]], retry: Retry) -> None:
+        """One empty transaction, until the second 0 behind the last successful AddPartitionsToTxn."""
+        add = AddPartitionsToTxn(self.transactional_id, writer, indexes)
+        end = EndTxn(self.transactional_id, writer)
+        added, accepted = False, 0
+        while accepted < 2:
+            try:
+                broker = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
+                if added:
+                    code = await self._upstream.call(broker, end, timeout=self._limits.call, lane=self._lane)
+                else:
+                    errors, code = await self._upstream.call_pair(
+                        broker, add, end, timeout=self._limits.call, lane=self._lane
+                    )
+                    if (reason := self._not_added(errors, writer)) is not None:
+                        await retry.pause(reason)
+                        continue
+                    added = True
+            except (UpstreamError, KafkaError) as error:
+                await retry.pause(self._unanswered(error))
+                continue
+            if code == ErrorCode.NONE:
+                accepted += 1
+                if accepted == 1:
+                    retry.progressed()
+            elif code in FENCED:
+                raise self._lose(code, writer, "EndTxn")
+            elif code == ErrorCode.INVALID_TXN_STATE:
+                added, accepted = False, 0  # nothing is open: the coordinator forgot what was added
+            reason = None if code == ErrorCode.NONE else self._retriable(code, "EndTxn")
+            if accepted < 2:
+                await retry.pause(reason or "markers pending")
+
+    def _not_added(self, errors: Mapping[TopicPartition, int], writer: Stamp) -> str | None:
+        """Why AddPartitionsToTxn did nothing, None where it did; one bad partition spoils all."""
+        codes = set(errors.values()) - {ErrorCode.NONE}
+        if fenced := codes & FENCED:
+            raise self._lose(min(fenced), writer, "AddPartitionsToTxn")
+        for partition, code in errors.items():
+            if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED):
+                return self._retriable(code, f"AddPartitionsToTxn of {partition}")
+        return "AddPartitionsToTxn was not attempted" if codes else None
+
+    def _unanswered(self, error: UpstreamError | KafkaError) -> str:
+        """A call that had no answer, or no coordinator: look for the coordinator again."""
+        if isinstance(error, KafkaError):
+            return self._retriable(error.code, str(error))
+        self._upstream.forget_coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
+        return str(error)
+
+    def _retriable(self, code: int, what: str, *, fenced_passes: bool = False) -> str:
+        if code in _COORDINATOR_MOVED:
+            self._upstream.forget_coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
+        if code in _RETRIABLE or code == ErrorCode.INVALID_TXN_STATE or (fenced_passes and code in FENCED):
+            return f"{what} answered {code}"
+        raise FencingRefusedError(code, f"{self.transactional_id}: {what}")
