@@ -23,7 +23,8 @@ class Valkey:
 
     def __init__(self, directory: Path, **options: str) -> None:
         self._directory = directory
-        self._options = {"save": "", "appendonly": "no", "loglevel": "warning", **options}
+        defaults = {"save": "", "appendonly": "no", "loglevel": "warning", "repl-diskless-sync-delay": "0"}
+        self._options = defaults | options
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
