@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _MASK: Final = "***"
+_NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_")
+"""Beginnings of variables that belong to `sidecar up` and its embedded parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ _GRACE: Final = 3_600_000
 
 def _whole(low: int, high: int, unit: str = "") -> Any:
     """Constraints of a whole number, both ends included, as metadata of a field."""
-    return BeforeValidator(_no_flag), Field(ge=low, le=high), Needs(f"a whole number{unit} from {low} to {high}")
+    return Field(ge=low, le=high), BeforeValidator(_no_flag), Needs(f"a whole number{unit} from {low} to {high}")
 
 
 def _is(text: str) -> Any:
@@ -364,7 +366,7 @@ def _warnings(settings: Settings) -> list[Problem]:
     known = {_full(name) for name in Schema.model_fields}
     found: list[Problem] = []
     for name in sorted(os.environ):
-        if name.startswith(ENV_PREFIX) and name.upper() not in known:
+        if name.startswith(ENV_PREFIX) and not name.startswith(_NOT_OURS) and name.upper() not in known:
             near = get_close_matches(name, known, 1, cutoff=0.8)
             advice = f"ignored: there is no such setting{f'; did you mean {near[0]}?' if near else '.'}"
             found.append(Problem(name, "environment", "", advice))

@@ -1,0 +1,44 @@
+"""Is the node alive, is it ready, what does it count: `/livez`, `/readyz`, `/metrics`. Open to everybody.
+
+Alive is whoever answers: an orchestrator that restarts a node because Redis is away would make it worse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from sidecar.admin.replies import reply
+from sidecar.admin.shapes import check_to_json, is_ready
+from sidecar.telemetry.exposition import CONTENT_TYPE, Exposition
+
+if TYPE_CHECKING:
+    from sidecar.node_port import NodePort
+    from sidecar.telemetry.hooks import NodeMetrics
+
+
+class Health:
+    """The three handlers."""
+
+    def __init__(self, port: NodePort, metrics: NodeMetrics) -> None:
+        self._port = port
+        self._exposition = Exposition(metrics)
+
+    async def livez(self, _request: web.Request) -> web.Response:
+        """200 whenever the event loop turns."""
+        return reply({"status": "alive"})
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        """200 with all checks, or 503 with an error that says which required ones fail."""
+        checks = await self._port.checks()
+        found = [check_to_json(check) for check in checks]
+        if is_ready(checks):
+            return reply({"status": "ready", "checks": found})
+        wrong = "; ".join(f"{check.name}: {check.detail}" for check in checks if check.required and not check.ok)
+        return reply({"error_code": 503, "message": wrong, "status": "not ready", "checks": found}, 503)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Prometheus' text format."""
+        body = await self._exposition.render()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,24 @@
+"""Which topic names may stand in a path. Decides nothing about topics that exist."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_LEGAL: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""As in `org.apache.kafka.common.internals.Topic`."""
+
+
+def is_topic(name: str) -> bool:
+    """True where Kafka could have a topic of this name."""
+    return _LEGAL.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def is_prefix(name: str) -> bool:
+    """True for `PREFIX*`, which speaks of all topics that begin so; a bare `*` of all that are not internal."""
+    return name.endswith("*") and (name == "*" or _LEGAL.fullmatch(name[:-1]) is not None)
+
+
+def is_internal(name: str) -> bool:
+    """True for topics that belong to Kafka or to the sidecar, and for prefixes of such names alone."""
+    return name.startswith("__")

@@ -1,0 +1,65 @@
+"""JSON answers, and one shape for every error: `{"error_code": HTTP status, "message": text}`.
+
+The middleware turns whatever ends a request early into that shape: the node's refusals, aiohttp's own 404, 405 and 413,
+a body that is no JSON, and bugs, which are logged and told to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from aiohttp import web
+
+from sidecar.admin.shapes import ShapeError
+from sidecar.node_port import ConflictError, InvalidError, NotFoundError, PortError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp.typedefs import Handler
+
+_STATUS: Final[dict[type[Exception], int]] = {
+    InvalidError: 400,
+    ShapeError: 400,
+    NotFoundError: 404,
+    ConflictError: 409,
+    UnavailableError: 503,
+    TimeoutError: 503,
+}
+
+
+def reply(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """An answer in JSON."""
+    text = json.dumps(body, ensure_ascii=False)
+    return web.Response(text=text, status=status, content_type="application/json", headers=headers)
+
+
+def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """An error in the one shape."""
+    return reply({"error_code": status, "message": message}, status, headers)
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """See the module's docstring."""
+    try:
+        return await handler(request)
+    except web.HTTPException as refused:
+        return _of_aiohttp(request, refused)
+    except (PortError, ShapeError, TimeoutError) as refused:
+        status = next(status for kind, status in _STATUS.items() if isinstance(refused, kind))
+        return error(status, str(refused) or "the node did not answer in time")
+    except Exception as bug:  # noqa: BLE001 - a bug in one answer must not take the connection, nor its text, outside
+        structlog.get_logger().error("admin_request_failed", method=request.method, path=request.path, exc_info=bug)
+        return error(500, "internal error; the node's log has the details")
+
+
+def _of_aiohttp(request: web.Request, refused: web.HTTPException) -> web.Response:
+    if isinstance(refused, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(refused.allowed_methods))
+        return error(405, f"{request.method} is not possible here; possible: {allowed}", {"Allow": allowed})
+    if isinstance(refused, web.HTTPNotFound):
+        return error(404, f"there is nothing at {request.path}; /openapi.json lists what there is")
+    return error(refused.status, refused.reason)

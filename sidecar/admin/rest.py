@@ -1,0 +1,110 @@
+"""`/v1`: status, topics, their policies, fence and release. Checks what was sent, asks the node, shapes the answer.
+
+No rule about ownership is here: what a fence does, and who may be fenced, the node knows.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from sidecar import __version__
+from sidecar.admin import names
+from sidecar.admin.replies import reply
+from sidecar.admin.shapes import ShapeError, policy_from_json, status_to_json, topic_to_json
+from sidecar.node_port import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sidecar.node_port import NodePort, Topic
+
+PAGE_SIZE: Final = 1_000
+"""Topics in one page, unless fewer are asked for; nobody gets more."""
+
+
+class Rest:
+    """The handlers."""
+
+    def __init__(self, port: NodePort) -> None:
+        self._port = port
+
+    async def status(self, _request: web.Request) -> web.Response:
+        """The node and what it sees."""
+        return reply(status_to_json(await self._port.status(), __version__))
+
+    async def topics(self, request: web.Request) -> web.Response:
+        """A page of topics and prefixes by name; `page_token` is the last name of the page before."""
+        size = _number(request, "page_size", 1, PAGE_SIZE)
+        after = request.query.get("page_token", "")
+        known = [name for name in await self._port.topic_names(governed=_flag(request, "governed")) if name > after]
+        page = known[: PAGE_SIZE if size is None else size]
+        items = [topic_to_json(topic) for topic in await self._port.topics(page)]
+        return reply({"items": items, "next_page_token": page[-1] if len(page) < len(known) else None})
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """One topic or prefix."""
+        name = request.match_info["topic"]
+        known = await self._port.topics([name]) if names.is_topic(name) or names.is_prefix(name) else ()
+        if not known:
+            raise NotFoundError(f"there is no topic {name}")
+        return reply(topic_to_json(known[0]))
+
+    async def put_policy(self, request: web.Request) -> web.Response:
+        """Merge fields into a policy; answers with the topic as it is then."""
+        name = _governable(request)
+        try:
+            body = json.loads(await request.read())
+        except ValueError as fault:
+            raise ShapeError(f"the body is not valid JSON: {fault}") from None
+        return reply(topic_to_json(await self._port.merge_policy(name, policy_from_json(body))))
+
+    async def delete_policy(self, request: web.Request) -> web.Response:
+        """Forget a policy."""
+        await self._port.delete_policy(_governable(request))
+        return web.Response(status=204)
+
+    async def fence(self, request: web.Request) -> web.Response:
+        """Depose the owner for ever."""
+        return await self._end_ownership(request, self._port.fence)
+
+    async def release(self, request: web.Request) -> web.Response:
+        """Clear the owner, who may claim again."""
+        return await self._end_ownership(request, self._port.release)
+
+    async def _end_ownership(
+        self, request: web.Request, act: Callable[[str, int | None], Awaitable[Topic]]
+    ) -> web.Response:
+        name = _governable(request)
+        if names.is_prefix(name):
+            raise ShapeError(f"{name} speaks of many topics; owners belong to one each")
+        return reply(topic_to_json(await act(name, _number(request, "partition", 0, 2**31 - 1))))
+
+
+def _governable(request: web.Request) -> str:
+    name = request.match_info["topic"]
+    if names.is_internal(name):
+        raise ShapeError(f"{name} is internal: it is never governed")
+    if not names.is_topic(name) and not names.is_prefix(name):
+        raise ShapeError(
+            f"{name!r} is neither a topic name (1 to 249 of a-z A-Z 0-9 . _ -) nor a prefix with * behind it"
+        )
+    return name
+
+
+def _number(request: web.Request, name: str, low: int, high: int) -> int | None:
+    text = request.query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 10 or not low <= int(text) <= high:
+        raise ShapeError(f"{name} has to be a whole number from {low} to {high}, not {text!r}")
+    return int(text)
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    text = request.query.get(name, "false").lower()
+    if text not in {"true", "false"}:
+        raise ShapeError(f"{name} has to be true or false, not {text!r}")
+    return text == "true"

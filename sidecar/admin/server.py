@@ -1,0 +1,117 @@
+"""The HTTP server of a node: routes, who may write, start and stop.
+
+It runs in the node's event loop and takes no signals: the node says when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from aiohttp import web
+
+from sidecar import __version__
+from sidecar.admin.access import Caller, refusal_of_write
+from sidecar.admin.health import Health
+from sidecar.admin.openapi import document
+from sidecar.admin.replies import error, errors_as_json, reply
+from sidecar.admin.rest import Rest
+from sidecar.settings import Address
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Handler
+
+    from sidecar.node_port import NodePort
+    from sidecar.settings import Settings
+    from sidecar.telemetry.hooks import NodeMetrics
+
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_ANSWER_TIMEOUT: Final = 60.0
+"""Seconds that the node may take for an answer: a policy waits for the leases of silent nodes."""
+_STOP_TIMEOUT: Final = 2.0
+_BODY_LIMIT: Final = 64 * 1024
+
+
+class AdminServer:
+    """Serves `port` and `metrics` at `settings.admin_listen`, from `start` to `stop`."""
+
+    def __init__(self, port: NodePort, metrics: NodeMetrics, settings: Settings) -> None:
+        self._listen = settings.admin_listen
+        self._token = settings.admin_token
+        application = web.Application(
+            middlewares=[self._only_who_may, errors_as_json, _in_time], client_max_size=_BODY_LIMIT
+        )
+        application.add_routes(_routes(Health(port, metrics), Rest(port)))
+        self._runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=_STOP_TIMEOUT)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; the port that was found where the setting says 0."""
+        sockets = self._runner.addresses
+        return Address(self._listen.host, sockets[0][1]) if sockets else self._listen
+
+    async def start(self) -> None:
+        """Listen. Raises OSError where the address is taken or is not one of this machine."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._listen.host, self._listen.port).start()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        structlog.get_logger().info("admin_listening", url=f"http://{self.address}")
+
+    async def stop(self) -> None:
+        """Close; requests under way get two seconds. Repeating it is harmless."""
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _only_who_may(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method in _READS:
+            return await handler(request)
+        refusal = refusal_of_write(_caller(request), self._token)
+        log = structlog.get_logger().bind(method=request.method, path=request.path, peer=request.remote)
+        if refusal is not None:
+            log.warning("admin_write_refused", status=refusal.status)
+            headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
+            return error(refusal.status, refusal.message, headers)
+        answer = await handler(request)
+        log.info("admin_write", status=answer.status)
+        return answer
+
+
+@web.middleware
+async def _in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async with asyncio.timeout(_ANSWER_TIMEOUT):
+        return await handler(request)
+
+
+async def _openapi(_request: web.Request) -> web.Response:
+    return reply(document(__version__))
+
+
+def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
+    return [
+        web.get("/livez", health.livez),
+        web.get("/readyz", health.readyz),
+        web.get("/metrics", health.metrics),
+        web.get("/openapi.json", _openapi),
+        web.get("/v1/status", rest.status),
+        web.get("/v1/topics", rest.topics),
+        web.get("/v1/topics/{topic}", rest.topic),
+        web.put("/v1/topics/{topic}/policy", rest.put_policy),
+        web.delete("/v1/topics/{topic}/policy", rest.delete_policy),
+        web.post("/v1/topics/{topic}/fence", rest.fence),
+        web.post("/v1/topics/{topic}/release", rest.release),
+    ]
+
+
+def _caller(request: web.Request) -> Caller:
+    headers = request.headers
+    return Caller(
+        peer=request.remote or "",
+        host=headers.get("Host", ""),
+        origin=headers.get("Origin", ""),
+        authorization=headers.get("Authorization", ""),
+        forwarded="Forwarded" in headers or "X-Forwarded-For" in headers,
+    )

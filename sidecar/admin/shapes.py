@@ -1,0 +1,141 @@
+"""The node's facts as the JSON of REST, and a policy's JSON as a fact. Pure; `openapi.py` describes every shape."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.node_port import AccessMode, Policy, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sidecar.node_port import Check, Owner, Peer, Producer, Status, Topic, Waiting
+
+POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
+    "access_mode": AccessMode,
+    "deduplication": bool,
+    "exclusive_reader": bool,
+    "scope": Scope,
+    "log_append_time": bool,
+}
+
+
+class ShapeError(ValueError):
+    """The body is not what it should be; the message names every fault."""
+
+
+def policy_from_json(body: object) -> Policy:
+    """The fields that are to change. Raises ShapeError that names all unknown fields and values at once."""
+    if not isinstance(body, dict):
+        raise ShapeError('the body has to be a JSON object such as {"access_mode": "exclusive"}')
+    faults: list[str] = []
+    found: dict[str, Any] = {}
+    for name, value in body.items():
+        kind = POLICY_FIELDS.get(name)
+        if kind is None:
+            faults.append(f"unknown field {name!r} (known: {', '.join(POLICY_FIELDS)})")
+        elif kind is bool:
+            if not isinstance(value, bool):
+                faults.append(f"{name} has to be true or false, not {value!r}")
+            found[name] = value
+        else:
+            legal = [each.value for each in kind]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
+            if value not in legal:
+                faults.append(f"{name} has to be one of {', '.join(legal)}, not {value!r}")
+            else:
+                found[name] = kind(value)
+    if faults:
+        raise ShapeError("; ".join(faults))
+    return Policy(**found)
+
+
+def policy_to_json(policy: Policy | None) -> dict[str, Any] | None:
+    """Only the fields that are decided."""
+    if policy is None:
+        return None
+    values = {each.name: getattr(policy, each.name) for each in fields(policy)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def topic_to_json(topic: Topic) -> dict[str, Any]:
+    """The shape of `GET /v1/topics/{topic}`."""
+    found: dict[str, Any] = {
+        "topic": topic.name,
+        "policy": policy_to_json(topic.policy),
+        "generation": topic.generation,
+        "owner": None if topic.owner is None else _owner(topic.owner),
+        "waiting": [_waiting(each) for each in topic.waiting],
+        "producers": [_producer(each) for each in topic.producers],
+        "shadows": list(topic.shadows),
+        "serving_node": topic.serving_node,
+        "partitions": topic.partitions,
+    }
+    if topic.owners is not None:
+        found["owners"] = {
+            str(partition): {**_owner(owner), "generation": owner.generation}
+            for partition, owner in sorted(topic.owners.items())
+        }
+    return found
+
+
+def status_to_json(status: Status, version: str) -> dict[str, Any]:
+    """The shape of `GET /v1/status`."""
+    return {
+        "version": version,
+        "node_id": status.node_id,
+        "cluster": status.cluster,
+        "state": status.state,
+        "ready": is_ready(status.checks),
+        "started": time_to_json(status.started_ms),
+        "advertise": f"{status.advertise[0]}:{status.advertise[1]}",
+        "kafka_cluster_id": status.kafka_cluster_id,
+        "nodes": [_peer(each) for each in status.nodes],
+        "brokers": [_peer(each) for each in status.brokers],
+        "client_connections": status.client_connections,
+        "governed_topics": status.governed_topics,
+        "checks": [check_to_json(each) for each in status.checks],
+    }
+
+
+def check_to_json(check: Check) -> dict[str, Any]:
+    """One line of `/readyz`."""
+    return {"name": check.name, "ok": check.ok, "required": check.required, "detail": check.detail}
+
+
+def is_ready(checks: Sequence[Check]) -> bool:
+    """True where nothing that is required fails."""
+    return all(check.ok or not check.required for check in checks)
+
+
+def time_to_json(unix_ms: int) -> str:
+    """RFC 3339 in UTC, with milliseconds."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _owner(owner: Owner) -> dict[str, Any]:
+    return {
+        "name": owner.name,
+        "session": owner.session,
+        "mode": owner.mode,
+        "since": time_to_json(owner.since_ms),
+        "client": owner.client,
+    }
+
+
+def _waiting(waiting: Waiting) -> dict[str, Any]:
+    return {"name": waiting.name, "session": waiting.session, "since": time_to_json(waiting.since_ms)}
+
+
+def _producer(producer: Producer) -> dict[str, Any]:
+    return {
+        "name": producer.name,
+        "last_sequence_id": producer.last_sequence_id,
+        "last_sequence_ids": {str(partition): last for partition, last in sorted(producer.last_sequence_ids.items())},
+    }
+
+
+def _peer(peer: Peer) -> dict[str, Any]:
+    return {"id": peer.id, "host": peer.host, "port": peer.port}
