@@ -1,0 +1,31 @@
+"""A node's metrics with a sample in every family: to everything that is counted something has happened."""
+
+from __future__ import annotations
+
+from sidecar.telemetry.hooks import NodeMetrics
+
+
+def everything_happens(metrics: NodeMetrics) -> None:
+    """One event of each kind. The second topic is one too many and is counted under `_other`."""
+    metrics.client_connected()
+    metrics.client_disconnected("closed")
+    metrics.request_done(0, 0.001, 100, 50)
+    metrics.response_error("Produce", "POLICY_VIOLATION")
+    metrics.upstream_error("1")
+    metrics.governed_produce("orders", 3, 300)
+    metrics.fenced("orders", "deposed")
+    metrics.fenced("one-too-many", "deposed")
+    metrics.owner_changed("orders", 7, "billing", "exclusive")
+    metrics.takeover("exclusive", 0.02)
+    metrics.redis_command("claim", 0.0002)
+    metrics.redis_error("timeout")
+    metrics.loop_lagged(0.001)
+
+
+def eventful_metrics() -> NodeMetrics:
+    """Metrics of a node to which everything has happened once."""
+    metrics = NodeMetrics({0: "Produce", 1: "Fetch"}, "0.1.0", topic_limit=1)
+    for gauge in ("requests_in_flight", "redis_up", "kafka_up", "live_nodes"):
+        metrics.read_gauge(gauge, lambda: 1.0)
+    everything_happens(metrics)
+    return metrics
