@@ -198,33 +198,32 @@ class WriterSlot:
         add = AddPartitionsToTxn(self.transactional_id, writer, indexes)
         end = EndTxn(self.transactional_id, writer)
         added, accepted = False, 0
-        while accepted < 2:
+        while True:
             try:
-                broker = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
-                if added:
-                    code = await self._upstream.call(broker, end, timeout=self._limits.call, lane=self._lane)
-                else:
-                    errors, code = await self._upstream.call_pair(
-                        broker, add, end, timeout=self._limits.call, lane=self._lane
-                    )
-                    if (reason := self._not_added(errors, writer)) is not None:
-                        await retry.pause(reason)
-                        continue
-                    added = True
+                errors, code = await self._ask(end, None if added else add)
             except (UpstreamError, KafkaError) as error:
                 await retry.pause(self._unanswered(error))
                 continue
-            if code == ErrorCode.NONE:
-                accepted += 1
-                if accepted == 1:
+            if (reason := self._not_added(errors, writer)) is None:
+                added = True
+                if code == ErrorCode.NONE:
+                    accepted += 1
+                    if accepted == 2:
+                        return
                     retry.progressed()
-            elif code in FENCED:
-                raise self._lose(code, writer, "EndTxn")
-            elif code == ErrorCode.INVALID_TXN_STATE:
-                added, accepted = False, 0  # nothing is open: the coordinator forgot what was added
-            reason = None if code == ErrorCode.NONE else self._retriable(code, "EndTxn")
-            if accepted < 2:
-                await retry.pause(reason or "markers pending")
+                    reason = "markers pending"
+                else:
+                    if code == ErrorCode.INVALID_TXN_STATE:
+                        added, accepted = False, 0  # nothing is open: the coordinator forgot what was added
+                    reason = self._not_ended(code, writer)
+            await retry.pause(reason)
+
+    async def _ask(self, end: EndTxn, add: AddPartitionsToTxn | None) -> tuple[Mapping[TopicPartition, int], int]:
+        """Both requests in one write, or the second alone: error codes of the partitions, and of the end."""
+        broker = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
+        if add is None:
+            return {}, await self._upstream.call(broker, end, timeout=self._limits.call, lane=self._lane)
+        return await self._upstream.call_pair(broker, add, end, timeout=self._limits.call, lane=self._lane)
 
     def _not_added(self, errors: Mapping[TopicPartition, int], writer: Stamp) -> str | None:
         """Why AddPartitionsToTxn did nothing, None where it did; one bad partition spoils all."""
@@ -235,6 +234,11 @@ class WriterSlot:
             if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED):
                 return self._retriable(code, f"AddPartitionsToTxn of {partition}")
         return "AddPartitionsToTxn was not attempted" if codes else None
+
+    def _not_ended(self, code: int, writer: Stamp) -> str:
+        if code in FENCED:
+            raise self._lose(code, writer, "EndTxn")
+        return self._retriable(code, "EndTxn")
 
     def _unanswered(self, error: UpstreamError | KafkaError) -> str:
         """A call that had no answer, or no coordinator: look for the coordinator again."""

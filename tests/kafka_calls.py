@@ -1,0 +1,91 @@
+"""The node's own calls, for tests that speak to Kafka directly: topics made, stamped batches sent, offsets asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from sidecar.changelog.records import RawRecord, build_batch
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.protocol.caller import UnknownTopicError
+from sidecar.protocol.calls import (
+    Appended,
+    CreateTopics,
+    DescribeProducers,
+    ListOffsets,
+    NewTopic,
+    OffsetAt,
+    ProduceBatch,
+)
+from sidecar.protocol.ids import TopicPartition
+from tests.wait import wait_for_async
+
+if TYPE_CHECKING:
+    from sidecar.protocol.calls import ActiveProducer
+    from sidecar.protocol.ids import Offset, Stamp
+
+
+class KafkaCalls:
+    """One upstream and what tests do with it. Every method asks the partition's leader."""
+
+    def __init__(self, upstream: KafkaUpstream) -> None:
+        self.upstream = upstream
+
+    async def create(self, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> str:
+        """Create a topic (`retention_ms="1000"` is retention.ms) and wait until every partition's leader serves it."""
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        outcome = await self.upstream.call(None, CreateTopics((NewTopic(topic, partitions, replicas, named),), 30_000))
+        assert outcome[topic].error == 0, outcome
+
+        async def served() -> bool:
+            try:
+                leaders = (await self.upstream.layout(topic, refresh=True)).leaders
+            except UnknownTopicError:
+                return False
+            asked = {TopicPartition(topic, index): OffsetAt.LATEST for index in leaders}
+            if len(asked) < partitions or min(leaders.values()) < 0:
+                return False
+            for broker in set(leaders.values()):
+                led = {partition: which for partition, which in asked.items() if leaders[partition.partition] == broker}
+                answers = await self.upstream.call(broker, ListOffsets(led))
+                if any(answer.error for answer in answers.values()):
+                    return False
+            return True
+
+        await wait_for_async(served, f"leaders of {topic}")
+        return topic
+
+    async def leader(self, partition: TopicPartition) -> int:
+        return (await self.upstream.layout(partition.topic)).leaders[partition.partition]
+
+    async def produce(
+        self, partition: TopicPartition, writer: Stamp | None, sequence: int = 0, value: bytes = b"v", count: int = 1
+    ) -> Appended:
+        """Send one batch with acks=all, whatever becomes of it."""
+        batch = build_batch([RawRecord(b"k", value)] * count, writer, sequence)
+        return await self.upstream.call(await self.leader(partition), ProduceBatch(partition, bytes(batch), 10_000))
+
+    async def latest(self, partition: TopicPartition) -> Offset:
+        request = ListOffsets({partition: OffsetAt.LATEST})
+        listed = (await self.upstream.call(await self.leader(partition), request))[partition]
+        assert listed.error == 0
+        return listed.offset
+
+    async def producer(self, partition: TopicPartition, writer: Stamp) -> ActiveProducer | None:
+        """What the partition remembers of a writer's producer id."""
+        request = DescribeProducers({partition.topic: (partition.partition,)})
+        answer = (await self.upstream.call(await self.leader(partition), request))[partition]
+        assert answer.error == 0, answer
+        return answer.of(writer.producer_id)
+
+
+@asynccontextmanager
+async def kafka_calls(bootstrap: str) -> AsyncIterator[KafkaCalls]:
+    """Calls to the cluster at `host:port,…`."""
+    seeds = [address.rsplit(":", 1) for address in bootstrap.split(",")]
+    upstream = KafkaUpstream([(host, int(port)) for host, port in seeds], connect_timeout=5.0, request_timeout=15.0)
+    try:
+        yield KafkaCalls(upstream)
+    finally:
+        await upstream.close()
