@@ -1,0 +1,243 @@
+"""Messages of the rare APIs as tables of fields: a message is read into a dict, changed, and written again.
+
+Whatever is not understood survives: error codes stay plain integers, tagged fields (KIP-482) are kept as bytes under
+the key `TAGS` of their record, so that what a newer broker or client adds passes through unchanged. What a version does
+not have is absent from the dict, and left out when written. Hot requests never come here: they are walked in place by
+modules of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final, Protocol, TypeAlias
+
+from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer
+
+Values: TypeAlias = dict[str, Any]
+"""A record: field names are Kafka's own in snake case."""
+
+TAGS: Final = "tags"
+_NO_TAGS: Final = b"\0"
+_NEWEST: Final = 32_767
+_HEAD: Final = Struct(">hhi")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one version is written: its number, and whether it is flexible (compact lengths, tagged fields)."""
+
+    version: int
+    flexible: bool
+
+
+class Kind(Protocol):
+    """The type of a field."""
+
+    @property
+    def absent(self) -> Any:
+        """What is written where a record has no value."""
+        ...
+
+    def read(self, reader: Reader, form: Form) -> Any:
+        """Raises `MalformedFrameError`."""
+        ...
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        """Append one value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """A number of fixed size, or 16 bytes of a UUID."""
+
+    struct: Struct
+    absent: Any = 0
+
+    def read(self, reader: Reader, form: Form) -> Any:  # noqa: ARG002 - the same in every version
+        return self.struct.unpack_from(reader.buffer, reader.skip(self.struct.size))[0]
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:  # noqa: ARG002 - the same in every version
+        writer.raw(self.struct.pack(value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A string; null is malformed unless `nullable`."""
+
+    nullable: bool
+
+    @property
+    def absent(self) -> str | None:
+        return None if self.nullable else ""
+
+    def read(self, reader: Reader, form: Form) -> str | None:
+        return reader.nullable_text(form.flexible) if self.nullable else reader.text(form.flexible)
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        writer.text(value, form.flexible)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Bytes that must not be null."""
+
+    absent: bytes = b""
+
+    def read(self, reader: Reader, form: Form) -> bytes:
+        found = reader.compact_nullable_bytes() if form.flexible else reader.nullable_bytes()
+        if found is None:
+            raise MalformedFrameError("null where bytes must be")
+        return found
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        if form.flexible:
+            writer.compact_nullable_bytes(value)
+        else:
+            writer.nullable_bytes(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A list of one kind; null is malformed before version `nullable_since`."""
+
+    element: Kind
+    nullable_since: int = _NEWEST + 1
+
+    @property
+    def absent(self) -> list[Any]:
+        """Empty."""
+        return []
+
+    def read(self, reader: Reader, form: Form) -> list[Any] | None:
+        """A list, or None where the sender wrote null."""
+        count = reader.nullable_array(form.flexible)
+        if count < 0:
+            if form.version < self.nullable_since:
+                raise MalformedFrameError("null where a list must be")
+            return None
+        return [self.element.read(reader, form) for _ in range(count)]
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        """Append the length and the elements."""
+        if value is None:
+            writer.array(-1, form.flexible)
+            return
+        writer.array(len(value), form.flexible)
+        for element in value:
+            self.element.write(writer, element, form)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a record and the versions that have it, both ends included."""
+
+    name: str
+    kind: Kind
+    since: int = 0
+    until: int = _NEWEST
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Fields one after the other, then tagged fields in flexible versions."""
+
+    fields: tuple[Field, ...]
+
+    @property
+    def absent(self) -> Values:
+        """All fields at their own absent values."""
+        return {}
+
+    def read(self, reader: Reader, form: Form) -> Values:
+        """The fields that the version has."""
+        version = form.version
+        values = {
+            field.name: field.kind.read(reader, form) for field in self.fields if field.since <= version <= field.until
+        }
+        if form.flexible:
+            start = reader.position
+            reader.skip_tags()
+            values[TAGS] = bytes(reader.buffer[start : reader.position])
+        return values
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        """Append the fields that the version has; those without a value are written as absent."""
+        version = form.version
+        for field in self.fields:
+            if field.since <= version <= field.until:
+                kind = field.kind
+                kind.write(writer, value.get(field.name, kind.absent), form)
+        if form.flexible:
+            writer.raw(value.get(TAGS, _NO_TAGS))
+
+
+BOOLEAN: Final = _Fixed(Struct(">?"), False)
+INT8: Final = _Fixed(Struct(">b"))
+INT16: Final = _Fixed(Struct(">h"))
+INT32: Final = _Fixed(Struct(">i"))
+INT64: Final = _Fixed(Struct(">q"))
+UUID_BYTES: Final = _Fixed(Struct(">16s"), bytes(16))
+TEXT: Final = _Text(nullable=False)
+NULLABLE_TEXT: Final = _Text(nullable=True)
+BYTES: Final = _Bytes()
+
+
+def record(*fields: Field) -> Record:
+    """A record of these fields."""
+    return Record(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One API: `flexible` is its first version with tagged fields. Frames begin with their length prefix."""
+
+    key: int
+    flexible: int
+    request: Record
+    answer: Record
+
+    def _form(self, version: int) -> Form:
+        return Form(version, version >= self.flexible)
+
+    def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
+        """A client's request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
+        return self._read(self.request, Reader(buffer, body, end), version)
+
+    def decode_answer(self, buffer: Octets, start: int, end: int, version: int) -> Values:
+        """A broker's answer frame. Raises `MalformedFrameError`."""
+        reader = Reader(buffer, start, end)
+        reader.skip(8)
+        return self._read(self.answer, reader, version)
+
+    def _read(self, body: Record, reader: Reader, version: int) -> Values:
+        form = self._form(version)
+        reader.tags(form.flexible)
+        values = body.read(reader, form)
+        if reader.remaining:
+            raise MalformedFrameError(f"{reader.remaining} bytes behind the end of api key {self.key} v{version}")
+        return values
+
+    def encode_request(self, version: int, correlation_id: int, client_id: bytes, values: Values) -> bytes:
+        """A whole request frame."""
+        writer = Writer()
+        writer.i32(0)
+        writer.raw(_HEAD.pack(self.key, version, correlation_id))
+        writer.i16(len(client_id))
+        writer.raw(client_id)
+        return self._write(self.request, writer, version, values)
+
+    def encode_answer(self, version: int, correlation_id: int, values: Values) -> bytes:
+        """A whole answer frame."""
+        writer = Writer()
+        writer.i32(0)
+        writer.i32(correlation_id)
+        return self._write(self.answer, writer, version, values)
+
+    def _write(self, body: Record, writer: Writer, version: int, values: Values) -> bytes:
+        form = self._form(version)
+        writer.tags(form.flexible)
+        body.write(writer, values, form)
+        I32.pack_into(writer.out, 0, len(writer.out) - 4)
+        return writer.finish()
