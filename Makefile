@@ -40,7 +40,7 @@ $(BIN)/uv: requirements/uv.txt | $(BIN)/python
 
 $(STAMP): pyproject.toml requirements/dev.txt $(BIN)/uv
 	@echo "installing the pinned packages"
-	@export VIRTUAL_ENV=$(CURDIR)/$(VENV); \
+	@export VIRTUAL_ENV="$(CURDIR)/$(VENV)"; \
 	$(BIN)/uv pip install --quiet --require-hashes --no-deps --compile-bytecode -r requirements/dev.txt; \
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
@@ -66,7 +66,7 @@ bench: setup ## measure against direct Kafka
 check: setup ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 
 format: setup ## let ruff rewrite what it can

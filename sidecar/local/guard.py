@@ -23,7 +23,10 @@ def main(argv: list[str]) -> None:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:  # it ended before the call above: nobody would send the signal any more
         sys.exit(f"parent {parent} is gone")
-    os.execvp(command[0], command)  # noqa: S606  that there is no shell is the point
+    try:
+        os.execvp(command[0], command)  # noqa: S606  that there is no shell is the point
+    except OSError as error:
+        sys.exit(f"{command[0]}: {error.strerror}")
 
 
 if __name__ == "__main__":

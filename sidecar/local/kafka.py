@@ -42,6 +42,7 @@ class Kafka:
     def __init__(self, directory: Path, config: KafkaConfig | None = None) -> None:
         self.directory = directory.absolute()
         self.config = config or KafkaConfig()
+        self._cluster = ""
         self._ports: dict[int, Ports] = {}
         self._children: dict[int, Child] = {}
         self._dumping: ClassArchive | None = None
@@ -151,7 +152,7 @@ class Kafka:
 
     def _prepare(self, java: Java, jars: Jars) -> None:
         """Write every node's properties and format the data directories that are new, all at once."""
-        cluster = self._cluster_id()
+        self._cluster = self._cluster_id()
         formatting: dict[int, subprocess.Popen[str]] = {}
         for number in self.config.numbers:
             home = self._home(number)
@@ -159,7 +160,7 @@ class Kafka:
             properties = broker_properties(self.config, number, self._ports, home / "data")
             (home / "server.properties").write_text(render(properties))
             if not (home / "data" / "meta.properties").exists():
-                arguments = ["format", "--ignore-formatted", "-t", cluster, "-c", str(home / "server.properties")]
+                arguments = ["format", "--ignore-formatted", "-t", self._cluster, "-c", str(home / "server.properties")]
                 command = Tools(java, jars).command("kafka.tools.StorageTool", *arguments)
                 formatting[number] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -209,7 +210,9 @@ class Kafka:
         """A broker opens its port only once the controller let it in; its view of the others may still be growing."""
         view = ask_kafka(HOST, self._ports[broker].client)
         expected = {number for number in self.config.numbers if self._children[number].alive}
-        return view is not None and view.controller >= 0 and expected <= view.brokers.keys()
+        if view is None or view.cluster_id != self._cluster or view.controller < 0:
+            return False  # another cluster: somebody took the port a moment ago, and ours is about to find out
+        return expected <= view.brokers.keys()
 
     def _notes(self) -> Path:
         return self.directory / "cluster.json"
@@ -234,7 +237,7 @@ class Kafka:
         return notes["cluster_id"]
 
     def _note_version(self) -> None:
-        self._write_notes(self._cluster_id(), self.config.version)
+        self._write_notes(self._cluster, self.config.version)
 
     def _write_notes(self, cluster: str, version: str) -> None:
         notes = {"cluster_id": cluster, "version": version, "brokers": self.config.brokers}

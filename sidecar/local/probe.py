@@ -8,14 +8,15 @@ import struct
 from dataclasses import dataclass
 
 _METADATA = 3
-_METADATA_VERSION = 1  # the first with a controller id; still served by Kafka 4.3
+_METADATA_VERSION = 2  # the first with a cluster id; still served by Kafka 4.3
 _MAX_ANSWER = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Who is in the cluster as one broker tells it: ports by node id; controller -1 while there is none."""
+    """A cluster as one broker tells it: its id, host and port by node id, the controller, -1 while there is none."""
 
+    cluster_id: str | None
     brokers: dict[int, tuple[str, int]]
     controller: int
 
@@ -36,20 +37,29 @@ def ask_kafka(host: str, port: int, timeout: float = 2.0) -> ClusterView | None:
         return None
 
 
-def ask_redis(host: str, port: int, timeout: float = 2.0) -> bool:
-    """True where a Redis-compatible server answers PING and is not still loading its data."""
+def ask_redis(host: str, port: int, timeout: float = 2.0) -> int | None:
+    """The process id of the Redis-compatible server there, or None where none answers or it still loads its data."""
     try:
         with socket.create_connection((host, port), timeout) as connection:
-            connection.sendall(b"PING\r\n")
-            return _read(connection, 5) == b"+PONG"
-    except OSError:
-        return False
+            connection.sendall(b"PING\r\nINFO server\r\n")
+            if _read(connection, 8) != b"+PONG\r\n$":
+                return None
+            told = b""
+            while b"process_id:" not in told or b"\n" not in told.partition(b"process_id:")[2]:
+                if len(told) > _MAX_ANSWER:
+                    return None
+                told += _read(connection, 1, at_most=4096)
+            return int(told.partition(b"process_id:")[2].split()[0])
+    except (OSError, ValueError):
+        return None
 
 
-def _read(connection: socket.socket, size: int) -> bytes:
+def _read(connection: socket.socket, size: int, at_most: int | None = None) -> bytes:
+    """At least `size` bytes and no more than `at_most` (`size` where it is not given)."""
+    limit = at_most or size
     data = bytearray()
     while len(data) < size:
-        piece = connection.recv(size - len(data))
+        piece = connection.recv(limit - len(data))
         if not piece:
             raise ConnectionError("closed in the middle of an answer")
         data += piece
@@ -57,18 +67,23 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 
 def _parse(answer: bytes) -> ClusterView:
-    """Metadata response v1: correlation id, brokers (id, host, port, rack), controller id, topics."""
+    """Metadata response v2: correlation id, brokers (id, host, port, rack), cluster id, controller id, topics."""
     at = 4
-    (count,) = struct.unpack_from(">i", answer, at)
-    at += 4
+
+    def text() -> str | None:
+        nonlocal at
+        (length,) = struct.unpack_from(">h", answer, at)
+        at += 2 + max(length, 0)
+        return None if length < 0 else answer[at - length : at].decode()
+
+    def number() -> int:
+        nonlocal at
+        at += 4
+        return struct.unpack_from(">i", answer, at - 4)[0]
+
     brokers: dict[int, tuple[str, int]] = {}
-    for _ in range(count):
-        node, length = struct.unpack_from(">ih", answer, at)
-        at += 6
-        host = answer[at : at + length].decode()
-        at += length
-        port, rack = struct.unpack_from(">ih", answer, at)
-        at += 6 + max(rack, 0)
+    for _ in range(number()):
+        node, host, port = number(), text() or "", number()
+        text()  # the rack
         brokers[node] = (host, port)
-    (controller,) = struct.unpack_from(">i", answer, at)
-    return ClusterView(brokers, controller)
+    return ClusterView(text(), brokers, number())

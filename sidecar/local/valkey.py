@@ -139,7 +139,7 @@ class Valkey:
         child = Child.start(Command("Valkey", (str(program), *arguments), self.directory / "valkey.log"))
         self._child = child
         try:
-            child.wait_until(lambda: ask_redis(HOST, self._port), timeout)
+            child.wait_until(lambda: ask_redis(HOST, self._port) == child.pid, timeout)
         except StartError as error:
             child.kill()
             if "Address already in use" in child.log_text():

@@ -1,6 +1,5 @@
 """The servers every other integration test runs on are what they claim to be."""
 
-import pytest
 from redis import Redis
 
 from sidecar.local.probe import ask_kafka
