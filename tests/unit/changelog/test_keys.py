@@ -1,0 +1,88 @@
+"""Keys of records: one thing, one key, the same bytes for ever."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.changelog import (
+    Key,
+    Kind,
+    ownership_key,
+    partition_slot,
+    policy_key,
+    sequence_base_key,
+    serving_key,
+    shadow_key,
+    shared_slot,
+    slot_key,
+    tail_key,
+)
+from sidecar.changelog.keys import ForeignKeyError, SlotName, decode_key
+
+topics = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True)
+slots = st.one_of(st.just(SlotName("0")), st.integers(0, 9).map(partition_slot), st.integers(1, 9).map(shared_slot))
+keys = st.one_of(
+    st.builds(Key, st.sampled_from([Kind.OWNERSHIP, Kind.SERVING, Kind.SLOT]), topics, slots),
+    st.builds(Key, st.sampled_from([Kind.TAIL, Kind.SEQUENCE_BASE]), topics, slots, st.integers(0, 10_000)),
+    st.builds(Key, st.sampled_from([Kind.POLICY, Kind.SHADOW]), topics),
+)
+
+
+@given(keys)
+def test_a_key_reads_back_as_itself(key: Key) -> None:
+    assert decode_key(key.encode()) == key
+
+
+@given(keys, keys)
+def test_different_keys_have_different_bytes(left: Key, right: Key) -> None:
+    assert (left.encode() == right.encode()) == (left == right)
+
+
+def test_keys_are_text_that_never_changes() -> None:
+    """Compaction goes by these bytes: a node of another version must write the same."""
+    assert ownership_key("orders").encode() == b"ownership/orders/0"
+    assert serving_key("orders", partition_slot(3)).encode() == b"serving/orders/p3"
+    assert slot_key("orders", shared_slot(2)).encode() == b"slot/orders/2"
+    assert tail_key("orders", shared_slot(2), 11).encode() == b"tail/orders/2/11"
+    assert sequence_base_key("orders", SlotName("0"), 11).encode() == b"sequence-base/orders/0/11"
+    assert policy_key("payments.*").encode() == b"policy/payments.*"
+    assert shadow_key("audit").encode() == b"shadow/audit"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"ownership",
+        b"ownership/orders",
+        b"ownership//0",
+        b"ownership/orders/0/1",
+        b"ownership/orders/00",
+        b"ownership/orders/p01",
+        b"ownership/orders/-1",
+        b"ownership/orders/x",
+        b"tail/orders/0/01",
+        b"tail/orders/0/-1",
+        b"tail/orders/0/",
+        b"policy/",
+        b"policy/a/b",
+        b"lease/orders",
+        b"ownership/\xff/0",
+    ],
+)
+def test_what_no_node_writes_is_foreign(data: bytes) -> None:
+    with pytest.raises(ForeignKeyError):
+        decode_key(data)
+
+
+def test_a_key_that_would_not_read_back_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match="not a key"):
+        policy_key("a/b")
+    with pytest.raises(ValueError, match="not a key"):
+        Key(Kind.OWNERSHIP, "orders")
+    with pytest.raises(ValueError, match="not a slot"):
+        ownership_key("orders", SlotName("p"))
+    with pytest.raises(ValueError, match="count from 1"):
+        shared_slot(0)
