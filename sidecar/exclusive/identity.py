@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
+
+from metadata.ownership import AccessMode
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 _MAX_GENERATION: Final = 2**63 - 1
 _DEFAULT_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z")
-
-
-class AccessMode(Enum):
-    """Pulsar's access modes (PIP-68, PIP-161), as the setting `mode` and policies spell them."""
-
-    SHARED = "shared"
-    EXCLUSIVE = "exclusive"
-    WAIT_FOR_EXCLUSIVE = "wait_for_exclusive"
-    EXCLUSIVE_WITH_FENCING = "exclusive_with_fencing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,193 @@
+"""What becomes of a producer's batch on a governed topic: forwarded, a claim, or a refusal. Pure; the theory first.
+
+A topic has at most one *holder*: the session that owns it. A session that Produces is one of: the holder; a *deposed* session, which
+lost the topic to somebody and never gets in again; a *successor* of the holder (its own client with a new producer id); anybody
+else, a *newcomer*. A newcomer is judged anew at each Produce; a refused one moves nothing.
+
+Two waits are not refusals, and are answered 7 at once, because a held answer blocks the client's other topics:
+
+- *Grace.* A holder that lost its node may come back for `reconnect_grace`; a plain client's own ghost (a holder whose connection
+  is not yet known to be dead, under the newcomer's own name) is given 25 s.
+- *Queue.* Sessions in mode wait_for_exclusive keep their place, first come first served, as long as they keep trying.
+
+Modes and codes: PIP-68, PIP-161; generations: the Kafka wiki's Single Reader/Writer; docs/reference/client-id.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from metadata.ownership import AccessMode
+
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+GHOST_LIMIT_S: Final = 25.0
+"""After this long TCP has found a silent client (see `sidecar.network.keepalive`)."""
+
+_PLAIN: Final = "conn:"
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who Produces. `mode` and `generation` are what its client.id asks, None where it asks for none."""
+
+    session: str
+    name: str
+    is_named: bool
+    connection: int
+    mode: AccessMode | None = None
+    generation: int | None = None
+    succeeds: str | None = None
+    """A session of the same client that this one follows (InitProducerId named its producer id)."""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.name or self.session
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who owns the topic. `connections` are those on this node that carried its Produce; `awaited_until` (monotonic seconds)
+    is set while it has none and may come back.
+    """
+
+    session: str
+    name: str
+    mode: AccessMode
+    generation: int
+    connections: frozenset[int] = frozenset()
+    awaited_until: float | None = None
+
+    @property
+    def label(self) -> str:
+        return self.name or self.session
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is known of a topic when a batch arrives. `deposed` maps sessions to nothing of interest here; `tainted` are
+    connections that carried a deposed session; `ghosts` when each newcomer under the holder's own name first came.
+    """
+
+    mode: AccessMode
+    generation: int
+    holder: Holder | None = None
+    deposed: Mapping[str, object] = field(default_factory=dict)
+    tainted: frozenset[int] = frozenset()
+    waiting: Sequence[str] = ()
+    ghosts: Mapping[str, float] = field(default_factory=dict)
+    queue_limit: int = 1_000
+
+
+class Step(Enum):
+    """What to do with the batch."""
+
+    FORWARD = "the session owns the topic here"
+    RETURN = "the session owns the topic but is not served here yet: fail over"
+    CLAIM = "the topic is free, or its holder gives way: change of owner"
+    WAIT = "keep a place in the queue, answer 7"
+    LATER = "answer 7: the holder may come back, or is this client's own ghost"
+    REFUSE = "answer with the code"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A step, its code and message where it is answered, and whether a claim deposes the holder."""
+
+    step: Step
+    code: int = 0
+    message: str = ""
+    deposes: bool = False
+    evicts_queue: bool = False
+
+
+def held_message(holder: Holder | None, generation: int, waiting: Sequence[str]) -> str:
+    """Pulsar's words, with the generation."""
+    if holder is not None:
+        return f"Topic has an existing exclusive producer: {holder.label} (generation {holder.generation})"
+    return f"Topic has {len(waiting)} waiting exclusive producer{'s' if len(waiting) != 1 else ''} (generation {generation})"
+
+
+def fenced_message(holder: Holder | None, generation: int) -> str:
+    """For a session that lost the topic."""
+    now = f"{holder.label} owns it now" if holder is not None else "nobody owns it now"
+    return f"Producer was fenced: {now} (generation {generation}). Create a new producer to write again"
+
+
+def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
+    """Decide on a batch. `now` is monotonic seconds."""
+    holder = situation.holder
+    if claimant.session in situation.deposed or claimant.connection in situation.tainted:
+        return Verdict(Step.REFUSE, ErrorCode.PRODUCER_FENCED, fenced_message(holder, situation.generation))
+    asked = _asked_mode(situation.mode, claimant)
+    if asked is None:
+        message = "the policy of this topic is exclusive: mode shared is not allowed. " + held_message(
+            holder, situation.generation, situation.waiting
+        )
+        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
+    if holder is not None and holder.session == claimant.session:
+        return Verdict(Step.FORWARD if holder.awaited_until is None else Step.RETURN)
+    if holder is not None and (claimant.connection in holder.connections or claimant.succeeds == holder.session):
+        return Verdict(Step.CLAIM, deposes=True)
+    if claimant.generation is not None:
+        return _by_generation(situation, claimant, claimant.generation)
+    if asked is AccessMode.EXCLUSIVE_WITH_FENCING:
+        return Verdict(Step.CLAIM, deposes=holder is not None, evicts_queue=True)
+    if holder is None:
+        return _free(situation, claimant, asked)
+    return _held(situation, holder, claimant, asked, now)
+
+
+def _asked_mode(policy: AccessMode, claimant: Claimant) -> AccessMode | None:
+    """The mode in force for a claimant; None where it asks for `shared` on an exclusive policy."""
+    if claimant.mode is None:
+        return policy
+    if claimant.mode is AccessMode.SHARED and policy is not AccessMode.SHARED:
+        return None
+    return claimant.mode
+
+
+def _by_generation(situation: Situation, claimant: Claimant, asked: int) -> Verdict:
+    """0 always wins; a lower one is refused; an equal or higher one deposes the holder."""
+    if asked and asked < situation.generation:
+        message = held_message(situation.holder, situation.generation, situation.waiting)
+        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, f"{message}; generation {asked} was asked for")
+    return Verdict(Step.CLAIM, deposes=situation.holder is not None)
+
+
+def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdict:
+    waiting = situation.waiting
+    if not waiting or waiting[0] == claimant.session:
+        return Verdict(Step.CLAIM)
+    return _queue_or_refuse(situation, claimant, asked)
+
+
+def _held(situation: Situation, holder: Holder, claimant: Claimant, asked: AccessMode, now: float) -> Verdict:
+    if holder.awaited_until is not None:
+        if now < holder.awaited_until:
+            if asked is AccessMode.WAIT_FOR_EXCLUSIVE:
+                return _queue_or_refuse(situation, claimant, asked)
+            return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, f"{holder.label} may still come back to the topic")
+        return _free(situation, claimant, asked)
+    if holder.session.startswith(_PLAIN) and claimant.is_named and claimant.name == holder.name:
+        first = situation.ghosts.get(claimant.session, now)
+        if now - first < GHOST_LIMIT_S:
+            message = f"{holder.label} is connected already; this may be your own earlier connection"
+            return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, message)
+    return _queue_or_refuse(situation, claimant, asked)
+
+
+def _queue_or_refuse(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdict:
+    waiting = situation.waiting
+    message = held_message(situation.holder, situation.generation, waiting)
+    if asked is not AccessMode.WAIT_FOR_EXCLUSIVE:
+        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
+    if claimant.session not in waiting and len(waiting) >= situation.queue_limit:
+        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, f"{message}; its queue of {situation.queue_limit} is full")
+    return Verdict(Step.WAIT, ErrorCode.REQUEST_TIMED_OUT, message)

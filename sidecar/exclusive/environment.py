@@ -1,0 +1,70 @@
+"""What a governed topic needs of the node around it, as an interface: `governor` implements it, tests may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from metadata.ownership import AccessMode
+
+    from sidecar.changelog import Changelog
+    from sidecar.exclusive.claims import Holder
+    from sidecar.exclusive.takeover import Intent, Surroundings
+    from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.network.tasks import Tasks
+
+
+class Hooks(Protocol):
+    """What the node wants to know (metrics, log); implementations are cheap and never raise."""
+
+    def governed_produce(self, topic: str, records: int, size: int) -> None: ...
+    def fenced(self, topic: str, reason: str) -> None:
+        """A batch was refused: `deposed`, `not_owner`, `waiting` (told to come again) or `redis_down`."""
+        ...
+
+    def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None: ...
+    def takeover(self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None) -> None: ...
+    def released(self, topic: str, session: str, generation: int) -> None: ...
+    def operation_failed(self, topic: str, error: BaseException) -> None: ...
+
+
+class Environment(Protocol):
+    """Shared by all governed topics of a node. Times are in seconds."""
+
+    around: Surroundings
+    forwarder: Forwarder
+    tasks: Tasks
+    hooks: Hooks
+    reconnect_grace: float
+    disconnect_grace: float
+    queue_limit: int
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def changelog(self) -> Changelog: ...
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Unix milliseconds, for people."""
+        ...
+
+    def mode_of(self, topic: str) -> AccessMode:
+        """The policy's access mode."""
+        ...
+
+    async def may_serve(self, topic: GovernedTopic) -> bool:
+        """Take or keep the right to serve the topic."""
+        ...
+
+    def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
+        """A takeover succeeded."""
+        ...
+
+    async def released(self, topic: GovernedTopic, holder: Holder) -> None:
+        """The owner let go; the changelog knows."""
+        ...

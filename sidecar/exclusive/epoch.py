@@ -1,0 +1,125 @@
+"""One slot epoch at work: its lanes and sequences per partition, for the one session that owns the topic.
+
+It ends with its epoch. A client that raised its own epoch gets a new slot epoch with bases from memory (`raise_for`), as every
+partition has to begin at sequence 0 again; anything else goes through a takeover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from sidecar.changelog import MASTER_SLOT, Position, Record, pack_positions, serving_key
+from sidecar.forwarder.lane import Append, Lane, Outcome
+from sidecar.forwarder.sequences import PlainSequences, SequenceSpace, Verdict
+from sidecar.protocol.errors import ErrorCode
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.exclusive.takeover import Surroundings, Tenure
+    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.forwarder.lane import Owner
+    from sidecar.protocol.batch import BatchHeader
+
+_QUIET_S: Final = 5.0
+_POLL_S: Final = 0.002
+
+
+class SlotEpoch:
+    """Appends of one session under one (producer id, epoch)."""
+
+    def __init__(self, tenure: Tenure, topic: str, forwarder: Forwarder, owner: Owner) -> None:
+        self.tenure = tenure
+        self._topic = topic
+        self._name = topic.encode()
+        self._forwarder = forwarder
+        self._owner = owner
+        self._idempotent = tenure.session.startswith("pid:")
+        self._spaces: dict[int, SequenceSpace] = {}
+        self._lanes: dict[int, Lane] = {}
+        for index in tenure.partitions:
+            plain = None if self._idempotent else PlainSequences()
+            self._lanes[index] = forwarder.lane(self._name, index, tenure.stamp, plain, owner)
+            position = tenure.bases[index]
+            # A base behind 0 tells of earlier batches; a partition that was never written takes any client epoch.
+            self._spaces[index] = SequenceSpace(
+                position.client_epoch, position.sequence, position.sequence, written=position.sequence != 0
+            )
+
+    def covers(self, partition: int) -> bool:
+        """Whether the partition was fenced for this epoch."""
+        return partition in self._lanes
+
+    def verdict(self, partition: int, header: BatchHeader) -> Verdict:
+        """What the session's sequences say of a batch."""
+        if not self._idempotent:
+            return Verdict.FORWARD
+        return self._spaces[partition].judge(header.producer_epoch, header.base_sequence)
+
+    def append(
+        self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]
+    ) -> None:
+        """Stamp and send a batch that `verdict` forwards. The batch is admitted to the forwarder's buffer already."""
+        deadline = asyncio.get_running_loop().time() + max(0, timeout_ms) / 1000
+        records = header.last_offset_delta + 1
+        if not self._idempotent:
+            self._lanes[partition].append(Append(batch, records, None, deadline, timeout_ms, done))
+            return
+        space = self._spaces[partition]
+        space.sent()
+        sequence = header.base_sequence
+
+        def settled(outcome: Outcome) -> None:
+            if outcome.error == ErrorCode.NONE:
+                space.appended(sequence, records)
+            done(outcome)
+
+        self._lanes[partition].append(Append(batch, records, space.stamped(sequence), deadline, timeout_ms, settled))
+
+    def close(self, outcome: Outcome) -> None:
+        """Answer everything that waits."""
+        for lane in self._lanes.values():
+            lane.close(outcome)
+
+    async def quiet(self) -> bool:
+        """Wait until nothing is under way, a few seconds at most; whether that was reached."""
+        deadline = asyncio.get_running_loop().time() + _QUIET_S
+        while not all(lane.idle for lane in self._lanes.values()):
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    async def raise_for(self, around: Surroundings, partition: int, client_epoch: int) -> SlotEpoch:
+        """The next slot epoch, for a session whose client raised its own epoch on one partition (KIP-360).
+
+        Nothing is under way (`quiet`). Kafka refuses the raise when anybody took the topic over since: then `FencedError`.
+        """
+        bases = {index: Position(space.client_epoch, space.next) for index, space in self._spaces.items()}
+        bases[partition] = Position(client_epoch, 0)
+        tenure = self.tenure
+        stamp = await tenure.slot.raise_epoch()
+        journal = around.changelog.journal(stamp)
+        known = around.changelog.view.serving(self._topic)
+        entry = state.Serving(
+            topic_id=tenure.topic_id.bytes,
+            node=around.node_id,
+            producer_id=stamp.producer_id,
+            producer_epoch=stamp.epoch,
+            session=tenure.session,
+            name=tenure.ownership.name,
+            generation=tenure.generation,
+            base=pack_positions(bases),
+            left=known.value.left if known is not None else (),
+            retired_producer_ids=known.value.retired_producer_ids if known is not None else (),
+            since_ms=int(time.time() * 1000),
+        )
+        await journal.append([Record(serving_key(self._topic, MASTER_SLOT), entry)])
+        raised = type(tenure)(
+            tenure.topic_id, stamp, tenure.slot, journal, tenure.session, tenure.generation, bases, tenure.partitions,
+            tenure.ownership, tenure.position,
+        )  # fmt: skip
+        return SlotEpoch(raised, self._topic, self._forwarder, self._owner)

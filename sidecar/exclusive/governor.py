@@ -1,0 +1,383 @@
+"""All governed topics of a node: finds the topic a batch is for, says who produces, keeps policies and serving rights.
+
+What the gateway sees of this room. A client's *session* is `pid:N`, its producer id, which survives reconnects and nodes, or for a
+client without idempotence `conn:ID`, its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, Protocol
+
+from metadata import MetadataUnavailable
+from metadata.ownership import AccessMode
+from metadata.policies import Policies
+from metadata.policies import Policy as StoredPolicy
+from metadata.nodes import ServeStatus
+
+from sidecar.changelog import ChangelogError, Kind, Record, RetryTimeoutError, policy_key
+from sidecar.exclusive.claims import Claimant, Holder
+from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+from sidecar.exclusive.takeover import NOBODY, Intent, Surroundings, owner_record
+from sidecar.exclusive.topic import FAILURES, GovernedTopic, Offer
+from sidecar.forwarder.lane import Outcome
+from sidecar.protocol import batch as record_batch
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.produce import ProduceResult
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from metadata.nodes import LiveNodes
+    from metadata.ownership import Ownership
+
+    from sidecar.changelog import Change, Changelog
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.exclusive.environment import Hooks
+    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.network.tasks import Tasks
+    from sidecar.protocol.batch import BatchHeader
+    from sidecar.protocol.produce import ProducePart
+
+_SUCCESSORS_KEPT: Final = 10_000
+_POLICY_SEEN_S: Final = 5.0
+
+
+class Producing(Protocol):
+    """What this room needs to know of a client connection."""
+
+    @property
+    def connection_id(self) -> int: ...
+    @property
+    def session(self) -> str:
+        """`conn:ID`: what the client is called while it has no producer id."""
+        ...
+
+    @property
+    def address(self) -> str: ...
+    def is_alive(self) -> bool: ...
+    @property
+    def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
+        """Name, whether it is one, and the mode and generation that its client.id asks for."""
+        ...
+
+
+class UnservedError(ValueError):
+    """A policy value that this version does not serve."""
+
+
+class Governor:
+    """The governed topics. Implements `Environment` for them, and what the gateway calls."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        forwarder: Forwarder,
+        tasks: Tasks,
+        hooks: Hooks,
+        resolver: NameResolver,
+        nodes: NodeDirectory,
+        *,
+        reconnect_grace: float,
+        disconnect_grace: float,
+        queue_limit: int,
+    ) -> None:
+        self.around = around
+        self.forwarder = forwarder
+        self.tasks = tasks
+        self.hooks = hooks
+        self.reconnect_grace = reconnect_grace
+        self.disconnect_grace = disconnect_grace
+        self.queue_limit = queue_limit
+        self.policies = PolicyBook({})
+        self.policy_version = 0
+        self.draining = False
+        self._resolver = resolver
+        self._nodes = nodes
+        self._topics: dict[str, GovernedTopic] = {}
+        self._of_connection: dict[int, set[GovernedTopic]] = {}
+        self._successors: OrderedDict[str, str] = OrderedDict()
+        self._live: LiveNodes | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Take over what the changelog says; it has been read to its end."""
+        self._unsubscribe = self.changelog.tailer.subscribe(self._changed)
+        self._read_policies()
+
+    # Environment --------------------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        return self.around.node_id
+
+    @property
+    def changelog(self) -> Changelog:
+        return self.around.changelog
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    def mode_of(self, topic: str) -> AccessMode:
+        policy = self.policies.effective(topic)
+        return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
+
+    async def may_serve(self, topic: GovernedTopic) -> bool:
+        if self.draining:
+            return False
+        if not self._all_nodes_know_policies():
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
+        serving = self.changelog.view.serving(topic.name)
+        last_node = serving.value.node if serving is not None else None
+        try:
+            answer = await self.around.store.serve(topic.name, self.node_id, self.around.boot, last_node=last_node)
+        except MetadataUnavailable:
+            if last_node != self.node_id:
+                raise
+            topic.serving = True
+            return True
+        if answer.status is ServeStatus.GRANTED:
+            topic.serving = True
+            self._nodes.serving[topic.name.encode()] = self.node_id
+            return True
+        if answer.status is ServeStatus.HELD:
+            return False
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
+
+    def _all_nodes_know_policies(self) -> bool:
+        """Whether every live node applies the policies that this one applies: before that nothing may be granted."""
+        return self._live is None or self._live.all_apply(self.policy_version)
+
+    def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
+        holder = topic.holder
+        kept = before is not None and holder is not None and before.session == holder.session
+        deposed = before.label if before is not None and intent.deposes and not kept else None
+        mode = intent.mode.value
+        self.hooks.takeover(topic.name, mode, seconds, holder.session if holder else "", topic.generation, deposed)
+        self.hooks.owner_changed(topic.name, topic.generation, holder.label if holder else None, mode if holder else None)
+        kind = state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
+        self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
+
+    async def released(self, topic: GovernedTopic, holder: Holder) -> None:
+        self.hooks.released(topic.name, holder.session, topic.generation)
+        self.hooks.owner_changed(topic.name, topic.generation, None, None)
+        self._add_event(state.Event.RELEASED, topic, holder)
+        entry = self.changelog.view.ownership(topic.name)
+        if entry is not None:
+            held = owner_record(topic.name, entry, self.node_id)
+            if held.session is not None:
+                try:
+                    await self.around.store.release(held)
+                except MetadataUnavailable:
+                    pass  # the next claim brings the changelog's record with it
+
+    def _add_event(self, kind: state.Event.Kind, topic: GovernedTopic, holder: Holder | None, detail: str = "") -> None:
+        ownership = topic.ownership
+        event = state.Event(
+            id=secrets.token_bytes(16),
+            kind=kind,
+            at_ms=self.wall_ms(),
+            topic=topic.name,
+            generation=topic.generation,
+            session=holder.session if holder else "",
+            name=holder.name if holder else "",
+            mode=ownership.mode if ownership is not None else control.ACCESS_MODE_UNSPECIFIED,
+            client=ownership.client if ownership is not None else "",
+            node=self.node_id,
+            detail=detail,
+        )
+        if topic.epoch is not None:
+            event.producer_id = topic.epoch.tenure.stamp.producer_id
+            event.producer_epoch = topic.epoch.tenure.stamp.epoch
+        if ownership is not None:
+            event.start.CopyFrom(ownership.start)
+        self.tasks.start(self._append_event(event))
+
+    async def _append_event(self, event: state.Event) -> None:
+        try:
+            await self.changelog.add_event(event)
+        except (ChangelogError, RetryTimeoutError, UpstreamError, KafkaError) as error:
+            self.hooks.operation_failed(event.topic, error)
+
+    # What the gateway calls ---------------------------------------------------------------------------------------
+
+    def append(
+        self, client: Producing, part: ProducePart, batch: memoryview, timeout_ms: int, done: Callable[[ProduceResult], None]
+    ) -> None:
+        """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
+
+        def answer(outcome: Outcome) -> None:
+            done(ProduceResult(part.topic, part.partition, *outcome))
+
+        try:
+            header = _checked_header(batch)
+        except KafkaError as error:
+            answer(Outcome(error.code, message=error.message))
+            return
+        if self.draining:
+            answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
+            return
+        if not self.forwarder.admit(len(batch)):
+            answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))
+            return
+        topic = self.topic(part.topic.decode())
+        name, is_named, mode, generation = client.producer
+        session = f"pid:{header.producer_id}" if header.producer_id >= 0 else client.session
+        claimant = Claimant(session, name, is_named, client.connection_id, mode, generation, self._successors.get(session))
+        self._of_connection.setdefault(client.connection_id, set()).add(topic)
+        topic.offer(
+            Offer(claimant, client.address, part.partition, header, batch, timeout_ms, client.is_alive, answer)
+        )
+
+    def topic(self, name: str) -> GovernedTopic:
+        """The state of a governed topic on this node."""
+        found = self._topics.get(name)
+        if found is None:
+            found = self._topics[name] = GovernedTopic(name, self)
+        return found
+
+    def known_topics(self) -> list[str]:
+        """Every governed topic that has a policy of its own, an owner, or a producer on this node."""
+        owned = {entry.key.topic for entry in self.changelog.view.entries(Kind.OWNERSHIP)}
+        return sorted({*self.policies.topics, *owned, *self._topics})
+
+    def check(self, client: Producing, producer_id: int) -> KafkaError | None:
+        """Whether a client may initialise again under a producer id: not one that was deposed somewhere."""
+        if producer_id < 0:
+            return None
+        session = f"pid:{producer_id}"
+        for entry in self.changelog.view.entries(Kind.OWNERSHIP):
+            if any(deposed.session == session for deposed in entry.value.deposed):
+                message = f"this producer was fenced from {entry.key.topic} (generation {entry.value.generation})"
+                return KafkaError(ErrorCode.PRODUCER_FENCED, message)
+        return None
+
+    def initialised(self, client: Producing, producer_id: int, named: int) -> None:
+        """A client got a new producer id; where it named its old one, the new session follows the old."""
+        if named >= 0 and named != producer_id:
+            self._successors[f"pid:{producer_id}"] = f"pid:{named}"
+            while len(self._successors) > _SUCCESSORS_KEPT:
+                self._successors.popitem(last=False)
+
+    def connection_closed(self, connection: int) -> None:
+        """A client connection is gone."""
+        for topic in self._of_connection.pop(connection, ()):
+            topic.connection_closed(connection)
+
+    # Policies -----------------------------------------------------------------------------------------------------
+
+    async def set_policy(self, name: str, change: PolicyFields) -> PolicyFields:
+        """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`, `ChangelogError`."""
+        merged = (self.policies.exact(name) or PolicyFields()).merged(change)
+        _check_served(merged)
+        token = secrets.token_bytes(16)
+        version = await self.around.store.set_policy(name, merged.body(), self._known_policies(), token)
+        record = Record(policy_key(name), merged.to_record(version, self.wall_ms()))
+        await self._append_policy(record)
+        return merged
+
+    async def delete_policy(self, name: str) -> bool:
+        """Take a policy away; whether there was one."""
+        if self.policies.exact(name) is None:
+            return False
+        await self.around.store.delete_policy(name, self._known_policies(), secrets.token_bytes(16))
+        await self._append_policy(Record(policy_key(name), None))
+        return True
+
+    async def _append_policy(self, record: Record) -> None:
+        offset = await self.changelog.append([record])
+        await self.changelog.tailer.reached(offset, timeout=_POLICY_SEEN_S)
+
+    def _known_policies(self) -> Policies:
+        entries = {entry.key.topic: entry.value for entry in self.changelog.view.policies()}
+        by_name = {name: StoredPolicy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()}
+        return Policies(max([self.policy_version, *[policy.version for policy in by_name.values()]]), by_name)
+
+    def _changed(self, change: Change) -> None:
+        if change.key.kind is Kind.POLICY:
+            self._read_policies()
+
+    def _read_policies(self) -> None:
+        entries = {entry.key.topic: entry.value for entry in self.changelog.view.policies()}
+        self.policies = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()})
+        self.policy_version = max([self.policy_version, *[value.version for value in entries.values()]])
+        self._resolver.set_policies(self.policies.topics, self.policies.prefixes)
+
+    # Leases -------------------------------------------------------------------------------------------------------
+
+    def served_topics(self) -> list[str]:
+        """What this node asserts to serve, with every heartbeat."""
+        return [name for name, topic in self._topics.items() if topic.serving]
+
+    def owned(self) -> list[Ownership]:
+        """The owners that this node asserts, with every heartbeat."""
+        return [record for topic in self._topics.values() if topic.serving and (record := topic.as_owned()) is not None]
+
+    def heard(self, live: LiveNodes, lost: set[str]) -> None:
+        """A heartbeat's answer: who lives and serves what; `lost` are topics that another live node serves."""
+        self._live = live
+        self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
+        for name in lost:
+            topic = self._topics.get(name)
+            if topic is not None and topic.serving:
+                topic.serving = False
+                self.tasks.start(topic.hand_back())
+
+    async def refill(self) -> None:
+        """Tell an emptied Redis the policies."""
+        try:
+            await self.around.store.refill_policies(self._known_policies())
+        except MetadataUnavailable:
+            pass  # the next beat that arrives tries again
+
+    async def drain(self) -> None:
+        """Take nothing new, finish what is in flight, let go of the right to serve."""
+        self.draining = True
+        for topic in list(self._topics.values()):
+            if topic.serving:
+                try:
+                    await topic.hand_back()
+                except FAILURES as error:
+                    self.hooks.operation_failed(topic.name, error)
+        self._unsubscribe()
+
+
+def _checked_header(batch: memoryview) -> BatchHeader:
+    """The header of a batch for a governed topic. Raises `KafkaError` with the code that the client gets."""
+    header = record_batch.read_header(batch, 0, len(batch))
+    if header.size != len(batch):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a Produce request carries exactly one record batch per partition")
+    if header.is_transactional:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics take no transactional batches")
+    if header.is_control:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients write no control batches")
+    if header.records <= 0 or header.last_offset_delta != header.records - 1:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{header.records} records with a last offset delta of {header.last_offset_delta}")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without an epoch or a sequence")
+    if not record_batch.crc_matches(batch, 0, header.size):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
+    return header
+
+
+def _check_served(policy: PolicyFields) -> None:
+    if policy.access_mode is AccessMode.SHARED:
+        raise UnservedError("access_mode shared: shared sessions on a governed topic are not served by this version")
+    if policy.scope is Scope.PARTITION:
+        raise UnservedError("scope partition: owners of single partitions are not served by this version")
+    if policy.deduplication:
+        raise UnservedError("deduplication: sequence ids are not served by this version")
+    if policy.exclusive_reader:
+        raise UnservedError("exclusive_reader: claims of readers are not served by this version")
+    if policy.access_mode is None:
+        raise UnservedError("a policy needs an access_mode: exclusive, wait_for_exclusive or exclusive_with_fencing")

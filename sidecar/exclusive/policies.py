@@ -1,0 +1,119 @@
+"""Policies by topic and prefix: nearest wins, field by field (exact name, then the longest prefix, then the default). Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from metadata.ownership import AccessMode
+
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Scope(StrEnum):
+    """What one owner owns."""
+
+    TOPIC = "topic"
+    PARTITION = "partition"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFields:
+    """What a policy decides; None: it leaves that to a wider one."""
+
+    access_mode: AccessMode | None = None
+    deduplication: bool | None = None
+    exclusive_reader: bool | None = None
+    scope: Scope | None = None
+    log_append_time: bool | None = None
+
+    def merged(self, change: PolicyFields) -> PolicyFields:
+        """This policy with the fields that a change names."""
+        return PolicyFields(*[_first(getattr(change, f.name), getattr(self, f.name)) for f in fields(self)])
+
+    def body(self) -> str:
+        """As the metadata store keeps it."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+
+    def to_record(self, version: int, at_ms: int) -> state.Policy:
+        """As the changelog keeps it."""
+        record = state.Policy(version=version, at_ms=at_ms)
+        if self.access_mode is not None:
+            record.access_mode = _MODES[self.access_mode]
+        if self.scope is not None:
+            record.scope = _SCOPES[self.scope]
+        for name in ("deduplication", "exclusive_reader", "log_append_time"):
+            value = getattr(self, name)
+            if value is not None:
+                setattr(record, name, value)
+        return record
+
+    @classmethod
+    def of_record(cls, record: state.Policy) -> PolicyFields:
+        """Read a changelog record."""
+        return cls(
+            access_mode=_MODE_NAMES.get(record.access_mode) if record.HasField("access_mode") else None,
+            deduplication=record.deduplication if record.HasField("deduplication") else None,
+            exclusive_reader=record.exclusive_reader if record.HasField("exclusive_reader") else None,
+            scope=_SCOPE_NAMES.get(record.scope) if record.HasField("scope") else None,
+            log_append_time=record.log_append_time if record.HasField("log_append_time") else None,
+        )
+
+
+_MODES: Final = {
+    AccessMode.SHARED: control.SHARED,
+    AccessMode.EXCLUSIVE: control.EXCLUSIVE,
+    AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
+    AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
+}
+_MODE_NAMES: Final = {number: mode for mode, number in _MODES.items()}
+_SCOPES: Final = {Scope.TOPIC: state.SCOPE_TOPIC, Scope.PARTITION: state.SCOPE_PARTITION}
+_SCOPE_NAMES: Final = {number: scope for scope, number in _SCOPES.items()}
+_DEFAULT: Final = PolicyFields(AccessMode.SHARED, False, False, Scope.TOPIC, False)
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+class PolicyBook:
+    """All policies of a cluster of nodes."""
+
+    __slots__ = ("_by_name", "_prefixes")
+
+    def __init__(self, by_name: Mapping[str, PolicyFields]) -> None:
+        self._by_name = dict(by_name)
+        self._prefixes = sorted((name[:-1] for name in by_name if name.endswith("*")), key=len, reverse=True)
+
+    def exact(self, name: str) -> PolicyFields | None:
+        """The policy set under exactly this name or pattern."""
+        return self._by_name.get(name)
+
+    @property
+    def topics(self) -> list[str]:
+        """Names with a policy of their own."""
+        return [name for name in self._by_name if not name.endswith("*")]
+
+    @property
+    def prefixes(self) -> list[str]:
+        """Prefixes with a policy, without the star."""
+        return list(self._prefixes)
+
+    def effective(self, topic: str) -> PolicyFields | None:
+        """What holds for a topic, every field decided; None where no policy covers it. Internal topics are never covered."""
+        if topic.startswith("__"):
+            return None
+        found = [self._by_name[topic]] if topic in self._by_name else []
+        found += [self._by_name[prefix + "*"] for prefix in self._prefixes if topic.startswith(prefix)]
+        if not found:
+            return None
+        merged = PolicyFields()
+        for policy in [*found, _DEFAULT]:
+            merged = policy.merged(merged)
+        return merged

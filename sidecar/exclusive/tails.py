@@ -1,0 +1,178 @@
+"""Where a slot's writer stopped in each partition: the last stamped sequence of one (producer id, epoch).
+
+Found in two parts, so that nothing falls between them. *Before* the next epoch is opened: the end of each partition, then what its
+leader remembers (a marker of a higher epoch makes it forget), kept as `Tail` records in the changelog: a node that dies after
+the fence leaves them to the next. *Behind* the fence: the log from that end on, up to the new epoch's marker, for what landed
+meanwhile. The order of the first two matters: a batch that lands between them is seen twice, never missed.
+
+Tails are facts about the log: they need no stamp, the newest wins, and reading on from any of them is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sidecar.changelog import MASTER_SLOT, Record, tail_key
+from sidecar.forwarder.sequences import MODULUS
+from sidecar.protocol.batch import batch_sizes, read_header
+from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from uuid import UUID
+
+    from sidecar.changelog import View
+    from sidecar.fencing import Witness
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.calls import ListedOffset, PartitionProducers
+
+NOTHING: Final = -1
+_FETCH_BYTES: Final = 1024 * 1024
+_READERS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last stamped sequence in front of `offset`, `NOTHING` where there is none."""
+
+    last_sequence: int
+    offset: int
+
+
+def later(first: int, second: int) -> int:
+    """The later of two stamped sequences (modulo 2^31), either of which may be `NOTHING`."""
+    if first == NOTHING or second == NOTHING:
+        return max(first, second)
+    return first if (first - second) % MODULUS < MODULUS // 2 else second
+
+
+class TailReader:
+    """Reads tails of one topic's master slot."""
+
+    def __init__(self, upstream: Upstream, witness: Witness, topic: str) -> None:
+        self._upstream = upstream
+        self._witness = witness
+        self._topic = topic
+
+    async def before(
+        self, view: View, writer: Stamp, partitions: Iterable[int], since: Mapping[int, int]
+    ) -> tuple[dict[int, Tail], dict[TopicPartition, PartitionProducers]]:
+        """What is known now of a writer's batches, and everything the leaders remember.
+
+        `since` are offsets in front of everything that the writer's session wrote: read from there where nothing better is known.
+        """
+        indexes = tuple(sorted(partitions))
+        ends = await self.ends(indexes)
+        remembered = await self._witness.producers({self._topic: indexes})
+        tails: dict[int, Tail] = {}
+        for index in indexes:
+            recorded = self._recorded(view, writer, index)
+            active = remembered[TopicPartition(self._topic, index)].of(writer.producer_id)
+            if active is not None and active.stamp.epoch == writer.epoch:
+                last = later(active.last_sequence, recorded.last_sequence if recorded else NOTHING)
+                tails[index] = Tail(last, ends[index])
+            elif recorded is not None:
+                tails[index] = recorded  # a higher epoch is here already, or the id is forgotten: what was kept tells
+            elif active is None or active.stamp.epoch < writer.epoch:
+                tails[index] = Tail(NOTHING, ends[index])
+            else:
+                tails[index] = Tail(NOTHING, since.get(index, 0))
+        return tails, remembered
+
+    def _recorded(self, view: View, writer: Stamp, partition: int) -> Tail | None:
+        entry = view.tail(self._topic, MASTER_SLOT, partition)
+        if entry is None or (entry.value.producer_id, entry.value.producer_epoch) != (writer.producer_id, writer.epoch):
+            return None
+        return Tail(entry.value.last_sequence, entry.value.offset)
+
+    def records(self, view: View, topic_id: UUID, writer: Stamp, tails: Mapping[int, Tail]) -> list[Record]:
+        """What the changelog does not know yet of these tails."""
+        fresh: list[Record] = []
+        for index, tail in tails.items():
+            recorded = self._recorded(view, writer, index)
+            if recorded == tail:
+                continue
+            value = state.Tail(
+                topic_id=topic_id.bytes,
+                producer_id=writer.producer_id,
+                producer_epoch=writer.epoch,
+                last_sequence=tail.last_sequence,
+                offset=tail.offset,
+                at_ms=int(time.time() * 1000),
+            )
+            fresh.append(Record(tail_key(self._topic, MASTER_SLOT, index), value))
+        return fresh
+
+    async def behind(self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]) -> dict[int, int]:
+        """The last stamped sequence of `writer` per partition, behind the fence at `fence`; `NOTHING` where none.
+
+        `ends` are the ends of the partitions seen after the fence: the marker is in front of them.
+        """
+        gate = asyncio.Semaphore(_READERS)
+
+        async def one(index: int, tail: Tail) -> tuple[int, int]:
+            if ends[index] <= tail.offset + 1:
+                return index, tail.last_sequence  # nothing but the marker
+            async with gate:
+                return index, await self._read_on(index, writer, tail, fence, ends[index])
+
+        return dict(await asyncio.gather(*[one(index, tail) for index, tail in tails.items()]))
+
+    async def _read_on(self, index: int, writer: Stamp, tail: Tail, fence: Stamp, end: int) -> int:
+        last, offset = tail.last_sequence, tail.offset
+        while offset < end:
+            records = await self._fetch(index, offset)
+            batches = batch_sizes(records, 0, len(records))
+            if not batches:
+                break
+            for start, size in batches:
+                header = read_header(records, start, start + size)
+                offset = header.base_offset + header.last_offset_delta + 1
+                stamp = Stamp(ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch))
+                if header.is_control:
+                    if stamp == fence:
+                        return last
+                elif stamp == writer:
+                    last = later(last, header.last_sequence)
+        return last
+
+    async def _fetch(self, index: int, offset: int) -> bytes:
+        partition = TopicPartition(self._topic, index)
+        leaders = (await self._upstream.layout(self._topic)).leaders
+        request = FetchPartition(partition, Offset(offset), max_wait_ms=500, max_bytes=_FETCH_BYTES)
+        answer = await self._upstream.call(leaders[index], request)
+        if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            earliest = await self._upstream.call(leaders[index], ListOffsets({partition: OffsetAt.EARLIEST}))
+            request = FetchPartition(partition, earliest[partition].offset, max_wait_ms=500, max_bytes=_FETCH_BYTES)
+            answer = await self._upstream.call(leaders[index], request)
+        if answer.error:
+            await self._upstream.layout(self._topic, refresh=True)
+            raise KafkaError(answer.error, f"reading {partition} from offset {offset}")
+        return answer.records
+
+    async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The end (high watermark) of each partition."""
+        leaders = (await self._upstream.layout(self._topic)).leaders
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for index in partitions:
+            by_leader.setdefault(leaders[index], []).append(TopicPartition(self._topic, index))
+        requests = [
+            self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, OffsetAt.LATEST))) for leader, asked in by_leader.items()
+        ]
+        found: dict[int, int] = {}
+        for answer in await asyncio.gather(*requests):
+            for partition, listed in answer.items():
+                await self._check(partition, listed)
+                found[partition.partition] = listed.offset
+        return found
+
+    async def _check(self, partition: TopicPartition, listed: ListedOffset) -> None:
+        if listed.error:
+            await self._upstream.layout(self._topic, refresh=True)
+            raise KafkaError(listed.error, f"the end of {partition}")

@@ -1,0 +1,416 @@
+"""The takeover of a topic: how a node makes a session its owner, or goes on serving the one it has.
+
+The order is what makes it safe; each step may be the last one before a crash, and the model checker broke the protocol for each
+step that was left out or moved (model/):
+
+0. Look at the ownership topic without fencing: a deposed session ends here.
+1. Claim in Redis: arbitration and the generation.
+2. Note where the previous epoch stopped (`tails`), then InitProducerId: the next epoch E.
+3. Fence every partition and the ownership partition at E.
+4. Read the ownership topic up to that marker: what step 0 saw must still hold.
+5. Read the logs on from the tails: what the previous epoch got in meanwhile.
+6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.
+7. Publish to Redis, append an event, serve.
+
+Nothing of an older epoch is behind the fence. This module performs the steps; who may ask for them is decided in `claims`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from metadata import MetadataUnavailable
+from metadata.ownership import AccessMode, ClaimRequest, ClaimStatus, Generation, Ownership
+
+from sidecar.changelog import MASTER_SLOT, Position, Record, ownership_key, pack_offsets, pack_positions, serving_key, unpack_offsets, unpack_positions
+from sidecar.exclusive.tails import NOTHING, TailReader
+from sidecar.fencing import Witness, WriterSlot, fence_topic, transactional_id
+from sidecar.forwarder.sequences import MODULUS
+from sidecar.protocol.caller import Lane
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from metadata import MetadataStore
+
+    from sidecar.changelog import Changelog, Entry, StampedJournal
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.calls import PartitionProducers
+
+CLAIM_LEASE_MS: Final = 10_000
+DEPOSED_FOR_MS: Final = 24 * 3600 * 1000
+_LEFT_KEPT: Final = 100
+_DEPOSED_KEPT: Final = 1_000
+_ATTEMPTS: Final = 4
+_WITNESS_LANE: Final = Lane("takeover")
+_WITNESS_TIMEOUT: Final = 10.0
+
+_MODES: Final = {
+    AccessMode.SHARED: control.SHARED,
+    AccessMode.EXCLUSIVE: control.EXCLUSIVE,
+    AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
+    AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
+}
+_MODE_NAMES: Final = {number: mode for mode, number in _MODES.items()}
+NOBODY: Final = "admin:fence"
+"""The session under which an administrator's fence claims: nobody owns the topic afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every takeover of this node needs."""
+
+    node_id: int
+    boot: str
+    cluster: str
+    upstream: Upstream
+    changelog: Changelog
+    store: MetadataStore
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """For whom a takeover is made. `positions` is where the session's sequences begin on partitions where that is known (refused
+    ones count as used); `client_epoch` holds for all others, from 0. `deposes`: the holder loses the topic for good, and so do
+    those who wait, `evicts` (session, name).
+    """
+
+    session: str
+    name: str
+    mode: AccessMode
+    asked: int | None = None
+    client: str = ""
+    client_epoch: int = 0
+    positions: Mapping[int, Position] = field(default_factory=dict)
+    deposes: bool = False
+    evicts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """The outcome: an epoch that this node alone writes under, for a session."""
+
+    topic_id: UUID
+    stamp: Stamp
+    slot: WriterSlot
+    journal: StampedJournal
+    session: str
+    generation: int
+    bases: Mapping[int, Position]
+    partitions: tuple[int, ...]
+    ownership: state.Ownership
+    position: int
+    """Offset in the ownership topic of the record that says so."""
+
+
+class HeldError(KafkaError):
+    """Somebody else owns the topic, as Redis or the changelog knows better than this node did. `owner` says who."""
+
+    def __init__(self, owner: Ownership | None) -> None:
+        super().__init__(ErrorCode.POLICY_VIOLATION, "held")
+        self.owner = owner
+
+
+class LostRaceError(Exception):
+    """Somebody else took the topic over while this takeover was under way."""
+
+
+def mode_of(number: int) -> AccessMode:
+    """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
+    return _MODE_NAMES.get(control.AccessMode.ValueType(number), AccessMode.EXCLUSIVE)
+
+
+def owner_record(topic: str, entry: Entry[state.Ownership], node_id: int) -> Ownership:
+    """A changelog record as Redis keeps it."""
+    value = entry.value
+    return Ownership(
+        resource=topic,
+        generation=Generation(value.generation),
+        position=entry.offset,
+        session=None if value.released_ms or not value.session else value.session,
+        name=value.name,
+        mode=mode_of(value.mode),
+        since_ms=value.since_ms,
+        node_id=node_id,
+        producer_id=entry.writer.producer_id if entry.writer else -1,
+        producer_epoch=entry.writer.epoch if entry.writer else -1,
+    )
+
+
+class Takeover:
+    """One takeover of one topic; `run` performs it, again from the start where somebody interfered."""
+
+    def __init__(self, around: Surroundings, topic: str, intent: Intent) -> None:
+        self._around = around
+        self._topic = topic
+        self._intent = intent
+        self._view = around.changelog.view
+        self._now_ms = int(time.time() * 1000)
+
+    async def run(self) -> Tenure:
+        """Raises `HeldError`, `LostRaceError`, `KafkaError`, `MetadataUnavailable`, and what the rooms below raise."""
+        for _ in range(_ATTEMPTS):
+            tenure = await self._attempt()
+            if tenure is not None:
+                return tenure
+        raise LostRaceError(f"the ownership of {self._topic} changed again and again")
+
+    async def _attempt(self) -> Tenure | None:
+        around, topic = self._around, self._topic
+        layout = await around.upstream.layout(topic, refresh=True)
+        ownership, serving = self._known(layout.topic_id)
+        keeps = self._keeps(ownership)
+        token, generation = await self._claim(ownership, serving, keeps)
+        published = False
+        try:
+            previous = _stamp_of(serving)
+            reader = TailReader(around.upstream, Witness(around.upstream, _WITNESS_LANE, _WITNESS_TIMEOUT), topic)
+            since = unpack_offsets(ownership.value.start) if ownership is not None else {}
+            tails, remembered = await reader.before(self._view, previous, layout.leaders, since)
+            if serving is not None:
+                records = reader.records(self._view, layout.topic_id, previous, tails)
+                for first in range(0, len(records), 500):
+                    await around.changelog.append(records[first : first + 500])
+
+            slot = WriterSlot(around.upstream, transactional_id(around.cluster, topic))
+            await slot.open()
+            partition = around.changelog.partition
+            former = {slot.transactional_id: previous.producer_id} if previous.producer_id >= 0 else {}
+            fenced = await fence_topic(
+                around.upstream, [slot], topic, also={partition.topic: [partition.partition]}, former=former
+            )
+
+            await around.changelog.tailer.seen(slot.stamp, timeout=10.0)
+            if self._known(fenced.topic_id) != (ownership, serving):
+                await self._abandon(token)
+                return None
+
+            ends = await reader.ends(fenced.partitions)
+            last = await reader.behind(previous, tails, slot.stamp, ends) if serving is not None else {}
+            bases, left = self._sequences(keeps, serving, fenced.partitions, last, remembered)
+            owner = self._ownership(keeps, ownership, fenced.topic_id, generation, ends)
+            entry = state.Serving(
+                topic_id=fenced.topic_id.bytes,
+                node=around.node_id,
+                producer_id=slot.stamp.producer_id,
+                producer_epoch=slot.stamp.epoch,
+                session=owner.session,
+                name=owner.name,
+                generation=generation,
+                base=pack_positions(bases),
+                left=left,
+                retired_producer_ids=_retired(serving, slot.stamp),
+                since_ms=self._now_ms,
+            )
+            journal = around.changelog.journal(slot.stamp)
+            changed = ownership is None or owner != ownership.value
+            batch = [Record(serving_key(topic, MASTER_SLOT), entry)]
+            if changed:
+                batch.append(Record(ownership_key(topic, MASTER_SLOT), owner))
+            offset = await journal.append(batch)
+            await around.changelog.tailer.reached(offset + len(batch) - 1, timeout=10.0)
+            position = offset + 1 if changed else ownership.offset if ownership is not None else offset
+            tenure = Tenure(
+                fenced.topic_id, slot.stamp, slot, journal, owner.session, generation, bases, fenced.partitions, owner, position
+            )
+            await self._publish(tenure, token)
+            published = True
+            return tenure
+        finally:
+            if not published:
+                await self._abandon(token)
+
+    def _known(self, topic_id: UUID) -> tuple[Entry[state.Ownership] | None, Entry[state.Serving] | None]:
+        """What the changelog says of this topic; a topic of another id under the name is none of ours."""
+        ownership, serving = self._view.ownership(self._topic), self._view.serving(self._topic)
+        if ownership is not None and ownership.value.topic_id != topic_id.bytes:
+            ownership = None
+        if serving is not None and serving.value.topic_id != topic_id.bytes:
+            serving = None
+        return ownership, serving
+
+    def _keeps(self, ownership: Entry[state.Ownership] | None) -> bool:
+        """Whether the session is the last owner and goes on: the generation stays. Raises `KafkaError` 90 for a deposed one."""
+        if ownership is None:
+            return False
+        if any(deposed.session == self._intent.session for deposed in ownership.value.deposed):
+            raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{self._intent.name} was fenced from {self._topic}")
+        asked = self._intent.asked
+        same = ownership.value.session == self._intent.session
+        return same and (asked is None or asked <= ownership.value.generation)
+
+    # Step 1 and 7: Redis ------------------------------------------------------------------------------------------
+
+    async def _claim(
+        self, ownership: Entry[state.Ownership] | None, serving: Entry[state.Serving] | None, keeps: bool
+    ) -> tuple[bytes | None, int]:
+        around, intent = self._around, self._intent
+        # Generations of a topic never fall, also where it was deleted and created again.
+        latest = self._view.ownership(self._topic)
+        known = owner_record(self._topic, latest, serving.value.node if serving else -1) if latest is not None else None
+        if known is not None and ownership is None:
+            known = Ownership(self._topic, known.generation, known.position, None)
+        token = secrets.token_bytes(16)
+        request = ClaimRequest(
+            resource=self._topic,
+            token=token,
+            node_id=around.node_id,
+            boot=around.boot,
+            session=intent.session,
+            name=intent.name,
+            mode=AccessMode.EXCLUSIVE_WITH_FENCING if intent.deposes else intent.mode,
+            lease_ms=CLAIM_LEASE_MS,
+            known=known,
+            asked=intent.asked,
+            topic=self._topic,
+        )
+        try:
+            answer = await around.store.claim(request)
+        except MetadataUnavailable:
+            if keeps and ownership is not None and serving is not None and serving.value.node == around.node_id:
+                return None, ownership.value.generation  # who served last goes on without Redis
+            raise
+        if answer.status is ClaimStatus.GRANTED and answer.generation is not None:
+            return token, answer.generation
+        if answer.status in (ClaimStatus.HELD, ClaimStatus.LOWER_GENERATION):
+            raise HeldError(answer.current)
+        if answer.status is ClaimStatus.ELSEWHERE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._topic} is served by another node")
+        if answer.status is ClaimStatus.EXHAUSTED:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"no generation is left for {self._topic}")
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {self._topic} is under way")
+
+    async def _publish(self, tenure: Tenure, token: bytes | None) -> None:
+        value = tenure.ownership
+        record = Ownership(
+            resource=self._topic,
+            generation=Generation(tenure.generation),
+            position=tenure.position,
+            session=None if value.released_ms else value.session or None,
+            name=value.name,
+            mode=mode_of(value.mode),
+            since_ms=value.since_ms,
+            node_id=self._around.node_id,
+            producer_id=tenure.stamp.producer_id,
+            producer_epoch=tenure.stamp.epoch,
+        )
+        try:
+            await self._around.store.publish(record, token)
+        except MetadataUnavailable:
+            pass  # the changelog has it; the next heartbeat that arrives tells Redis
+
+    async def _abandon(self, token: bytes | None) -> None:
+        if token is not None:
+            try:
+                await self._around.store.abandon(self._topic, token)
+            except MetadataUnavailable:
+                pass  # the claim's own lease ends it
+
+    # Step 5 and 6: what the records say ---------------------------------------------------------------------------
+
+    def _sequences(
+        self,
+        keeps: bool,
+        serving: Entry[state.Serving] | None,
+        partitions: tuple[int, ...],
+        last: Mapping[int, int],
+        remembered: Mapping[TopicPartition, PartitionProducers],
+    ) -> tuple[dict[int, Position], list[state.LeftSession]]:
+        """Where the session's sequences go on, and the sessions that left with theirs."""
+        intent = self._intent
+        nexts = _next_positions(serving, last)
+        left = {} if serving is None else {
+            found.session: found for found in serving.value.left if self._now_ms - found.left_ms < DEPOSED_FOR_MS
+        }
+        if keeps and serving is not None and serving.value.session == intent.session:
+            known = nexts
+        elif intent.session in left:
+            known = unpack_positions(left[intent.session].next)
+        else:
+            known = {**_history(intent.session, self._topic, remembered), **intent.positions}
+        bases = {index: known.get(index, Position(intent.client_epoch, 0)) for index in partitions}
+        if serving is not None and serving.value.session not in ("", intent.session) and not intent.deposes:
+            departed = serving.value
+            left[departed.session] = state.LeftSession(
+                session=departed.session, name=departed.name, left_ms=self._now_ms, next=pack_positions(nexts)
+            )
+        left.pop(intent.session, None)
+        kept = [found for found in left.values() if found.session.startswith("pid:")]
+        return bases, sorted(kept, key=lambda found: found.left_ms)[-_LEFT_KEPT:]
+
+    def _ownership(
+        self, keeps: bool, known: Entry[state.Ownership] | None, topic_id: UUID, generation: int, ends: Mapping[int, int]
+    ) -> state.Ownership:
+        if keeps and known is not None and not known.value.released_ms and known.value.generation == generation:
+            return known.value
+        intent = self._intent
+        deposed = [] if known is None else [d for d in known.value.deposed if self._now_ms - d.last_try_ms < DEPOSED_FOR_MS]
+        if known is not None and intent.deposes and known.value.session not in ("", intent.session):
+            was = known.value
+            deposed.append(
+                state.Deposed(session=was.session, name=was.name, generation=was.generation, last_try_ms=self._now_ms)
+            )
+        for session, name in intent.evicts:
+            deposed.append(state.Deposed(session=session, name=name, last_try_ms=self._now_ms))
+        nobody = intent.session == NOBODY
+        return state.Ownership(
+            topic_id=topic_id.bytes,
+            generation=generation,
+            session="" if nobody else intent.session,
+            name="" if nobody else intent.name,
+            mode=_MODES[intent.mode],
+            since_ms=known.value.since_ms if keeps and known is not None else self._now_ms,
+            start=known.value.start if keeps and known is not None else pack_offsets(ends),
+            deposed=deposed[-_DEPOSED_KEPT:],
+            released_ms=self._now_ms if nobody else 0,
+            client=intent.client,
+        )
+
+
+def _stamp_of(serving: Entry[state.Serving] | None) -> Stamp:
+    if serving is None:
+        return Stamp(ProducerId(-1), ProducerEpoch(-1))
+    return Stamp(ProducerId(serving.value.producer_id), ProducerEpoch(serving.value.producer_epoch))
+
+
+def _next_positions(serving: Entry[state.Serving] | None, last: Mapping[int, int]) -> dict[int, Position]:
+    """The client's next sequence per partition: its base where nothing was stamped, else what is behind the last one."""
+    if serving is None:
+        return {}
+    found: dict[int, Position] = {}
+    for index, base in unpack_positions(serving.value.base).items():
+        stamped = last.get(index, NOTHING)
+        sequence = base.sequence if stamped == NOTHING else (base.sequence + stamped + 1) % MODULUS
+        found[index] = Position(base.client_epoch, sequence)
+    return found
+
+
+def _history(session: str, topic: str, remembered: Mapping[TopicPartition, PartitionProducers]) -> dict[int, Position]:
+    """What a session wrote while the topic was ungoverned, as the partitions remember its producer id."""
+    if not session.startswith("pid:"):
+        return {}
+    producer_id = ProducerId(int(session[4:]))
+    found: dict[int, Position] = {}
+    for partition, producers in remembered.items():
+        active = producers.of(producer_id)
+        if partition.topic == topic and active is not None and active.last_sequence >= 0:
+            found[partition.partition] = Position(active.stamp.epoch, (active.last_sequence + 1) % MODULUS)
+    return found
+
+
+def _retired(serving: Entry[state.Serving] | None, stamp: Stamp) -> list[int]:
+    if serving is None:
+        return []
+    retired = list(serving.value.retired_producer_ids)
+    if serving.value.producer_id != stamp.producer_id:
+        retired.append(serving.value.producer_id)
+    return retired
+
