@@ -203,12 +203,16 @@ def admin_access(url: str | None = None, config: Path | None = None) -> AdminAcc
     return AdminAccess((url or find("admin_url") or _beside(find("admin_listen"))).rstrip("/"), find("admin_token"))
 
 
+def local_url(admin_listen: Address) -> str:
+    """The URL of a node's HTTP side for programs on its own machine."""
+    return f"http://{admin_listen._replace(host='127.0.0.1') if admin_listen.wildcard else admin_listen}"
+
+
 def _beside(admin_listen: str | None) -> str:
     try:
-        listen = Address.parse(admin_listen or "")
+        return local_url(Address.parse(admin_listen or ""))
     except ValueError:
         return DEFAULT_ADMIN_URL
-    return f"http://{listen._replace(host='127.0.0.1') if listen.wildcard else listen}"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -292,6 +292,11 @@ def is_secret(field: FieldInfo) -> bool:
     return any(isinstance(each, Secret) for each in field.metadata)
 
 
+def shown_default(name: str) -> str:
+    """The default as people write it, "" where there is none."""
+    return _text(name, Schema.model_fields[name].default)
+
+
 def json_schema() -> dict[str, Any]:
     """JSON schema of sidecar.toml, for editors."""
     schema = Schema.model_json_schema(mode="validation")

@@ -1,0 +1,113 @@
+"""The REST interface of a node for commands: one blocking request after the other, failures as exit codes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from sidecar.cli.failure import CommandError, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sidecar.settings import AdminAccess
+
+_CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 503: Exit.UNREACHABLE}
+_TIMEOUT: Final = 70.0
+"""Seconds; longer than a node takes for its slowest answer."""
+
+
+class ApiError(CommandError):
+    """The node refused; `status` is HTTP's, `body` the whole answer."""
+
+    def __init__(self, status: int, message: str, body: Mapping[str, Any]) -> None:
+        super().__init__(message, _CODES.get(status, Exit.FAILURE))
+        self.status = status
+        self.body = body
+
+
+class AdminApi:
+    """A node's HTTP side. Every method raises CommandError with the exit code that fits."""
+
+    def __init__(self, access: AdminAccess, timeout: float = _TIMEOUT) -> None:
+        self.url = access.url
+        self._token = access.token
+        self._timeout = timeout
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """The JSON at `path`."""
+        return self._request("GET", path, query)
+
+    def get_text(self, path: str) -> str:
+        """What is at `path`, as it is."""
+        status, text = self._exchange("GET", path, None)
+        if status != http.client.OK:
+            raise ApiError(status, f"{self.url}{path} answers {status}", {})
+        return text
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """PUT `body`."""
+        return self._request("PUT", path, {}, json.dumps(body))
+
+    def post(self, path: str, **query: str | int) -> Any:
+        """POST without a body."""
+        return self._request("POST", path, query)
+
+    def delete(self, path: str) -> None:
+        """DELETE."""
+        self._request("DELETE", path, {})
+
+    def topics(self, *, governed: bool) -> Iterator[dict[str, Any]]:
+        """All topics, page by page."""
+        token: str | None = ""
+        while token is not None:
+            query = {"page_token": token} if token else {}
+            page = self.get("/v1/topics", governed=str(governed).lower(), **query)
+            yield from page["items"]
+            token = page["next_page_token"]
+
+    def _request(self, method: str, path: str, query: Mapping[str, str | int], body: str | None = None) -> Any:
+        target = f"{path}?{urlencode(query)}" if query else path
+        status, text = self._exchange(method, target, body)
+        try:
+            found = json.loads(text) if text else {}
+        except ValueError:
+            raise CommandError(
+                f"{self.url} answers {status} with something that is no JSON: is it a sidecar?"
+            ) from None
+        if status >= http.client.BAD_REQUEST:
+            raise ApiError(status, str(found.get("message") or f"{self.url} answers {status}"), found)
+        return found
+
+    def _exchange(self, method: str, target: str, body: str | None) -> tuple[int, str]:
+        url = urlsplit(self.url)
+        headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            kind = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}[url.scheme]
+            connection = kind(url.hostname or "", url.port, timeout=self._timeout)
+        except (KeyError, ValueError):
+            raise CommandError(f"{self.url} is not of the form http://host:port", Exit.USAGE) from None
+        try:
+            connection.request(method, url.path + target, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            raise CommandError(
+                f"no node answers at {self.url} ({reason}). Start one, or name its admin address with --admin-url "
+                "or SIDECAR_ADMIN_URL.",
+                Exit.UNREACHABLE,
+            ) from None
+        finally:
+            connection.close()
+
+
+def topic_path(topic: str, *more: str) -> str:
+    """The path of a topic, or of something below it."""
+    return "/".join(("/v1/topics", quote(topic, safe="*"), *more))

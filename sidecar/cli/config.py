@@ -1,0 +1,53 @@
+"""`sidecar check-config` and `sidecar config`: settings without starting anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.output import table, write
+from sidecar.cli.setting_flags import resolve_settings, tell_warnings, with_setting_flags
+
+if TYPE_CHECKING:
+    from sidecar.cli.options import Shared
+
+
+@click.command("check-config", short_help="Check the settings and exit.")
+@with_setting_flags
+@pass_shared
+def check_config(shared: Shared, **flags: Any) -> None:
+    """Check the settings that `serve` would use; exit code 2 and all problems at once where they are wrong."""
+    tell_warnings(resolve_settings(shared, flags))
+    click.echo("the settings are fine", err=True)
+
+
+@click.group(short_help="Show settings and where they come from; the schema of the file.")
+def config() -> None:
+    """Settings: flag, then environment, then sidecar.toml, then default."""
+
+
+@config.command()
+@click.option("--origin", is_flag=True, help="Say where each value stands.")
+@output_option
+@with_setting_flags
+@pass_shared
+def show(shared: Shared, origin: bool, **flags: Any) -> None:
+    """Show the settings that `serve` would use. Secrets are masked."""
+    resolved = resolve_settings(shared, flags)
+    tell_warnings(resolved)
+    rows = [each._asdict() if origin else {"setting": each.setting, "value": each.value} for each in resolved.shown]
+    columns = ("setting", "value", "origin")[: 3 if origin else 2]
+    write(rows, shared.output, lambda: table(columns, [[row[name] for name in columns] for row in rows]))
+
+
+@config.command()
+@config_option
+def schema() -> None:
+    """Print the JSON schema of sidecar.toml, for editors."""
+    import json  # noqa: PLC0415
+
+    from sidecar.settings_schema import json_schema  # noqa: PLC0415
+
+    click.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,41 @@
+"""How commands fail: a message on stderr and one of the documented exit codes."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import IO, Any
+
+import click
+
+from sidecar.settings import SettingsError
+
+
+class Exit(IntEnum):
+    """What a command's exit code means."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNREACHABLE = 5
+    UNHEALTHY = 10
+
+
+class CommandError(click.ClickException):
+    """A failure that the person at the terminal is told in one sentence."""
+
+    def __init__(self, message: str, code: Exit = Exit.FAILURE) -> None:
+        super().__init__(message)
+        self.exit_code = int(code)  # pyright: ignore[reportAttributeAccessIssue] - click reads it from the object
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the message to stderr."""
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {self.message}", file=file, err=True)
+
+
+def settings_error(error: SettingsError) -> CommandError:
+    """All problems of the settings, one per line."""
+    count = len(error.problems)
+    lines = "\n".join(f"  {problem}" for problem in error.problems)
+    return CommandError(f"{count} {'problem' if count == 1 else 'problems'} in the settings:\n{lines}", Exit.USAGE)

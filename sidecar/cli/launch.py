@@ -1,0 +1,65 @@
+"""From the command line to a node's process: the same process id, another program.
+
+Reading settings costs some 15 MB that a node has no use for, and Python gives nothing back. So the process replaces
+itself with a fresh interpreter that runs `node_process.py`. Settings travel through a pipe: they hold secrets, which
+have no place on a command line, and in an environment only where somebody put them there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from sidecar.settings import Settings
+
+_PROGRAM: Final = Path(__file__).with_name("node_process.py")
+_PIPE_BYTES: Final = 60_000
+"""Fits into a pipe that nobody reads yet."""
+_TAKE_AN_ARGUMENT: Final = ("-W", "-X")
+
+
+def become_node(settings: Settings, workers: int = 1) -> NoReturn:
+    """Replace this process with a node, or with the supervisor of `workers` nodes."""
+    descriptor = settings_pipe(settings)
+    os.set_inheritable(descriptor, True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, node_command(descriptor, workers=workers))  # noqa: S606 - our own program, our own interpreter
+
+
+def node_command(descriptor: int, *, workers: int = 1, parent: int = 0) -> list[str]:
+    """The command line of a node that reads its settings from `descriptor`, under the interpreter options of this one.
+
+    `parent`: the process with which it ends, 0: none.
+
+    `-P`: with the directory of the program on its path, modules there would hide those of the standard library.
+    """
+    options = [option for option in interpreter_options(sys.orig_argv) if option != "-P"]
+    return [sys.executable, *options, "-P", str(_PROGRAM), *map(str, (descriptor, workers, parent))]
+
+
+def settings_pipe(settings: Settings) -> int:
+    """The end of a pipe to read `settings` from. Raises ValueError where they are absurdly large."""
+    data = settings.to_json().encode()
+    if len(data) > _PIPE_BYTES:
+        raise ValueError(f"the settings are {len(data)} bytes long; {_PIPE_BYTES} is the most")
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    return reading
+
+
+def interpreter_options(arguments: list[str]) -> list[str]:
+    """What stands between the interpreter and the program: `-W error`, `-X dev`, …"""
+    found: list[str] = []
+    rest = iter(arguments[1:])
+    for argument in rest:
+        if not argument.startswith("-") or argument in {"-m", "-c", "-"}:
+            break
+        found.append(argument)
+        if argument in _TAKE_AN_ARGUMENT:
+            found.append(next(rest, ""))
+    return found

@@ -1,0 +1,51 @@
+"""The program of a node's process, started by `sidecar.cli.launch`: `node_process.py DESCRIPTOR WORKERS PARENT`.
+
+Imports nothing of the command line, so that a node is as small as it can be. DESCRIPTOR is where settings are read
+from; with more than one of WORKERS it becomes their supervisor; PARENT is the process to end with, 0: none.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    """Run the node, or the supervisor of several; the exit code."""
+    descriptor, workers, parent = map(int, sys.argv[1:])
+    root = str(Path(__file__).resolve().parents[2])
+    if root not in sys.path:  # run from a directory of sources that is not installed
+        sys.path.append(root)
+    if parent:
+        _end_with(parent)
+    from sidecar.settings import Settings  # noqa: PLC0415 - the path has to be right first
+
+    with os.fdopen(descriptor, encoding="utf-8") as pipe:
+        settings = Settings.from_json(pipe.read())
+    if workers > 1:
+        from sidecar.cli.workers import supervise  # noqa: PLC0415
+
+        return supervise(settings, workers)
+    from sidecar import node  # noqa: PLC0415
+    from sidecar.admin.server import AdminServer  # noqa: PLC0415
+
+    return node.run(settings, AdminServer)
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel send SIGTERM when the parent is gone, however it went; Linux alone knows how."""
+    import ctypes  # noqa: PLC0415 - a megabyte that only workers need
+
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it went before the kernel knew
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

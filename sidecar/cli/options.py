@@ -1,0 +1,65 @@
+"""Options that many commands share, and what they add up to. Each may stand before or behind the command's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sidecar.cli.api import AdminApi
+from sidecar.cli.failure import settings_error
+from sidecar.cli.output import Format
+from sidecar.settings import SettingsError, admin_access
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
+
+
+@dataclass(slots=True)
+class Shared:
+    """What was said by options that are not a command's own."""
+
+    config: Path | None = None
+    admin_url: str | None = None
+    output: Format = Format.TABLE
+
+    def api(self, timeout: float | None = None) -> AdminApi:
+        """The node to talk to. Raises CommandError."""
+        try:
+            access = admin_access(self.admin_url, self.config)
+        except SettingsError as error:
+            raise settings_error(error) from None
+        return AdminApi(access) if timeout is None else AdminApi(access, timeout)
+
+
+def _note(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None:
+        name = str(parameter.name)
+        setattr(context.ensure_object(Shared), name, Format(value) if name == "output" else value)
+
+
+def _shared_option(*names: str, **more: Any) -> Callable[[CommandT], CommandT]:
+    return click.option(*names, callback=_note, expose_value=False, **more)
+
+
+config_option = _shared_option(
+    "--config", type=click.Path(dir_okay=False, path_type=Path), help="File with settings, instead of ./sidecar.toml."
+)
+admin_url_option = _shared_option(
+    "--admin-url", metavar="URL", help="Admin address of the node to ask. [env: SIDECAR_ADMIN_URL]"
+)
+output_option = _shared_option(
+    "-o", "--output", type=click.Choice([each.value for each in Format]), help="How to print data; a table by default."
+)
+
+
+def asks_a_node(command: CommandT) -> CommandT:
+    """For commands that talk to a node and print data."""
+    return config_option(admin_url_option(output_option(command)))
+
+
+pass_shared = click.make_pass_decorator(Shared, ensure=True)

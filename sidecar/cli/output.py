@@ -1,0 +1,112 @@
+"""Data on stdout as a table, JSON or YAML. Tables are for people and may change; JSON is the REST interface's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import click
+
+
+class Format(StrEnum):
+    """What `-o` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+Paint = Callable[[str], str]
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none"})
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def colors_wanted() -> bool:
+    """True for a terminal whose owner has not said NO_COLOR."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def write(data: Any, form: Format, as_table: Callable[[], str]) -> None:
+    """Print `data`, or what `as_table` makes of it."""
+    match form:
+        case Format.JSON:
+            text = json.dumps(data, indent=2, ensure_ascii=False)
+        case Format.YAML:
+            text = to_yaml(data)
+        case Format.TABLE:
+            text = as_table()
+    click.echo(text, color=colors_wanted())
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Left-aligned columns two spaces apart, as wide as needed; no cell is ever cut off."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    heads = [column.upper() for column in columns]
+    widths = [max(len(_bare(row[i])) for row in (heads, *cells)) for i in range(len(heads))]
+    lines = [click.style(_line(heads, widths), bold=True), *(_line(row, widths) for row in cells)]
+    return "\n".join(lines)
+
+
+def pairs(found: Mapping[str, object]) -> str:
+    """Names and values below each other."""
+    width = max(map(len, found), default=0)
+    return "\n".join(
+        f"{click.style(name.ljust(width), bold=True)}  {_cell(value)}".rstrip() for name, value in found.items()
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (cell + " " * (width - len(_bare(cell))) for cell, width in zip(cells, widths, strict=True))
+    return "  ".join(padded).rstrip()
+
+
+def _bare(text: str) -> str:
+    return _ESCAPES.sub("", text)
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def to_yaml(data: Any) -> str:
+    """Data as JSON knows it, in YAML's block style; strings that YAML could take for something else are quoted."""
+    return "\n".join(_block(data))
+
+
+def _block(data: Any) -> list[str]:
+    if isinstance(data, Mapping) and data:
+        lines: list[str] = []
+        for name, value in cast("Mapping[object, Any]", data).items():
+            lines += _entry(f"{_scalar(str(name))}:", value)
+        return lines
+    if isinstance(data, list | tuple) and data:
+        return [line for value in cast("list[Any]", data) for line in _item(value)]
+    return [_scalar(data)]
+
+
+def _entry(head: str, value: Any) -> list[str]:
+    if isinstance(value, Mapping | list | tuple) and value:
+        return [head, *(f"  {line}" for line in _block(value))]
+    return [f"{head} {_scalar(value)}"]
+
+
+def _item(value: Any) -> list[str]:
+    first, *rest = _block(value)
+    return [f"- {first}", *(f"  {line}" for line in rest)]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)

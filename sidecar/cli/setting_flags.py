@@ -1,0 +1,46 @@
+"""A flag for every setting that may have one, generated from the schema. Imports pydantic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import rich_click as click
+
+from sidecar.cli.failure import settings_error
+from sidecar.cli.options import Shared, config_option
+from sidecar.settings import ENV_PREFIX, Resolved, SettingsError, resolve
+from sidecar.settings_schema import Schema, is_secret, shown_default
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
+
+
+def with_setting_flags(command: CommandT) -> CommandT:
+    """Give a command `--listen`, `--redis-url`, … as keyword arguments; None where not said. Secrets have no flag."""
+    for name, field in reversed(Schema.model_fields.items()):
+        if is_secret(field):
+            continue
+        flag = name.replace("_", "-")
+        default = shown_default(name)
+        text = f"{field.description} [env: {ENV_PREFIX}{name.upper()}]" + (f" [default: {default}]" if default else "")
+        if field.annotation is bool:
+            command = click.option(f"--{flag}/--no-{flag}", name, default=None, help=text)(command)
+        else:
+            command = click.option(f"--{flag}", name, metavar="VALUE", help=text)(command)
+    return config_option(command)
+
+
+def resolve_settings(shared: Shared, flags: Mapping[str, Any]) -> Resolved:
+    """Settings from flags and everywhere else. Raises CommandError that names every problem."""
+    try:
+        return resolve(flags, shared.config)
+    except SettingsError as error:
+        raise settings_error(error) from None
+
+
+def tell_warnings(resolved: Resolved) -> None:
+    """What is odd about the settings, on stderr."""
+    for warning in resolved.warnings:
+        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)

