@@ -16,7 +16,6 @@ from tests.wait import wait_for
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
-PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 
@@ -34,8 +33,9 @@ def create(kafka: Kafka, topic: str) -> None:
 
 
 def write(kafka: Kafka, topic: str, *lines: str) -> None:
-    broker = ("--bootstrap-server", kafka.bootstrap)
-    kafka.tools.run(PRODUCER, *broker, "--topic", topic, stdin="".join(f"{line}\n" for line in lines))
+    package = "kafka.tools" if kafka.config.version.startswith("3.") else "org.apache.kafka.tools"
+    arguments = ("--bootstrap-server", kafka.bootstrap, "--topic", topic)
+    kafka.tools.run(f"{package}.ConsoleProducer", *arguments, stdin="".join(f"{line}\n" for line in lines))
 
 
 def read(kafka: Kafka, topic: str, count: int) -> list[str]:
