@@ -1,0 +1,67 @@
+"""Ask brokers on behalf of one client, on its own connections, with its own bare name: what `passing` does, and more.
+
+A question that changes nothing may go to another broker when one is lost; any other is sent a second time only where it
+surely never left. Never answers the client: who asked decides what a failure looks like in the API's own terms.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from sidecar.gateway import passing
+from sidecar.gateway.client import AnswerWaiter
+from sidecar.protocol.caller import BadAnswerError, DisconnectedError
+from sidecar.protocol.primitives import MalformedFrameError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.schema import Message, Values
+
+
+async def one(client: Client, broker_id: int, head: RequestHead, message: Message, values: Values) -> Values:
+    """Ask one broker for something of the node's making and read its answer.
+
+    Raises `DisconnectedError`, `BadAnswerError`.
+    """
+    name = b"" if client.identity is None else client.identity.name.encode()
+    waiter = AnswerWaiter(head.correlation_id)
+    request = message.encode_request(head.version, head.correlation_id, name, values)
+    client.links.to(broker_id).send_parts([request], waiter)
+    return read(message, await waiter.future, head.version)
+
+
+def read(message: Message, frame: Frame, version: int) -> Values:
+    """The contents of a broker's answer. Raises `BadAnswerError`: the client is not to blame for it."""
+    try:
+        return message.decode_answer(frame.buffer, frame.start, frame.end, version)
+    except (MalformedFrameError, struct.error) as error:
+        raise BadAnswerError(f"answer to api key {message.key} v{version}: {error}") from None
+
+
+async def first_that_answers(
+    client: Client,
+    upstream: KafkaUpstream,
+    choose: Callable[[], int],
+    frame: Frame,
+    head: RequestHead,
+    *,
+    harmless: bool,
+) -> Frame:
+    """Pass a request as it is to the broker that `choose` names, and on to the next choice if that one is lost.
+
+    `harmless` requests are also asked again where the lost broker may have seen them. Raises `DisconnectedError` when
+    nobody is left, or the client has gone.
+    """
+    for _ in range(1 + len(upstream.view.brokers)):
+        try:
+            return await passing.ask(client, choose(), frame, head)
+        except DisconnectedError as error:
+            if client.connection.closed or (error.sent and not harmless):
+                raise
+    return await passing.ask(client, upstream.live_broker(), frame, head)

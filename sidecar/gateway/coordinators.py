@@ -1,0 +1,140 @@
+"""Requests that a coordinator answers: find it, pass the request on, and split those that name many groups or ids.
+
+A coordinator that was lost is forgotten; so is one whenever any client asks FindCoordinator (see `metadata`), which is
+what clients do when they are told NOT_COORDINATOR. What goes wrong on the way there becomes COORDINATOR_NOT_AVAILABLE
+(15), to which every client responds by looking again; messages to clients never name brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sidecar.gateway import asking, passing
+from sidecar.protocol.caller import DisconnectedError, UpstreamError
+from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.caller import CoordinatorKind
+    from sidecar.protocol.schema import Message, Values
+
+_LOOKUPS_AT_ONCE: Final = 64
+
+
+class Coordinators:
+    """Where groups and transactional ids live upstream, for the requests of all clients."""
+
+    def __init__(self, upstream: KafkaUpstream) -> None:
+        self._upstream = upstream
+
+    async def find(self, key: str, kind: CoordinatorKind) -> int:
+        """The broker id. Raises `KafkaError` with the code for the client."""
+        try:
+            return await self._upstream.coordinator(key, kind)
+        except UpstreamError:
+            raise _unreachable() from None
+
+    async def ask(self, client: Client, key: str, kind: CoordinatorKind, frame: Frame, head: RequestHead) -> Frame:
+        """Pass a request as it is. Raises `KafkaError` with the code for the client where there is no answer."""
+        broker_id = await self.find(key, kind)
+        try:
+            return await passing.ask(client, broker_id, frame, head)
+        except DisconnectedError:
+            self.lost(client, key, kind)
+            raise _unreachable() from None
+
+    def lost(self, client: Client, key: str, kind: CoordinatorKind) -> None:
+        """A coordinator did not answer: look for it anew the next time."""
+        if not client.connection.closed:  # else it was the client that left, and took its connections along
+            self._upstream.forget_coordinator(key, kind)
+
+    def forget(self, key: str, kind: CoordinatorKind) -> None:
+        """A coordinator says that it is none."""
+        self._upstream.forget_coordinator(key, kind)
+
+    async def by_broker(
+        self, keys: list[str], kind: CoordinatorKind
+    ) -> tuple[dict[int, list[str]], dict[str, KafkaError]]:
+        """Which broker coordinates which of the keys, and why some have none."""
+        found: dict[int, list[str]] = {}
+        failed: dict[str, KafkaError] = {}
+        for start in range(0, len(keys), _LOOKUPS_AT_ONCE):
+            some = keys[start : start + _LOOKUPS_AT_ONCE]
+            answers = await asyncio.gather(*(self.find(key, kind) for key in some), return_exceptions=True)
+            for key, answer in zip(some, answers, strict=True):
+                if isinstance(answer, KafkaError):
+                    failed[key] = answer
+                elif isinstance(answer, BaseException):
+                    raise answer
+                else:
+                    found.setdefault(answer, []).append(key)
+        return found, failed
+
+
+def _unreachable() -> KafkaError:
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator cannot be reached")
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """An API that names many keys, each with a coordinator of its own.
+
+    `keys` is the list in the request, `results` the list in the answer, whose records name their key in `key`.
+    `refusal` makes a record that carries nothing but an error.
+    """
+
+    message: Message
+    kind: CoordinatorKind
+    keys: str
+    results: str
+    key: str
+    refusal: Callable[[str, KafkaError], Values]
+    may_name: Callable[[str], KafkaError | None] = lambda _key: None
+
+
+class KeyedApi:
+    """Handles one API of that form: split by coordinator, each asked once, answered in the order of the request."""
+
+    def __init__(self, coordinators: Coordinators, form: Keyed) -> None:
+        self._coordinators = coordinators
+        self._form = form
+
+    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """One request; a key named twice is asked and answered once."""
+        form = self._form
+        request = form.message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        keys: list[str] = list(dict.fromkeys(request[form.keys]))
+        refused = {key: error for key in keys if (error := form.may_name(key)) is not None}
+        brokers, failed = await self._coordinators.by_broker([key for key in keys if key not in refused], form.kind)
+        answers = await asyncio.gather(
+            *(self._ask(client, broker_id, head, request | {form.keys: some}) for broker_id, some in brokers.items())
+        )
+        results: dict[str, Values] = {result[form.key]: result for answer in answers for result in answer[form.results]}
+        errors = failed | refused
+        listed = [
+            results[key] if key in results else form.refusal(key, errors.get(key) or _unreachable()) for key in keys
+        ]
+        throttle_ms = max((answer.get("throttle_time_ms", 0) for answer in answers), default=0)
+        values: Values = {form.results: listed, "throttle_time_ms": throttle_ms}
+        exchange.answer([form.message.encode_answer(head.version, head.correlation_id, values)])
+
+    async def _ask(self, client: Client, broker_id: int, head: RequestHead, request: Values) -> Values:
+        """One coordinator's answer about its keys, empty where it is lost."""
+        form = self._form
+        try:
+            answer = await asking.one(client, broker_id, head, form.message, request)
+        except DisconnectedError:
+            for key in request[form.keys]:
+                self._coordinators.lost(client, key, form.kind)
+            return {form.results: []}
+        for result in answer[form.results]:
+            if result["error_code"] in STALE_COORDINATOR:
+                self._coordinators.forget(result[form.key], form.kind)
+        return answer

@@ -1,0 +1,154 @@
+"""Consumer groups, passed to their coordinators: nothing but the group's name is read.
+
+OffsetCommit (2-9), OffsetFetch (1-7), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete
+(0) and TxnOffsetCommit (0-3) name one group: the request and the answer pass as they are, on the client's own
+connection, so a JoinGroup that is parked until the others have joined holds nobody else up. Where there is no
+coordinator the answer says so in the API's own terms. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and
+merged.
+
+Offsets of a transaction whose id is one of the sidecar's own are refused (53): nobody else may write under those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
+from sidecar.gateway.coordinators import Keyed
+from sidecar.protocol.api import APIS
+from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.first_fields import leading_text
+from sidecar.protocol.messages import groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.coordinators import Coordinators
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.schema import Message, Values
+
+_NO_GENERATION: Final = -1
+_NO_OFFSET: Final = -1
+_OPERATIONS_UNKNOWN: Final = -(2**31)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """An API about one group: how to refuse a request, and which of its leading strings is the group."""
+
+    message: Message
+    refuse: Callable[[Callable[[], Values], int], Values]
+    group_at: int = 0
+
+
+def _in_front(_request: Callable[[], Values], code: int) -> Values:
+    return {"error_code": code}
+
+
+def _joined(_request: Callable[[], Values], code: int) -> Values:
+    return {"error_code": code, "generation_id": _NO_GENERATION}
+
+
+def _per_partition(request: Callable[[], Values], code: int) -> Values:
+    def refused(topic: Values) -> Values:
+        partitions: list[Any] = topic["partitions"]
+        indexes = [{"partition_index": found["partition_index"], "error_code": code} for found in partitions]
+        return {"name": topic["name"], "partitions": indexes}
+
+    return {"topics": [refused(topic) for topic in request()["topics"]]}
+
+
+def _fetched(request: Callable[[], Values], code: int) -> Values:
+    """The error stands in front from version 2 on and per partition in all: not every client looks at both."""
+
+    def refused(index: int) -> Values:
+        return {
+            "partition_index": index,
+            "committed_offset": _NO_OFFSET,
+            "committed_leader_epoch": _NO_OFFSET,
+            "metadata": "",
+            "error_code": code,
+        }
+
+    topics: list[Values] = request()["topics"] or []
+    return {
+        "error_code": code,
+        "topics": [
+            {"name": topic["name"], "partitions": [refused(index) for index in topic["partition_indexes"]]}
+            for topic in topics
+        ],
+    }
+
+
+_GROUPED: Final = {
+    form.message.key: form
+    for form in (
+        _Grouped(groups.OFFSET_COMMIT, _per_partition),
+        _Grouped(groups.OFFSET_FETCH, _fetched),
+        _Grouped(groups.JOIN_GROUP, _joined),
+        _Grouped(groups.HEARTBEAT, _in_front),
+        _Grouped(groups.LEAVE_GROUP, _in_front),
+        _Grouped(groups.SYNC_GROUP, _in_front),
+        _Grouped(groups.OFFSET_DELETE, _in_front),
+        _Grouped(groups.TXN_OFFSET_COMMIT, _per_partition, group_at=1),
+    )
+}
+GROUP_KEYS: Final = frozenset(_GROUPED)
+"""The APIs that `GroupsApi` handles."""
+
+
+class GroupsApi:
+    """Handles the requests that name one group, of all clients of a node."""
+
+    def __init__(self, coordinators: Coordinators) -> None:
+        self._coordinators = coordinators
+
+    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """One request, to the coordinator and back."""
+        form = _GROUPED[head.key]
+        flexible = APIS[head.key].is_flexible(head.version)
+        *before, group = leading_text(frame.buffer, head.body, frame.end, flexible=flexible, count=form.group_at + 1)
+        if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            exchange.answer([_refusal(form, frame, head, code)])
+            return
+        try:
+            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, frame, head)
+        except KafkaError as error:
+            exchange.answer([_refusal(form, frame, head, error.code)])
+        else:
+            exchange.answer([answer.view(answer.start, answer.end)])
+
+
+def _refusal(form: _Grouped, frame: Frame, head: RequestHead, code: int) -> bytes:
+    def request() -> Values:
+        return form.message.decode_request(frame.buffer, head.body, frame.end, head.version)
+
+    return form.message.encode_answer(head.version, head.correlation_id, form.refuse(request, code))
+
+
+DESCRIBED: Final = Keyed(
+    groups.DESCRIBE_GROUPS,
+    CoordinatorKind.GROUP,
+    keys="groups",
+    results="groups",
+    key="group_id",
+    refusal=lambda group, error: {
+        "error_code": error.code,
+        "error_message": error.message or None,
+        "group_id": group,
+        "authorized_operations": _OPERATIONS_UNKNOWN,
+    },
+)
+DELETED: Final = Keyed(
+    groups.DELETE_GROUPS,
+    CoordinatorKind.GROUP,
+    keys="groups_names",
+    results="results",
+    key="group_id",
+    refusal=lambda group, error: {"group_id": group, "error_code": error.code},
+)

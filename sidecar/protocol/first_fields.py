@@ -1,0 +1,20 @@
+"""Read the leading strings of a request and nothing else: enough to route it, while its bytes go on as they came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.protocol.primitives import Reader
+
+if TYPE_CHECKING:
+    from sidecar.protocol.primitives import Octets
+
+
+def leading_text(buffer: Octets, body: int, end: int, *, flexible: bool, count: int = 1) -> tuple[str, ...]:
+    """The first `count` fields, strings that must not be null, of a request whose body begins at `body`.
+
+    What follows is not looked at. Raises `MalformedFrameError`.
+    """
+    reader = Reader(buffer, body, end)
+    reader.tags(flexible)
+    return tuple(reader.text(flexible) for _ in range(count))
