@@ -1,0 +1,185 @@
+"""Transactions and producer ids, passed to their coordinators.
+
+InitProducerId (0-4): without a transactional id any broker gives a producer id; `exclusive` is asked before (a deposed
+session naming its id gets 90) and told afterwards. AddPartitionsToTxn (0-3): all or nothing as in Kafka, a governed
+topic gets 48, one of the sidecar's own 29, the others 55. AddOffsetsToTxn, EndTxn (0-3), DescribeTransactions (0).
+Transactional ids `sidecar.*` are refused everywhere (53): whoever initialised one would fence its topic's owner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, TopicKind
+from sidecar.gateway import asking
+from sidecar.gateway.coordinators import Keyed
+from sidecar.protocol.api import APIS
+from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.first_fields import leading_text
+from sidecar.protocol.messages import transactions
+
+if TYPE_CHECKING:
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.coordinators import Coordinators
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.schema import Message, Values
+
+_NONE: Final = -1
+_REFUSED_KINDS: Final = {
+    TopicKind.GOVERNED: ErrorCode.INVALID_TXN_STATE,
+    TopicKind.INTERNAL: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+}
+
+
+class ProducerSessions(Protocol):
+    """The room that knows sessions by their producer ids."""
+
+    def check(self, client: Client, producer_id: int) -> KafkaError | None:
+        """Why InitProducerId naming this producer id is refused: 90 for a deposed session."""
+        ...
+
+    def initialised(self, client: Client, new_producer_id: int, named_producer_id: int | None) -> None:
+        """Upstream gave a producer id on this connection; the client named an older one of its own, or none."""
+        ...
+
+
+def _owned_by_sidecar(transactional_id: str) -> KafkaError | None:
+    if not transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
+        return None
+    return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this transactional id belongs to the sidecar")
+
+
+class TransactionsApi:
+    """Handles the requests of all clients of a node."""
+
+    def __init__(
+        self, upstream: KafkaUpstream, coordinators: Coordinators, resolver: NameResolver, sessions: ProducerSessions
+    ) -> None:
+        self._upstream = upstream
+        self._coordinators = coordinators
+        self._resolver = resolver
+        self._sessions = sessions
+
+    async def handle_init_producer_id(
+        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
+    ) -> None:
+        """A producer id, from any broker or from the coordinator of the transactional id."""
+        message = transactions.INIT_PRODUCER_ID
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        named: int | None = request.get("producer_id", _NONE)
+        named = None if named == _NONE else named
+        try:
+            answer = await self._init(client, frame, head, request["transactional_id"], named)
+        except KafkaError as error:
+            refusal = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
+            exchange.answer([message.encode_answer(head.version, head.correlation_id, refusal)])
+            return
+        given = asking.read(message, answer, head.version)
+        if given["error_code"] == ErrorCode.NONE and not client.connection.closed:
+            self._sessions.initialised(client, given["producer_id"], named)
+        exchange.answer([answer.view(answer.start, answer.end)])
+
+    async def _init(
+        self, client: Client, frame: Frame, head: RequestHead, transactional_id: str | None, named: int | None
+    ) -> Frame:
+        if client.identity_error is not None:
+            raise client.identity_error
+        if named is not None:
+            refused = self._sessions.check(client, named)
+            if refused is not None:
+                raise refused
+        if transactional_id is None:
+            # Asking twice costs nothing but a producer id that nobody uses.
+            upstream = self._upstream
+            return await asking.first_that_answers(client, upstream, upstream.live_broker, frame, head, harmless=True)
+        owned = _owned_by_sidecar(transactional_id)
+        if owned is not None:
+            raise owned
+        return await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, frame, head)
+
+    async def handle_add_partitions(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """AddPartitionsToTxn: refused as a whole if any topic is not an ordinary one."""
+        message = transactions.ADD_PARTITIONS_TO_TXN
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        topics: list[Values] = request["topics"]
+        refused = {
+            topic["name"]: code
+            for topic in topics
+            if (code := _REFUSED_KINDS.get(self._resolver.kind(topic["name"].encode()))) is not None
+        }
+        owned = _owned_by_sidecar(request["transactional_id"])
+        codes: dict[str, int]
+        if owned is not None:
+            codes = {topic["name"]: owned.code for topic in topics}
+        elif refused:
+            codes = {topic["name"]: refused.get(topic["name"], ErrorCode.OPERATION_NOT_ATTEMPTED) for topic in topics}
+        else:
+            try:
+                answer = await self._coordinators.ask(
+                    client, request["transactional_id"], CoordinatorKind.TRANSACTION, frame, head
+                )
+            except KafkaError as error:
+                codes = {topic["name"]: error.code for topic in topics}
+            else:
+                exchange.answer([answer.view(answer.start, answer.end)])
+                return
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, _not_added(topics, codes))])
+
+    async def handle_add_offsets(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """AddOffsetsToTxn: puts a group's offsets into the transaction."""
+        await self._pass(transactions.ADD_OFFSETS_TO_TXN, client, exchange, frame, head)
+
+    async def handle_end(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """EndTxn: commit or abort."""
+        await self._pass(transactions.END_TXN, client, exchange, frame, head)
+
+    async def _pass(
+        self, message: Message, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
+    ) -> None:
+        flexible = APIS[head.key].is_flexible(head.version)
+        (transactional_id,) = leading_text(frame.buffer, head.body, frame.end, flexible=flexible)
+        try:
+            owned = _owned_by_sidecar(transactional_id)
+            if owned is not None:
+                raise owned
+            answer = await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, frame, head)
+        except KafkaError as error:
+            refusal: Values = {"error_code": error.code}
+            exchange.answer([message.encode_answer(head.version, head.correlation_id, refusal)])
+        else:
+            exchange.answer([answer.view(answer.start, answer.end)])
+
+
+def _not_added(topics: list[Values], codes: dict[str, int]) -> Values:
+    return {
+        "results_by_topic": [
+            {
+                "name": topic["name"],
+                "results_by_partition": [
+                    {"partition_index": index, "partition_error_code": codes[topic["name"]]}
+                    for index in topic["partitions"]
+                ],
+            }
+            for topic in topics
+        ]
+    }
+
+
+DESCRIBED: Final = Keyed(
+    transactions.DESCRIBE_TRANSACTIONS,
+    CoordinatorKind.TRANSACTION,
+    keys="transactional_ids",
+    results="transaction_states",
+    key="transactional_id",
+    refusal=lambda transactional_id, error: {
+        "error_code": error.code,
+        "transactional_id": transactional_id,
+        "producer_id": _NONE,
+        "producer_epoch": _NONE,
+    },
+    may_name=_owned_by_sidecar,
+)
