@@ -1,0 +1,53 @@
+"""Where configurations name brokers or their addresses: what clients are shown instead, and what they may not set.
+
+Clients see nodes as brokers, so a broker's own id and listeners are shown as the node's, other addresses not at all.
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sidecar.cluster.nodes import NodeAddress
+    from sidecar.protocol.schema import Values
+
+_IDS: Final = frozenset({"node.id", "broker.id"})
+_LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
+_HIDDEN: Final = frozenset(
+    {
+        "advertised.host.name",
+        "advertised.port",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "host.name",
+        "port",
+        "zookeeper.connect",
+    }
+)
+_REPLICA_LISTS: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+_ALL_REPLICAS: Final = frozenset({"", "*", None})
+
+
+def names_brokers(config: str, value: str | None) -> bool:
+    """Whether setting this topic configuration would name brokers (pairs partition:broker)."""
+    return config in _REPLICA_LISTS and value not in _ALL_REPLICAS
+
+
+def show_as(node: NodeAddress, config: Values) -> None:
+    """Put the node in the place of the broker in one described configuration, and in its synonyms."""
+    config["value"] = _shown(config["name"], config["value"], node)
+    for synonym in config.get("synonyms", ()):
+        synonym["value"] = _shown(synonym["name"], synonym["value"], node)
+
+
+def _shown(name: str, value: str | None, node: NodeAddress) -> str | None:
+    if value is None:
+        return None
+    if name in _IDS:
+        return str(node.id)
+    if name in _LISTENERS:
+        return f"PLAINTEXT://{node.host}:{node.port}"
+    if name in _HIDDEN or name.endswith("bootstrap.servers") or names_brokers(name, value):
+        return None
+    return value

@@ -1,0 +1,192 @@
+"""DescribeConfigs (0-4), AlterConfigs (0-2), IncrementalAlterConfigs (0-1): split by who must answer, and merged.
+
+- A BROKER or BROKER_LOGGER resource with a name means a node here: described by a broker behind that node (any, if it
+  has none) and answered under the node's id, with the node's listeners, so that tools that look at every broker work.
+  Changing one is refused (42): which broker it would reach is not the client's to know.
+- BROKER without a name means the cluster's defaults: passed on, as are topics, groups and client metrics.
+- Topics of the sidecar's own may be described, never altered (29).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sidecar.cluster.resolver import TopicKind
+from sidecar.gateway import asking
+from sidecar.gateway.broker_names import names_brokers, show_as
+from sidecar.gateway.topics import INTERNAL
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.messages import admin
+from sidecar.protocol.metadata import MetadataRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.schema import Message, Values
+
+_TOPIC: Final = 2
+_BROKER: Final = 4
+_BROKER_LOGGER: Final = 8
+_OF_ONE_BROKER: Final = frozenset({_BROKER, _BROKER_LOGGER})
+
+_NODE_ALTERED: Final = KafkaError(
+    ErrorCode.INVALID_REQUEST,
+    "the configuration of one broker cannot be changed through a sidecar, whose nodes stand for brokers: change the"
+    " cluster-wide default (no name), or ask Kafka directly",
+)
+_REPLICAS_LISTED: Final = KafkaError(
+    ErrorCode.INVALID_CONFIG,
+    "replicas cannot be listed by broker: clients of a sidecar see its nodes, not the brokers; set * or nothing",
+)
+_NO_BROKER: Final = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker answers for this node")
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A resource that names a node, and which one."""
+
+    resource: Values
+    node: NodeAddress
+
+
+class ConfigsApi:
+    """Handles the three APIs for all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver) -> None:
+        self._upstream = upstream
+        self._nodes = nodes
+        self._resolver = resolver
+
+    # Describe -----------------------------------------------------------------------------------------------------
+
+    async def handle_describe(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """DescribeConfigs."""
+        message = admin.DESCRIBE_CONFIGS
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        anywhere: list[Values] = []
+        named: list[_Named] = []
+        results: list[Values] = []
+        for resource in request["resources"]:
+            if resource["resource_type"] not in _OF_ONE_BROKER or not resource["resource_name"]:
+                anywhere.append(resource)
+                continue
+            node = self._node(resource["resource_name"])
+            if node is None:
+                results.append(_refused(resource, self._unknown(resource["resource_name"])))
+            else:
+                named.append(_Named(resource, node))
+        asked = [self._describe_node(client, head, request, found) for found in named]
+        if anywhere or not (named or results):
+            asked.append(self._describe_anywhere(client, head, request | {"resources": anywhere}))
+        for answer in await asyncio.gather(*asked):
+            results += answer
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, {"results": results})])
+
+    def _node(self, name: str) -> NodeAddress | None:
+        return self._nodes.placement.nodes.get(int(name)) if name.isascii() and name.isdigit() else None
+
+    def _unknown(self, name: str) -> KafkaError:
+        known = ", ".join(str(node) for node in self._nodes.placement.nodes)
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name} here, only {known}")
+
+    async def _describe_anywhere(self, client: Client, head: RequestHead, request: Values) -> list[Values]:
+        answer = await self._ask(client, self._upstream.live_broker, head, admin.DESCRIBE_CONFIGS, request, again=True)
+        results: list[Values] = answer["results"]
+        for result in results:
+            for config in result["configs"]:
+                show_as(self._nodes.me, config)
+        return results
+
+    async def _describe_node(self, client: Client, head: RequestHead, request: Values, named: _Named) -> list[Values]:
+        for _ in range(2):
+            brokers = await self._upstream.brokers()
+            mine = self._nodes.placement.brokers_of(named.node.id, brokers) or sorted(brokers)
+            for broker_id in mine:
+                resource = named.resource | {"resource_name": str(broker_id)}
+                try:
+                    answer = await asking.one(
+                        client, broker_id, head, admin.DESCRIBE_CONFIGS, request | {"resources": [resource]}
+                    )
+                except DisconnectedError:
+                    if client.connection.closed:
+                        raise
+                    continue
+                return [_renamed(result, named) for result in answer["results"]]
+            await self._upstream.metadata(MetadataRequest(()))
+        return [_refused(named.resource, _NO_BROKER)]
+
+    # Alter --------------------------------------------------------------------------------------------------------
+
+    async def handle_alter(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """AlterConfigs and IncrementalAlterConfigs."""
+        message = admin.ALTER_CONFIGS if head.key == admin.ALTER_CONFIGS.key else admin.INCREMENTAL_ALTER_CONFIGS
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        kept: list[Values] = []
+        responses: list[Values] = []
+        for resource in request["resources"]:
+            error = self._alteration_refused(resource)
+            if error is None:
+                kept.append(resource)
+            else:
+                responses.append(_refused(resource, error))
+        if kept or not responses:
+            answer = await self._ask(
+                client, self._upstream.controller, head, message, request | {"resources": kept}, again=False
+            )
+            responses = [*answer["responses"], *responses]
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, {"responses": responses})])
+
+    def _alteration_refused(self, resource: Values) -> KafkaError | None:
+        name: str = resource["resource_name"]
+        if resource["resource_type"] in _OF_ONE_BROKER and name:
+            return _NODE_ALTERED
+        if resource["resource_type"] == _TOPIC:
+            if self._resolver.kind(name.encode()) is TopicKind.INTERNAL:
+                return INTERNAL
+            if any(names_brokers(config["name"], config["value"]) for config in resource["configs"]):
+                return _REPLICAS_LISTED
+        return None
+
+    async def _ask(
+        self,
+        client: Client,
+        choose: Callable[[], int],
+        head: RequestHead,
+        message: Message,
+        request: Values,
+        *,
+        again: bool,
+    ) -> Values:
+        """Ask the chosen broker, and the next choice if it is lost: `again` even where it may have seen the request."""
+        for _ in range(1 + len(self._upstream.view.brokers)):
+            try:
+                return await asking.one(client, choose(), head, message, request)
+            except DisconnectedError as error:
+                if client.connection.closed or (error.sent and not again):
+                    raise
+        return await asking.one(client, self._upstream.live_broker(), head, message, request)
+
+
+def _renamed(result: Values, named: _Named) -> Values:
+    for config in result["configs"]:
+        show_as(named.node, config)
+    message = None if result["error_message"] is None else "the broker behind this node refused"
+    return result | {"resource_name": named.resource["resource_name"], "error_message": message}
+
+
+def _refused(resource: Values, error: KafkaError) -> Values:
+    return {
+        "error_code": error.code,
+        "error_message": error.message,
+        "resource_type": resource["resource_type"],
+        "resource_name": resource["resource_name"],
+    }

@@ -1,0 +1,143 @@
+"""CreateTopics (2-7), DeleteTopics (1-5), CreatePartitions (0-3): sent to the controller, less what is refused here.
+
+- Topics of the sidecar's own (`__sidecar_*`): 29.
+- Replica assignments made by hand name brokers, which a virtual cluster does not show: 39.
+- Topic configurations that list replicas by broker: 40.
+
+What is left goes on, as it came where nothing was refused. The replication factor is upstream's to judge: it may well
+exceed the number of nodes that clients see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.cluster.resolver import TopicKind
+from sidecar.gateway import asking
+from sidecar.gateway.broker_names import names_brokers
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.messages import admin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.schema import Message, Values
+
+INTERNAL: Final = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics of the sidecar are changed by it alone")
+_ASSIGNED: Final = KafkaError(
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    "replicas cannot be assigned by hand: clients of a sidecar see its nodes, not the brokers; let Kafka place them",
+)
+_LISTED: Final = KafkaError(
+    ErrorCode.INVALID_CONFIG,
+    "replicas cannot be listed by broker: clients of a sidecar see its nodes, not the brokers; set * or nothing",
+)
+
+
+def _created(topic: Values) -> KafkaError | None:
+    if topic["assignments"]:
+        return _ASSIGNED
+    if any(names_brokers(config["name"], config["value"]) for config in topic["configs"]):
+        return _LISTED
+    return None
+
+
+def _grown(topic: Values) -> KafkaError | None:
+    return _ASSIGNED if topic["assignments"] else None
+
+
+def _deleted(_topic: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One API: the lists in request and answer, and what is refused besides the sidecar's own topics."""
+
+    message: Message
+    topics: str
+    results: str
+    refusal: Callable[[Any], KafkaError | None]
+
+
+_CHANGES: Final = {
+    change.message.key: change
+    for change in (
+        _Change(admin.CREATE_TOPICS, "topics", "topics", _created),
+        _Change(admin.DELETE_TOPICS, "topic_names", "responses", _deleted),
+        _Change(admin.CREATE_PARTITIONS, "topics", "results", _grown),
+    )
+}
+TOPIC_KEYS: Final = frozenset(_CHANGES)
+"""The APIs that `TopicsApi` handles."""
+
+_UNKNOWN_LAYOUT: Final = {"num_partitions": -1, "replication_factor": -1, "configs": None}
+
+
+class TopicsApi:
+    """Handles the requests of all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver) -> None:
+        self._upstream = upstream
+        self._resolver = resolver
+
+    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """One request of the three kinds."""
+        change = _CHANGES[head.key]
+        message = change.message
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        topics: list[Any] = request[change.topics]
+        refused: list[Values] = []
+        kept: list[Any] = []
+        for topic in topics:
+            error = self._refusal(change, topic)
+            if error is None:
+                kept.append(topic)
+            else:
+                refused.append(_refused(_name(topic), error))
+        if not refused:
+            upstream = self._upstream
+            answer = await asking.first_that_answers(client, upstream, upstream.controller, frame, head, harmless=False)
+            self._forget_routes(head.key, kept)
+            exchange.answer([answer.view(answer.start, answer.end)])
+            return
+        values: Values = {change.results: []}
+        if kept:
+            values = await self._ask(client, head, message, request | {change.topics: kept})
+            self._forget_routes(head.key, kept)
+        values[change.results] = [*values[change.results], *refused]
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+
+    def _refusal(self, change: _Change, topic: Any) -> KafkaError | None:
+        if self._resolver.kind(_name(topic).encode()) is TopicKind.INTERNAL:
+            return INTERNAL
+        return change.refusal(topic)
+
+    async def _ask(self, client: Client, head: RequestHead, message: Message, values: Values) -> Values:
+        upstream = self._upstream
+        try:
+            return await asking.one(client, upstream.controller(), head, message, values)
+        except DisconnectedError as error:
+            if error.sent or client.connection.closed:
+                raise
+        return await asking.one(client, upstream.live_broker(), head, message, values)
+
+    def _forget_routes(self, key: int, topics: list[Any]) -> None:
+        """What was known of the partitions has just become wrong."""
+        if key != admin.CREATE_TOPICS.key:
+            self._upstream.view.forget(_name(topic).encode() for topic in topics)
+
+
+def _name(topic: Any) -> str:
+    return topic if isinstance(topic, str) else topic["name"]
+
+
+def _refused(name: str, error: KafkaError) -> Values:
+    return {"name": name, "error_code": error.code, "error_message": error.message, **_UNKNOWN_LAYOUT}
