@@ -1,0 +1,58 @@
+"""Which module handles which API outside the hot path; the table of APIs itself is `sidecar.protocol.api`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.gateway import groups, topics, transactions
+from sidecar.gateway.configs import ConfigsApi
+from sidecar.gateway.coordinators import Coordinators, KeyedApi
+from sidecar.gateway.groups import GroupsApi
+from sidecar.gateway.merged import MergedApi
+from sidecar.gateway.opaque import OpaqueApi
+from sidecar.gateway.topics import TopicsApi
+from sidecar.gateway.transactions import TransactionsApi
+
+if TYPE_CHECKING:
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.handler import ColdApi
+    from sidecar.gateway.transactions import ProducerSessions
+
+_ANY_BROKER = (29, 48)
+_CONTROLLER = (30, 31, 43, 49, 50, 51)
+
+
+def cold_apis(
+    upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, sessions: ProducerSessions
+) -> dict[int, ColdApi]:
+    """The handlers of all groups', transactions' and admin APIs by key."""
+    coordinators = Coordinators(upstream)
+    grouped = GroupsApi(coordinators)
+    changes = TopicsApi(upstream, resolver)
+    opaque = OpaqueApi(upstream)
+    merged = MergedApi(upstream, nodes)
+    configs = ConfigsApi(upstream, nodes, resolver)
+    producers = TransactionsApi(upstream, coordinators, resolver, sessions)
+    return {
+        **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
+        **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
+        **dict.fromkeys(_ANY_BROKER, opaque.handle_any),
+        **dict.fromkeys(_CONTROLLER, opaque.handle_controller),
+        15: KeyedApi(coordinators, groups.DESCRIBED).handle,
+        16: merged.handle_list_groups,
+        22: producers.handle_init_producer_id,
+        24: producers.handle_add_partitions,
+        25: producers.handle_add_offsets,
+        26: producers.handle_end,
+        32: configs.handle_describe,
+        33: configs.handle_alter,
+        35: merged.handle_log_dirs,
+        42: KeyedApi(coordinators, groups.DELETED).handle,
+        44: configs.handle_alter,
+        46: merged.handle_list_reassignments,
+        61: merged.handle_describe_producers,
+        65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
+        66: merged.handle_list_transactions,
+    }

@@ -1,0 +1,211 @@
+"""What each broker tells of itself, asked of the brokers that belong to this node and merged: ListGroups (0-5),
+ListTransactions (0-1), DescribeLogDirs (0-4). A client that asks all nodes, as tools do, sees each broker's part once.
+
+A node to which no broker belongs answers an empty list. When a broker is lost the cluster is looked at again, as its
+groups may live elsewhere by now; if it still stands there the lists answer COORDINATOR_LOAD_IN_PROGRESS (14), which
+clients try again, and DescribeLogDirs closes the connection, as the broker's would be.
+
+DescribeProducers (0) is told by the leaders of the partitions: split and merged. ListPartitionReassignments (0) is
+always empty: a virtual cluster has no replicas to move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway import asking, passing
+from sidecar.protocol.caller import DisconnectedError, UpstreamError
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.messages import admin, groups, transactions
+from sidecar.protocol.metadata import MetadataRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.schema import Message, Values
+
+_FIRST_LOG_DIRS_WITH_ERROR: Final = 3
+
+
+class MergedApi:
+    """Handles the requests of all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory) -> None:
+        self._upstream = upstream
+        self._view = upstream.view
+        self._nodes = nodes
+
+    async def _ask_mine(self, client: Client, message: Message, frame: Frame, head: RequestHead) -> list[Values]:
+        """The answers of all brokers that belong to this node. Raises `DisconnectedError`."""
+        await self._upstream.brokers()
+        answers, lost = await self._ask_once(client, frame, head)
+        if lost is not None and not client.connection.closed:
+            await self._upstream.metadata(MetadataRequest(()))
+            answers, lost = await self._ask_once(client, frame, head)
+        if lost is not None:
+            raise lost
+        return [asking.read(message, answer, head.version) for answer in answers]
+
+    async def _ask_once(
+        self, client: Client, frame: Frame, head: RequestHead
+    ) -> tuple[list[Frame], DisconnectedError | None]:
+        mine = self._nodes.placement.brokers_of(self._nodes.me.id, self._view.brokers)
+        asked = [passing.ask(client, broker_id, frame, head) for broker_id in mine]
+        answers: list[Frame] = []
+        lost: DisconnectedError | None = None
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, DisconnectedError):
+                lost = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                answers.append(answer)
+        return answers, lost
+
+    async def handle_list_groups(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """ListGroups: the groups that this node's brokers coordinate."""
+        message = groups.LIST_GROUPS
+        message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        values = _merged(await self._lists(client, message, frame, head), "groups", "group_id")
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+
+    async def handle_list_transactions(
+        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
+    ) -> None:
+        """ListTransactions: the transactional ids that this node's brokers coordinate."""
+        message = transactions.LIST_TRANSACTIONS
+        message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        answers = await self._lists(client, message, frame, head)
+        values = _merged(answers, "transaction_states", "transactional_id")
+        unknown = {name: None for answer in answers for name in answer.get("unknown_state_filters", ())}
+        values["unknown_state_filters"] = list(unknown)
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+
+    async def _lists(self, client: Client, message: Message, frame: Frame, head: RequestHead) -> list[Values]:
+        try:
+            return await self._ask_mine(client, message, frame, head)
+        except UpstreamError:
+            return [{"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}]
+
+    async def handle_log_dirs(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """DescribeLogDirs: the directories of this node's brokers.
+
+        Directories of the same name on different brokers are told apart by a number behind the name: clients keep
+        them by name, and would show only one of them.
+        """
+        message = admin.DESCRIBE_LOG_DIRS
+        message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        answers = await self._ask_mine(client, message, frame, head)
+        results: list[Values] = []
+        seen: dict[str, int] = {}
+        for result in (result for answer in answers for result in answer["results"]):
+            name: str = result["log_dir"]
+            seen[name] = count = seen.get(name, 0) + 1
+            results.append(result | {"log_dir": name if count == 1 else f"{name} ({count})"})
+        values: Values = {"results": results, "throttle_time_ms": _throttle(answers)}
+        if head.version >= _FIRST_LOG_DIRS_WITH_ERROR:
+            values["error_code"] = _first_error(answers)
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+
+    async def handle_list_reassignments(
+        self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead
+    ) -> None:
+        """ListPartitionReassignments: none."""
+        message = admin.LIST_PARTITION_REASSIGNMENTS
+        message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, {})])
+
+    # DescribeProducers --------------------------------------------------------------------------------------------
+
+    async def handle_describe_producers(
+        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
+    ) -> None:
+        """DescribeProducers: what the leaders of the partitions remember."""
+        message = transactions.DESCRIBE_PRODUCERS
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        asked = [(topic["name"], index) for topic in request["topics"] for index in topic["partition_indexes"]]
+        await self._find_leaders(asked)
+        by_leader: dict[int, list[tuple[str, int]]] = {}
+        found: dict[tuple[str, int], Values] = {}
+        for name, index in dict.fromkeys(asked):
+            leader = self._view.leader(name.encode(), index)
+            if leader == NO_LEADER:
+                known = self._view.route(name.encode())
+                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                found[name, index] = {"partition_index": index, "error_code": code}
+            else:
+                by_leader.setdefault(leader, []).append((name, index))
+        for answer in await asyncio.gather(
+            *(self._ask_leader(client, leader, head, some) for leader, some in by_leader.items())
+        ):
+            found |= answer
+        topics = _by_topic((name, found[name, index]) for name, index in dict.fromkeys(asked))
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, _topics("partitions", topics))])
+
+    async def _find_leaders(self, partitions: list[tuple[str, int]]) -> None:
+        missing = self._view.missing((name.encode(), index) for name, index in partitions)
+        if not missing:
+            return
+        names = tuple(sorted(name.decode() for name in missing))
+        try:
+            await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
+        except (UpstreamError, KafkaError):
+            return  # the partitions without a leader are answered so
+
+    async def _ask_leader(
+        self, client: Client, leader: int, head: RequestHead, partitions: list[tuple[str, int]]
+    ) -> dict[tuple[str, int], Values]:
+        """One leader's answer by partition; an error for each where it is lost or says nothing."""
+        found = {
+            (name, index): {"partition_index": index, "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+            for name, index in partitions
+        }
+        request = _topics("partition_indexes", _by_topic(partitions))
+        try:
+            answer = await asking.one(client, leader, head, transactions.DESCRIBE_PRODUCERS, request)
+        except DisconnectedError:
+            pass
+        else:
+            for topic in answer["topics"]:
+                for partition in topic["partitions"]:
+                    found[topic["name"], partition["partition_index"]] = partition
+        stale = {name.encode() for (name, _), partition in found.items() if partition["error_code"] in STALE_ROUTE}
+        if stale:
+            self._upstream.refresh_soon(stale)
+        return found
+
+
+def _by_topic(elements: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
+    topics: dict[str, list[Any]] = {}
+    for name, element in elements:
+        topics.setdefault(name, []).append(element)
+    return topics
+
+
+def _topics(partitions: str, topics: dict[str, list[Any]]) -> Values:
+    return {"topics": [{"name": name, partitions: elements} for name, elements in topics.items()]}
+
+
+def _throttle(answers: list[Values]) -> int:
+    return max((answer.get("throttle_time_ms", 0) for answer in answers), default=0)
+
+
+def _first_error(answers: list[Values]) -> int:
+    return next((answer["error_code"] for answer in answers if answer["error_code"]), ErrorCode.NONE)
+
+
+def _merged(answers: list[Values], elements: str, key: str) -> Values:
+    """All lists as one, each key once (what moves to another broker may show at both); nothing beside an error."""
+    error = _first_error(answers)
+    found: dict[str, Values] = {}
+    if error == ErrorCode.NONE:
+        for answer in answers:
+            found |= {element[key]: element for element in answer[elements]}
+    return {"throttle_time_ms": _throttle(answers), "error_code": error, elements: list(found.values())}
