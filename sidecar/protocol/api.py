@@ -74,8 +74,8 @@ _TABLE: Final = (
     Api(12, "Heartbeat", 0, 4, 4, Route.GROUP, "newest known"),
     Api(13, "LeaveGroup", 0, 5, 4, Route.GROUP, "newest known"),
     Api(14, "SyncGroup", 0, 5, 4, Route.GROUP, "newest known"),
-    Api(15, "DescribeGroups", 0, 5, 5, Route.GROUPS, "6 reports unknown groups as errors, with KIP-848 groups, not served"),
-    Api(16, "ListGroups", 0, 4, 3, Route.OWN_BROKERS, "5 filters by group type, with KIP-848 groups, not served"),
+    Api(15, "DescribeGroups", 0, 6, 5, Route.GROUPS, "newest known; 6 reports unknown groups as errors (KIP-1043)"),
+    Api(16, "ListGroups", 0, 5, 3, Route.OWN_BROKERS, "newest known; 5 tells group types, which kafka-groups shows"),
     Api(18, "ApiVersions", 0, 3, 3, Route.LOCAL, "4 differs only in feature ranges; no finalized features are announced"),
     Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, "newest known"),
     Api(20, "DeleteTopics", 1, 5, 4, Route.CONTROLLER, "topic ids from 6"),
@@ -134,3 +134,4 @@ API_VERSIONS: Final = 18
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_CLUSTER: Final = 60
