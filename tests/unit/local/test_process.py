@@ -22,7 +22,7 @@ def ready(child: Child) -> None:
     child.wait_until(lambda: "ready" in child.log_text(), timeout=10)
 
 
-SLEEPER = "import time; print('ready'); time.sleep(60)"
+SLEEPER = "import time; print('ready', flush=True); time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'); time.sleep(60)"
 
 
