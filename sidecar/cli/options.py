@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sidecar.cli.api import AdminApi
 from sidecar.cli.failure import settings_error
 from sidecar.cli.output import Format
 from sidecar.settings import SettingsError, admin_access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from sidecar.cli.api import AdminApi
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
@@ -29,6 +30,8 @@ class Shared:
 
     def api(self, timeout: float | None = None) -> AdminApi:
         """The node to talk to. Raises CommandError."""
+        from sidecar.cli.api import AdminApi  # noqa: PLC0415 - an HTTP client is a third of the time of `--version`
+
         try:
             access = admin_access(self.admin_url, self.config)
         except SettingsError as error:

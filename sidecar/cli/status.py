@@ -1,4 +1,4 @@
-"""`sidecar status` and `sidecar healthcheck`: what a node says of itself."""
+"""`sidecar status`: what a node says of itself and of its cluster."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from sidecar.cli.api import ApiError
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import admin_url_option, asks_a_node, config_option, pass_shared
+from sidecar.cli.failure import Exit
+from sidecar.cli.options import asks_a_node, pass_shared
 from sidecar.cli.output import pairs, table, write
 from sidecar.cli.topic import topic_table
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
-
-_PROBE_TIMEOUT = 4.0
 
 
 @click.command(short_help="Show a node, its cluster and all governed topics.")
@@ -32,21 +29,6 @@ def status(shared: Shared) -> None:
     write(found, shared.output, lambda: _as_text(found))
     if not found["ready"]:
         raise SystemExit(Exit.UNHEALTHY)
-
-
-@click.command(short_help="Exit with 0 where the node is ready, else with 10.")
-@click.option("--live", is_flag=True, help="Ask only whether it runs, not whether it is ready.")
-@config_option
-@admin_url_option
-@pass_shared
-def healthcheck(shared: Shared, live: bool) -> None:
-    """Exit with 0 where the node is ready, 10 where it is not, 5 where nobody answers. For containers."""
-    api = shared.api(_PROBE_TIMEOUT)
-    try:
-        found = api.get("/livez" if live else "/readyz")
-    except ApiError as refused:
-        raise CommandError(f"not ready: {refused.message}", Exit.UNHEALTHY) from None
-    click.echo(found["status"])
 
 
 def _as_text(found: dict[str, Any]) -> str:

@@ -1,0 +1,172 @@
+"""Is Kafka there, does it serve what a node needs, can somebody get round the sidecar, will fences last?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.changelog.configuration import NamedConfigs, check
+from sidecar.changelog.topics import TopicNames
+from sidecar.cli.checks.finding import Finding, fail, ok, warn
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.fencing import read_keep_alives
+from sidecar.protocol.api import APIS
+from sidecar.protocol.caller import FixedRequest, UpstreamError
+from sidecar.protocol.calls import (
+    AddPartitionsToTxn,
+    ApiVersions,
+    ConfigResource,
+    CreateTopics,
+    DescribeConfigs,
+    DescribeProducers,
+    DescribeTopics,
+    EndTxn,
+    FetchPartition,
+    FindCoordinator,
+    InitProducerId,
+    ListOffsets,
+    ProduceBatch,
+    Resource,
+)
+from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
+from sidecar.settings import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sidecar.fencing import KeepAlive
+    from sidecar.protocol.calls import ServedVersions
+    from sidecar.settings import Settings
+
+_TIMEOUT: Final = 10.0
+_NEEDED: Final[tuple[type[FixedRequest], ...]] = (
+    AddPartitionsToTxn,
+    ApiVersions,
+    CreateTopics,
+    DescribeConfigs,
+    DescribeProducers,
+    DescribeTopics,
+    EndTxn,
+    FetchPartition,
+    FindCoordinator,
+    InitProducerId,
+    ListOffsets,
+    ProduceBatch,
+)
+_SHORTEST_KEEP_ALIVE: Final = 5.0
+"""Seconds: a fence that has to be kept alive more often is lost by one slow takeover elsewhere."""
+
+
+async def check_kafka(settings: Settings, governed: Sequence[str]) -> list[Finding]:
+    """All findings; `governed` are the topics whose fences have to last."""
+    upstream = KafkaUpstream(
+        list(settings.bootstrap_servers),
+        connect_timeout=settings.kafka_connect_timeout_ms / 1000,
+        request_timeout=min(_TIMEOUT, settings.kafka_request_timeout_ms / 1000),
+    )
+    try:
+        await upstream.brokers()
+        found = [*_bootstrap(upstream, settings), *await _brokers(upstream)]
+        found += await _internal_topics(upstream, settings.cluster)
+        found += await _keep_alive(upstream, governed)
+    except (UpstreamError, KafkaError) as error:
+        servers = ", ".join(map(str, settings.bootstrap_servers))
+        remedy = (
+            "is Kafka up, and SIDECAR_BOOTSTRAP_SERVERS right? The brokers' advertised addresses have to work from here"
+        )
+        return [fail("kafka", f"{servers}: {error}", remedy)]
+    else:
+        return found
+    finally:
+        await upstream.close()
+
+
+def _bootstrap(upstream: KafkaUpstream, settings: Settings) -> list[Finding]:
+    brokers = ", ".join(f"{broker.host}:{broker.port}" for broker in upstream.view.brokers.values())
+    return [ok("kafka", f"{len(upstream.view.brokers)} brokers answer for {settings.bootstrap_servers[0]}: {brokers}")]
+
+
+async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
+    """Each broker at the address it advertises: versions, and whether clients elsewhere could reach it too."""
+    found: list[Finding] = []
+    open_to_others: list[str] = []
+    for number, broker in sorted(upstream.view.brokers.items()):
+        name, address = f"broker {number}", Address(broker.host, broker.port)
+        try:
+            served = await upstream.call(number, ApiVersions())
+        except UpstreamError as error:
+            found.append(fail(name, f"{address}: {error}", "a node needs every broker at the address it advertises"))
+            continue
+        found.append(_versions(name, address, served))
+        if not address.loopback:
+            open_to_others.append(str(address))
+    if open_to_others:
+        remedy = "let only the sidecar's nodes reach these addresses: a firewall, a network of its own, or ACLs"
+        detail = f"{', '.join(open_to_others)} can be reached from here: a client that can, too, is stopped by no fence"
+        found.append(warn("bypass", detail, remedy))
+    else:
+        found.append(ok("bypass", "the brokers advertise loopback addresses: only programs on this machine can bypass"))
+    return found
+
+
+def _versions(name: str, address: Address, served: Mapping[int, ServedVersions]) -> Finding:
+    lacking = [
+        f"{request.__name__} v{request.api_version}"
+        for request in _NEEDED
+        if not _covers(served.get(request.api_key), request.api_version)
+    ]
+    if lacking:
+        return fail(name, f"{address} does not serve {', '.join(lacking)}", "Kafka 3.0 or newer is needed")
+    shared = sum(1 for key, api in APIS.items() if key in served and served[key].highest >= api.first)
+    produce, fetch = served[ProduceBatch.api_key], served[FetchPartition.api_key]
+    ranges = f"Produce {produce.lowest}-{produce.highest}, Fetch {fetch.lowest}-{fetch.highest}"
+    return ok(name, f"{address} serves {shared} of {len(APIS)} APIs that clients may use ({ranges})")
+
+
+def _covers(served: ServedVersions | None, version: int) -> bool:
+    return served is not None and served.lowest <= version <= served.highest
+
+
+async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Finding]:
+    names = TopicNames.of(cluster)
+    roles = {names.ownership: "ownership", names.snapshots: "snapshots", names.events: "events"}
+    described = await upstream.call(None, DescribeTopics(names.all))
+    answers = await upstream.call(None, DescribeConfigs(tuple(Resource(ConfigResource.TOPIC, name) for name in roles)))
+    found: list[Finding] = []
+    missing: list[str] = []
+    for topic in described.topics:
+        if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            missing.append(topic.name)
+            continue
+        answer = answers.get(Resource(ConfigResource.TOPIC, topic.name))
+        if topic.error or answer is None or answer.error:
+            code = topic.error or (answer.error if answer else ErrorCode.UNKNOWN_SERVER_ERROR)
+            found.append(fail(topic.name, error_name(code), "the node has to be allowed to read and describe it"))
+            continue
+        configs = NamedConfigs(topic.name, roles[topic.name], answer.values)
+        for each in check(configs, topic, len(described.brokers)):
+            make = fail if each.fatal else warn
+            found.append(make(topic.name, each.what, "kafka-configs --alter on this topic, then start the nodes again"))
+    if len(missing) == len(roles):
+        found.append(warn("internal topics", "none yet", "the first node of this cluster creates them when it starts"))
+    elif missing:
+        remedy = "nodes do not start like this; see the topic's entry in the operations manual"
+        found.append(fail("internal topics", f"deleted: {', '.join(missing)}", remedy))
+    elif not found:
+        found.append(ok("internal topics", f"{', '.join(roles)} are there and configured as they should be"))
+    return found
+
+
+async def _keep_alive(upstream: KafkaUpstream, governed: Sequence[str]) -> list[Finding]:
+    if not governed:
+        return []
+    found: dict[str, KeepAlive] = await read_keep_alives(upstream, list(governed))
+    if not found:
+        return []
+    topic, shortest = min(found.items(), key=lambda item: item[1].interval)
+    detail = f"every {shortest.interval:g} s for {topic}, because of {shortest.setting}"
+    if shortest.interval < _SHORTEST_KEEP_ALIVE:
+        return [fail("fence keep-alive", detail, f"raise {shortest.setting}: fences are forgotten too soon")]
+    if shortest.assumed:
+        remedy = "allow the node DESCRIBE_CONFIGS on the cluster: Kafka's defaults are assumed meanwhile"
+        return [warn("fence keep-alive", detail, remedy)]
+    return [ok("fence keep-alive", detail)]

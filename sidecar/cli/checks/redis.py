@@ -1,0 +1,33 @@
+"""Is Redis there, does it keep what it is given, does its clock agree?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from metadata import MetadataError, MetadataMisconfigured, MetadataStore
+from sidecar.cli.checks.finding import Finding, fail, ok, warn
+
+if TYPE_CHECKING:
+    from sidecar.settings import Settings
+
+
+async def check_redis(settings: Settings) -> list[Finding]:
+    """All findings."""
+    began = time.perf_counter()
+    try:
+        async with MetadataStore(
+            settings.redis_url, settings.cluster, command_timeout_ms=settings.redis_timeout_ms
+        ) as store:
+            info = await store.check_server()
+    except MetadataMisconfigured as error:
+        return [fail("redis", str(error), "CONFIG SET maxmemory-policy noeviction, and the same in its file")]
+    except (MetadataError, ValueError) as error:
+        return [fail("redis", str(error), "is Redis up, and SIDECAR_REDIS_URL right? Owners keep writing without it")]
+    took = (time.perf_counter() - began) * 1000
+    found = [ok("redis", f"{store.address}: {info.name} {info.version}, noeviction, answers in {took:.0f} ms")]
+    found += [
+        warn("redis", text, "see the operations manual; what is in Redis comes back from Kafka")
+        for text in info.warnings
+    ]
+    return found

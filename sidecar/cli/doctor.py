@@ -1,0 +1,90 @@
+"""`sidecar doctor`: everything around a node that is known to go wrong, each with what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import rich_click as click
+
+from sidecar.cli.checks.finding import Finding, Level, fail, ok, warn
+from sidecar.cli.checks.kafka import check_kafka
+from sidecar.cli.checks.node import check_advertised, check_files, look_at_node
+from sidecar.cli.checks.redis import check_redis
+from sidecar.cli.failure import Exit
+from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.output import write
+from sidecar.settings import SettingsError, resolve
+
+if TYPE_CHECKING:
+    from sidecar.cli.options import Shared
+    from sidecar.settings import Resolved
+
+_TIMEOUT: Final = 10.0
+_COLORS: Final = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+
+
+@click.command(short_help="Look for what is wrong around a node, with remedies.")
+@asks_a_node
+@pass_shared
+def doctor(shared: Shared) -> None:
+    """Check the settings, Kafka, Redis, the node if one runs, and this machine; say a remedy for each fault.
+
+    Uses the settings that `serve` would use here. Changes nothing. Exit code 10 where something fails.
+    """
+    found = _examine(shared)
+    healthy = all(each.level is not Level.FAIL for each in found)
+    data = {"healthy": healthy, "checks": [asdict(each) for each in found]}
+    write(data, shared.output, lambda: _as_text(found))
+    if not healthy:
+        raise SystemExit(Exit.UNHEALTHY)
+
+
+def _examine(shared: Shared) -> list[Finding]:
+    try:
+        resolved, origin = _resolve(shared)
+    except SettingsError as error:
+        return [fail("config", str(problem), "sidecar check-config") for problem in error.problems]
+    found = [warn("config", str(warning), "sidecar config show --origin") for warning in resolved.warnings]
+    if not found:
+        found.append(ok("config", f"the settings are fine{origin}"))
+    view = look_at_node(shared.api(_TIMEOUT))
+
+    async def look_around() -> list[Finding]:
+        parts = await asyncio.gather(
+            check_advertised(resolved.settings, view),
+            check_kafka(resolved.settings, view.governed),
+            check_redis(resolved.settings),
+        )
+        return [each for part in parts for each in part]
+
+    return [*found, *view.findings, *asyncio.run(look_around()), *check_files(view)]
+
+
+def _resolve(shared: Shared) -> tuple[Resolved, str]:
+    """The settings; where nobody says which Kafka and Redis, those that `sidecar up` runs here."""
+    resolved = resolve({}, shared.config)
+    said = {each.setting for each in resolved.shown if each.origin != "default"}
+    if said & {"SIDECAR_BOOTSTRAP_SERVERS", "SIDECAR_REDIS_URL"}:
+        return resolved, ""
+    try:
+        from sidecar.local import StackConfig, find_running  # noqa: PLC0415 - an extra
+    except ImportError:
+        return resolved, ""
+    running = find_running(StackConfig().directory)
+    if running is None or running.endpoints is None:
+        return resolved, ""
+    flags = {"bootstrap_servers": running.endpoints.kafka, "redis_url": running.endpoints.redis}
+    return resolve(flags, shared.config), "; Kafka and Redis are those of `sidecar up`"
+
+
+def _as_text(found: list[Finding]) -> str:
+    width = max(len(each.name) for each in found)
+    lines: list[str] = []
+    for each in found:
+        level = click.style(each.level.ljust(4), fg=_COLORS[each.level], bold=True)
+        lines.append(f"{level}  {each.name.ljust(width)}  {each.detail}")
+        if each.remedy:
+            lines.append(f"{' ' * (width + 6)}  -> {each.remedy}")
+    return "\n".join(lines)

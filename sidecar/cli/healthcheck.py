@@ -1,0 +1,30 @@
+"""`sidecar healthcheck`, for containers: as little as possible is imported, as it runs every few seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from sidecar.cli.api import ApiError
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import admin_url_option, config_option, pass_shared
+
+if TYPE_CHECKING:
+    from sidecar.cli.options import Shared
+
+_TIMEOUT = 4.0
+
+
+@click.command(short_help="Exit with 0 where the node is ready, else with 10.")
+@click.option("--live", is_flag=True, help="Ask only whether it runs, not whether it is ready.")
+@config_option
+@admin_url_option
+@pass_shared
+def healthcheck(shared: Shared, live: bool) -> None:
+    """Exit with 0 where the node is ready, 10 where it is not, 5 where nobody answers."""
+    try:
+        found = shared.api(_TIMEOUT).get("/livez" if live else "/readyz")
+    except ApiError as refused:
+        raise CommandError(f"not ready: {refused.message}", Exit.UNHEALTHY) from None
+    click.echo(found["status"])
