@@ -67,13 +67,13 @@ class Placement:
         """The node that stands as coordinator for a group or a transactional id."""
         return self._choose(crc32(b"coordinator:" + key))
 
-    def of_broker(self, broker_id: int) -> int:
-        """The node that answers for a broker upstream (lists that a broker gives of itself)."""
-        return self._choose(broker_id)
-
     def brokers_of(self, node_id: int, brokers: Iterable[int]) -> list[int]:
-        """The brokers upstream for which a node answers."""
-        return sorted(broker for broker in brokers if self.of_broker(broker) == node_id)
+        """The brokers upstream for which a node answers where each tells of itself (lists, directories, configuration).
+
+        Dealt out evenly, so that as many nodes as brokers show one each; with more nodes than brokers some have none.
+        """
+        ids = self._ids
+        return [broker for rank, broker in enumerate(sorted(brokers)) if ids[rank % len(ids)] == node_id]
 
 
 class NodeDirectory:
