@@ -1,7 +1,7 @@
 """What each broker tells of itself, asked of the brokers that belong to this node and merged: ListGroups (0-5),
 ListTransactions (0-1), DescribeLogDirs (0-4). A client that asks all nodes, as tools do, sees each broker's part once.
 
-A node to which no broker belongs answers an empty list. When a broker is lost the cluster is looked at again, as its
+A node to which no broker belongs has nothing to list. When a broker is lost the cluster is looked at again, as its
 groups may live elsewhere by now; if it still stands there the lists answer COORDINATOR_LOAD_IN_PROGRESS (14), which
 clients try again, and DescribeLogDirs closes the connection, as the broker's would be.
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Message, Values
 
 _FIRST_LOG_DIRS_WITH_ERROR: Final = 3
+_NO_LOG_DIR: Final = {"log_dir": "(none)", "total_bytes": -1, "usable_bytes": -1}
+"""What a node answers to which no broker belongs: Java takes an empty list for CLUSTER_AUTHORIZATION_FAILED."""
 
 
 class MergedApi:
@@ -109,9 +111,10 @@ class MergedApi:
             name: str = result["log_dir"]
             seen[name] = count = seen.get(name, 0) + 1
             results.append(result | {"log_dir": name if count == 1 else f"{name} ({count})"})
-        values: Values = {"results": results, "throttle_time_ms": _throttle(answers)}
-        if head.version >= _FIRST_LOG_DIRS_WITH_ERROR:
-            values["error_code"] = _first_error(answers)
+        error = _first_error(answers) if head.version >= _FIRST_LOG_DIRS_WITH_ERROR else ErrorCode.NONE
+        if not results and error == ErrorCode.NONE:
+            results = [_NO_LOG_DIR]
+        values: Values = {"results": results, "throttle_time_ms": _throttle(answers), "error_code": error}
         exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
 
     async def handle_list_reassignments(
