@@ -76,6 +76,7 @@ class GovernedTopic:
         self._slow = False
         self._held: deque[Offer] = deque()
         self._held_timer: asyncio.TimerHandle | None = None
+        self._joined: dict[str, float] = {}
         self._tainted: set[int] = set()
         self._ghosts: dict[str, float] = {}
         self._refused: dict[tuple[str, int], RefusedSequences] = {}
@@ -148,8 +149,20 @@ class GovernedTopic:
         now = self._env.now()
         for session, (_, tried) in list(self.waiting.items()):
             if now - tried > _QUEUE_PATIENCE_S:
-                del self.waiting[session]
+                self._leave_queue(session)
         return list(self.waiting)
+
+    def _leave_queue(self, session: str) -> None:
+        self.waiting.pop(session, None)
+        self._joined.pop(session, None)
+
+    def queue_in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:
+        """Who waits, in order, and since when (Unix milliseconds), for people."""
+        wall, now = self._env.wall_ms(), self._env.now()
+        return [
+            (session, (claimant, wall - int((now - self._joined.get(session, now)) * 1000)))
+            for session, (claimant, _) in self.waiting.items()
+        ]
 
     def _judge(self, offer: Offer) -> None:
         holder, claimant = self.holder, offer.claimant
@@ -176,6 +189,7 @@ class GovernedTopic:
             if step is Step.WAIT:
                 first = self.waiting.get(claimant.session)
                 self.waiting[claimant.session] = (first[0] if first else claimant, now)
+                self._joined.setdefault(claimant.session, now)
                 self._env.hooks.fenced(self.name, "waiting")
             elif step is Step.LATER:
                 self._ghosts.setdefault(claimant.session, now)
@@ -188,6 +202,7 @@ class GovernedTopic:
         """Everybody who waits loses the topic with its holder (PIP-161)."""
         evicted = tuple((found.session, found.name) for found, _ in self.waiting.values() if found.session != claimant.session)
         self.waiting.clear()
+        self._joined.clear()
         return evicted
 
     def _note_refusal(self, offer: Offer, code: int) -> None:
@@ -306,7 +321,7 @@ class GovernedTopic:
             ),
             connections=frozenset({claimant.connection}),
         )
-        self.waiting.pop(claimant.session, None)
+        self._leave_queue(claimant.session)
         self._ghosts.clear()
         for key in [key for key in self._refused if key[0] == claimant.session]:
             del self._refused[key]
@@ -372,7 +387,7 @@ class GovernedTopic:
         self._tainted.discard(connection)
         for session, (claimant, _) in list(self.waiting.items()):
             if claimant.connection == connection and session.startswith("conn:"):
-                del self.waiting[session]
+                self._leave_queue(session)
         holder = self.holder
         if holder is not None and connection in holder.connections:
             self.holder = replace(holder, connections=holder.connections - {connection})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
@@ -20,8 +20,10 @@ from sidecar.protocol.primitives import I16
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.gateway.fetch import PollLane
+    from metadata.ownership import AccessMode
+
     from sidecar.exclusive.identity import ClientIdentity
+    from sidecar.gateway.fetch import PollLane
 
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""
@@ -34,7 +36,7 @@ class ClientLinks:
 
     __slots__ = ("_client", "_connections", "_full", "_keys", "_opened", "_paused", "_upstream")
 
-    def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkCounter) -> None:
+    def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkHooks) -> None:
         self._client = client
         self._upstream = upstream
         self._opened = opened
@@ -110,19 +112,11 @@ class ClientLinks:
             self._upstream.connect_failed(key[0], "connect")
 
 
-class LinkCounter:
-    """Counts open upstream connections for the metrics of the node."""
+class LinkHooks(Protocol):
+    """Told of every upstream connection of a client, for the metrics."""
 
-    __slots__ = ("open",)
-
-    def __init__(self) -> None:
-        self.open = 0
-
-    def upstream_opened(self) -> None:
-        self.open += 1
-
-    def upstream_closed(self) -> None:
-        self.open -= 1
+    def upstream_opened(self) -> None: ...
+    def upstream_closed(self) -> None: ...
 
 
 class Client:
@@ -150,6 +144,29 @@ class Client:
         self.producer_ids: set[int] = set()
         self.polls: dict[int, PollLane] = {}
         self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
+
+    # What the room `exclusive` needs to know (its protocol `Producing`)
+
+    @property
+    def connection_id(self) -> int:
+        return self.connection.id
+
+    @property
+    def address(self) -> str:
+        """Where the client is and what it runs, for people."""
+        software = " ".join(filter(None, self.software))
+        return f"{self.connection.peer} ({software})" if software else self.connection.peer
+
+    def is_alive(self) -> bool:
+        return not self.connection.closed
+
+    @property
+    def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
+        """Name, whether it is one, and the mode and generation that the client.id asks for."""
+        identity = self.identity
+        if identity is None:
+            return "", False, None, None
+        return identity.name, identity.is_named, identity.mode, identity.generation
 
 
 def header_without_settings(key: int, version: int, correlation_id: int, name: bytes, rest: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
-from sidecar.gateway.client import Client, ClientLinks, LinkCounter
+from sidecar.gateway.client import Client, ClientLinks
 from sidecar.network.client import ClientConnection, Exchange, RejectError, RequestHead
 from sidecar.network.framing import Frame
 from sidecar.network.tasks import Tasks
@@ -36,6 +36,8 @@ class Hooks(Protocol):
 
     def client_connected(self) -> None: ...
     def client_disconnected(self, cause: str) -> None: ...
+    def upstream_opened(self) -> None: ...
+    def upstream_closed(self) -> None: ...
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None: ...
     def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None: ...
     def request_failed(self, api: str, peer: str, error: BaseException) -> None: ...
@@ -54,7 +56,6 @@ class Gateway:
 
     def __init__(self, upstream: KafkaUpstream, node_id: int, boot_id: str, request_limit: int, hooks: Hooks) -> None:
         self.clients: dict[int, Client] = {}
-        self.links = LinkCounter()
         self.closed_callbacks: list[Callable[[Client], None]] = []
         self._upstream = upstream
         self._session_prefix = f"conn:{node_id}-{boot_id}-"
@@ -81,7 +82,7 @@ class Gateway:
     # Handler ------------------------------------------------------------------------------------------------------
 
     def client_connected(self, connection: ClientConnection) -> None:
-        links = ClientLinks(connection, self._upstream, self.links)
+        links = ClientLinks(connection, self._upstream, self._hooks)
         client = Client(connection, links, self._session_prefix + str(connection.id))
         connection.state = client
         self.clients[connection.id] = client

@@ -1,0 +1,121 @@
+"""This node among the live nodes: one heartbeat to Redis every third of a lease, and what its answer says.
+
+Redis being away is no reason to stop: the last picture holds, clients go on, `available` says so. A node whose id another live
+process has does not start; one that loses its id while it runs (Redis was rolled back and a stranger came) keeps trying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+from metadata import MetadataError, MetadataUnavailable, NodeIdTaken
+
+from sidecar.cluster.nodes import NodeAddress, Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from metadata import MetadataStore
+    from metadata.nodes import Beat, LiveNodes, Node
+    from metadata.ownership import Ownership
+
+    from sidecar.cluster.nodes import NodeDirectory
+
+_TAKEN_MARGIN_S: Final = 2.0
+
+
+class Asserted(Protocol):
+    """What a heartbeat says of governed topics, and who hears its answer."""
+
+    def served_topics(self) -> Collection[str]: ...
+    def owned(self) -> Collection[Ownership]: ...
+    def heard(self, live: LiveNodes, lost: set[str]) -> None: ...
+    async def refill(self) -> None: ...
+
+
+class Membership:
+    """The heartbeat of one node. `describe` says what the node is at each beat."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        nodes: NodeDirectory,
+        describe: Callable[[], Node],
+        asserted: Asserted,
+        *,
+        failed: Callable[[MetadataError], None],
+    ) -> None:
+        self.available = False
+        self.problem = "no heartbeat was answered yet"
+        self._store = store
+        self._nodes = nodes
+        self._describe = describe
+        self._asserted = asserted
+        self._failed = failed
+        self._policy_version = -1
+        self._task: asyncio.Task[None] | None = None
+
+    async def join(self) -> None:
+        """Register. Waits out the lease of an earlier process with this id; raises `NodeIdTaken` if it goes on beating.
+
+        Redis being away is noted, not raised.
+        """
+        deadline = asyncio.get_running_loop().time() + self._store.lease_ms / 1000 + _TAKEN_MARGIN_S
+        while True:
+            try:
+                await self._beat()
+                break
+            except NodeIdTaken:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(self._store.lease_ms / 10_000)
+            except MetadataUnavailable as error:
+                self._lost(error)
+                break
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def leave(self) -> None:
+        """Stop beating and say goodbye: what this node served is free at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        try:
+            node = self._describe()
+            await self._store.leave(node.node_id, node.boot)
+        except MetadataError as error:
+            self._failed(error)
+
+    async def beat_now(self) -> None:
+        """A beat out of turn, for news that others should hear soon."""
+        try:
+            await self._beat()
+        except MetadataError as error:
+            self._lost(error)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._store.lease_ms / 3000)
+            await self.beat_now()
+
+    def _lost(self, error: MetadataError) -> None:
+        if self.available or not self.problem:
+            self._failed(error)
+        self.available = False
+        self.problem = str(error)
+
+    async def _beat(self) -> None:
+        beat = await self._store.heartbeat(self._describe(), self._asserted.served_topics(), self._asserted.owned())
+        self.available, self.problem = True, ""
+        await self._hear(beat)
+
+    async def _hear(self, beat: Beat) -> None:
+        addresses = [NodeAddress(node.node_id, node.host, node.port) for node in beat.live.nodes.values() if not node.draining]
+        if not any(address.id == self._nodes.me.id for address in addresses):
+            addresses.append(self._nodes.me)
+        if set(addresses) != set(self._nodes.placement.nodes.values()):
+            self._nodes.placement = Placement(addresses)
+        self._asserted.heard(beat.live, set(beat.lost))
+        if beat.live.policy_version < self._policy_version or beat.restored:
+            await self._asserted.refill()
+        self._policy_version = beat.live.policy_version

@@ -1,0 +1,310 @@
+"""One node: composes the rooms, starts them in order, drains them on SIGTERM.
+
+Start: HTTP side (alive, not ready) → Kafka → changelog → Redis → clients. Redis may be away and come later; Kafka is waited for; a
+Redis that evicts keys, internal topics that are not safe, or a node id in use end the start with what to do about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import secrets
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import uvloop
+from metadata import MetadataMisconfigured, MetadataStore, MetadataUnavailable, NodeIdTaken
+from metadata.nodes import Node as Registration
+
+from sidecar import __version__
+from sidecar.changelog import Changelog, ChangelogError, RetryTimeoutError
+from sidecar.cluster.membership import Membership
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.takeover import Surroundings
+from sidecar.forwarder.forwarder import Forwarder
+from sidecar.gateway.apis import cold_apis
+from sidecar.gateway.fetch import FetchApi
+from sidecar.gateway.handler import Apis, Gateway
+from sidecar.gateway.metadata import ClusterApi, served_versions
+from sidecar.gateway.produce import ProduceApi
+from sidecar.gateway.tables import TablesApi
+from sidecar.node_hooks import NodeHooks
+from sidecar.node_port import NodeState
+from sidecar.node_view import NodeView
+from sidecar.protocol import api
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.metadata import MetadataRequest
+from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.telemetry.lag import LagSampler
+from sidecar.telemetry.logs import configure
+
+if TYPE_CHECKING:
+    from sidecar.node_port import AdminFactory, AdminService
+    from sidecar.settings import Settings
+
+_KAFKA_RETRY_S: Final = 1.0
+_REFRESH_S: Final = 30.0
+_DRAIN_S: Final = 10.0
+_BACKLOG: Final = 4096
+
+
+class StartError(Exception):
+    """The node cannot start; the message says why and what to do."""
+
+
+@dataclass(slots=True)
+class Rooms:
+    """What a serving node is made of."""
+
+    changelog: Changelog
+    governor: Governor
+    forwarder: Forwarder
+    membership: Membership
+    gateway: Gateway
+
+
+class Node:
+    """A node with its settings. `start`, then `drain` and `stop`."""
+
+    def __init__(self, settings: Settings, admin: AdminFactory | None = None) -> None:
+        self.settings = settings
+        self.boot = secrets.token_hex(8)
+        self.started_ms = int(time.time() * 1000)
+        self.state = NodeState.STARTING
+        self.metrics = NodeMetrics({key: found.name for key, found in api.APIS.items()}, __version__)
+        self.hooks = NodeHooks(self.metrics)
+        self.upstream = KafkaUpstream(
+            [(server.host, server.port) for server in settings.bootstrap_servers],
+            connect_timeout=settings.kafka_connect_timeout_ms / 1000,
+            request_timeout=settings.kafka_request_timeout_ms / 1000,
+        )
+        self.upstream.on_connection_error = self.hooks.upstream_error
+        self.store = MetadataStore(
+            settings.redis_url,
+            settings.cluster,
+            lease_ms=settings.lease_ms,
+            connect_timeout_ms=min(500, settings.redis_timeout_ms),
+            command_timeout_ms=settings.redis_timeout_ms,
+        )
+        self.resolver = NameResolver()
+        self.nodes = NodeDirectory(NodeAddress(settings.node_id, *settings.advertise))
+        self.rooms: Rooms | None = None
+        self.problem = "starting"
+        self._lag = LagSampler(self.metrics.loop_lagged)
+        self._admin: AdminService | None = admin(NodeView(self), self.metrics, settings) if admin else None
+        self._server: asyncio.Server | None = None
+        self._refresher: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger()
+
+    # Start --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when clients are served. Raises `StartError`."""
+        settings = self.settings
+        self._lag.start()
+        gateway = Gateway(self.upstream, settings.node_id, self.boot, settings.max_request_bytes, self.hooks)
+        try:
+            if self._admin is not None:
+                await self._admin.start()
+            self._server = await asyncio.get_running_loop().create_server(
+                gateway.new_connection, settings.listen.host, settings.listen.port, backlog=_BACKLOG, start_serving=False
+            )
+        except OSError as error:
+            raise StartError(
+                f"cannot listen: {error}. Choose another address by SIDECAR_LISTEN and SIDECAR_ADMIN_LISTEN"
+            ) from None
+        self._take_port()
+        await self._reach_kafka()
+        changelog = await self._open_changelog()
+        await self._check_redis()
+        forwarder = Forwarder(self.upstream, linger=settings.linger_ms / 1000, buffer_bytes=settings.retry_buffer_bytes)
+        around = Surroundings(settings.node_id, self.boot, settings.cluster, self.upstream, changelog, self.store)
+        governor = Governor(
+            around,
+            forwarder,
+            gateway.tasks,
+            self.hooks,
+            self.resolver,
+            self.nodes,
+            reconnect_grace=settings.reconnect_grace_ms / 1000,
+            disconnect_grace=settings.disconnect_grace_ms / 1000,
+            queue_limit=settings.queue_limit,
+        )
+        governor.start()
+        membership = Membership(self.store, self.nodes, self._registration, governor, failed=self.hooks.redis_failed)
+        self.rooms = Rooms(changelog, governor, forwarder, membership, gateway)
+        self._observe(self.rooms)
+        try:
+            await membership.join()
+        except NodeIdTaken as error:
+            raise StartError(f"{error}. Give this node another SIDECAR_NODE_ID, or stop the other one") from None
+        await self._open_gateway(self.rooms)
+        await self._server.start_serving()
+        self._refresher = asyncio.get_running_loop().create_task(self._refresh())
+        self.state, self.problem = NodeState.SERVING, ""
+        gc.collect()
+        gc.freeze()  # what stands after the start lives as long as the node
+        self._log.info("serving", listen=str(settings.listen), advertise=f"{self.nodes.me.host}:{self.nodes.me.port}")
+
+    def _take_port(self) -> None:
+        """Port 0 means any: what was found is what is advertised."""
+        assert self._server is not None
+        if self.nodes.me.port == 0:
+            port = self._server.sockets[0].getsockname()[1]
+            self.nodes = NodeDirectory(NodeAddress(self.nodes.me.id, self.nodes.me.host, port))
+
+    async def _reach_kafka(self) -> None:
+        while True:
+            try:
+                await self.upstream.brokers()
+                return
+            except (UpstreamError, KafkaError) as error:
+                self.problem = f"Kafka does not answer: {error}"
+                self._log.warning("kafka_unreachable", problem=str(error), retry_in_s=_KAFKA_RETRY_S)
+            await asyncio.sleep(_KAFKA_RETRY_S)
+
+    async def _open_changelog(self) -> Changelog:
+        self.problem = "reading the changelog"
+        while True:
+            try:
+                changelog = await Changelog.open(self.upstream, self.settings.cluster, on_error=self.hooks.changelog_error)
+                await changelog.tailer.read_to_end(60.0)
+                return changelog
+            except ChangelogError as error:
+                raise StartError(str(error)) from None
+            except (UpstreamError, KafkaError, RetryTimeoutError, TimeoutError) as error:
+                self.problem = f"the changelog cannot be read: {error}"
+                self._log.warning("changelog_unreadable", problem=str(error), retry_in_s=_KAFKA_RETRY_S)
+            await asyncio.sleep(_KAFKA_RETRY_S)
+
+    async def _check_redis(self) -> None:
+        try:
+            await self.store.check_server()
+        except MetadataMisconfigured as error:
+            raise StartError(str(error)) from None
+        except MetadataUnavailable as error:
+            self.hooks.redis_failed(error)
+
+    async def _open_gateway(self, rooms: Rooms) -> None:
+        cluster = ClusterApi(self.upstream, self.nodes, self.resolver)
+        cluster.served = served_versions(await self.upstream.api_versions())
+        gateway, tasks = rooms.gateway, rooms.gateway.tasks
+        tables = TablesApi(self.upstream, self.resolver, tasks)
+        hot = {
+            api.API_VERSIONS: cluster.handle_api_versions,
+            api.PRODUCE: ProduceApi(self.upstream, self.resolver, rooms.governor, tasks).handle,
+            api.FETCH: FetchApi(self.upstream, tasks).handle,
+            api.LIST_OFFSETS: tables.handle,
+            api.DELETE_RECORDS: tables.handle,
+            api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
+        }
+        cold = cold_apis(self.upstream, self.nodes, self.resolver, rooms.governor)
+        cold |= {
+            api.METADATA: cluster.handle_metadata,
+            api.FIND_COORDINATOR: cluster.handle_find_coordinator,
+            api.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
+        }
+        gateway.closed_callbacks.append(lambda client: rooms.governor.connection_closed(client.connection.id))
+        gateway.serve(Apis(hot, cold), cluster.served)
+
+    def _observe(self, rooms: Rooms) -> None:
+        metrics = self.metrics
+        metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
+        metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
+        metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
+
+    def _registration(self) -> Registration:
+        """What this node says of itself with each heartbeat."""
+        rooms = self.rooms
+        return Registration(
+            node_id=self.settings.node_id,
+            boot=self.boot,
+            host=self.nodes.me.host,
+            port=self.nodes.me.port,
+            admin=str(self.settings.admin_listen),
+            position=rooms.changelog.position - 1 if rooms else -1,
+            policy_version=rooms.governor.policy_version if rooms else 0,
+            version=__version__,
+            draining=self.state is NodeState.DRAINING,
+        )
+
+    async def _refresh(self) -> None:
+        """Know the brokers also when no client asks."""
+        while True:
+            await asyncio.sleep(_REFRESH_S)
+            try:
+                await self.upstream.metadata(MetadataRequest((), allow_auto_topic_creation=False))
+            except (UpstreamError, KafkaError) as error:
+                self._log.warning("kafka_unreachable", problem=str(error), retry_in_s=_REFRESH_S)
+
+    # End ----------------------------------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Let clients go on elsewhere: nothing new is taken, what is in flight finishes."""
+        self.state, self.problem = NodeState.DRAINING, "the node shuts down"
+        self._log.info("draining")
+        if self._server is not None:
+            self._server.close()
+        rooms = self.rooms
+        if rooms is not None:
+            await rooms.membership.beat_now()
+            await rooms.governor.drain()
+            await rooms.forwarder.drain(_DRAIN_S)
+
+    async def stop(self) -> None:
+        """Close everything; harmless after a start that failed."""
+        self._lag.stop()
+        if self._server is not None:
+            self._server.close()
+        if self._refresher is not None:
+            self._refresher.cancel()
+        rooms = self.rooms
+        if rooms is not None:
+            await rooms.gateway.close()
+            await rooms.membership.leave()
+            rooms.forwarder.close()
+            await rooms.changelog.close()
+        if self._admin is not None:
+            await self._admin.stop()
+        await self.upstream.close()
+        await self.store.aclose()
+        self._log.info("stopped")
+
+
+async def _serve(settings: Settings, admin: AdminFactory) -> int:
+    node = Node(settings, admin)
+    loop = asyncio.get_running_loop()
+    asked_to_end = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_end.set)
+    starting = loop.create_task(node.start())
+    ending = loop.create_task(asked_to_end.wait())
+    code = 0
+    try:
+        await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            await ending
+            await node.drain()
+    except StartError as error:
+        structlog.get_logger().error("cannot_start", problem=str(error))
+        code = 1
+    finally:
+        starting.cancel()
+        ending.cancel()
+        await node.stop()
+    return code
+
+
+def run(settings: Settings, admin: AdminFactory) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. Installs uvloop, logs and signal handlers."""
+    configure(settings.log_level, settings.log_format, node_id=settings.node_id)
+    return uvloop.run(_serve(settings, admin))
+

@@ -1,0 +1,87 @@
+"""What the rooms tell, turned into metrics and log events. The rooms know neither; this is the one place that knows both."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from metadata import MetadataUnavailable
+
+if TYPE_CHECKING:
+    from metadata import MetadataError
+
+    from sidecar.telemetry.hooks import NodeMetrics
+
+_REPEAT_S: Final = 5.0
+
+
+class NodeHooks:
+    """Implements the hooks of `gateway.handler` and `exclusive.environment`."""
+
+    def __init__(self, metrics: NodeMetrics) -> None:
+        self._metrics = metrics
+        self._log = structlog.get_logger()
+        self._said: dict[str, float] = {}
+        self.client_connected = metrics.client_connected
+        self.client_disconnected = metrics.client_disconnected
+        self.request_done = metrics.request_done
+        self.upstream_opened = metrics.upstream_opened
+        self.upstream_closed = metrics.upstream_closed
+        self.governed_produce = metrics.governed_produce
+        self.fenced = metrics.fenced
+        self.owner_changed = metrics.owner_changed
+
+    def _seldom(self, what: str) -> bool:
+        """Whether to log something that may come a thousand times a second."""
+        now = time.monotonic()
+        if now - self._said.get(what, -_REPEAT_S) < _REPEAT_S:
+            return False
+        if len(self._said) > 1_000:
+            self._said.clear()
+        self._said[what] = now
+        return True
+
+    # Gateway
+
+    def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
+        self._log.warning("client_rejected", peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
+
+    def request_failed(self, api: str, peer: str, error: BaseException) -> None:
+        self._log.warning("request_failed", api=api, peer=peer, problem=str(error))
+
+    def task_failed(self, error: BaseException) -> None:
+        self._log.error("internal_error", problem=repr(error), exc_info=error)
+
+    # Upstream, changelog, Redis
+
+    def upstream_error(self, broker: int, reason: str) -> None:
+        name = str(broker) if broker >= 0 else "bootstrap"
+        self._metrics.upstream_error(name)
+        if self._seldom(f"upstream {name}"):
+            self._log.warning("broker_unreachable", broker=name, problem=reason)
+
+    def changelog_error(self, error: Exception) -> None:
+        if self._seldom("changelog"):
+            self._log.warning("changelog_interrupted", problem=str(error))
+
+    def redis_failed(self, error: MetadataError) -> None:
+        kind = error.reason.value if isinstance(error, MetadataUnavailable) else type(error).__name__
+        self._metrics.redis_error(kind)
+        if self._seldom(f"redis {kind}"):
+            self._log.warning("redis_unavailable", problem=str(error), effect="owners keep writing, claims are refused")
+
+    # Governed topics
+
+    def takeover(self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None) -> None:
+        self._metrics.takeover(mode, seconds)
+        self._log.info(
+            "takeover", topic=topic, mode=mode, ms=round(seconds * 1000, 1), session=session, generation=generation, deposed=deposed
+        )
+
+    def released(self, topic: str, session: str, generation: int) -> None:
+        self._log.info("released", topic=topic, session=session, generation=generation)
+
+    def operation_failed(self, topic: str, error: BaseException) -> None:
+        if self._seldom(f"operation {topic}"):
+            self._log.warning("takeover_failed", topic=topic, problem=str(error) or repr(error))

@@ -1,0 +1,199 @@
+"""The node as its HTTP side sees it: `sidecar.node_port.NodePort`, implemented over the rooms. Changes nothing by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from metadata import MetadataUnavailable
+from metadata.ownership import AccessMode
+
+from sidecar import node_port as port
+from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.exclusive.governor import UnservedError
+from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.exclusive.takeover import LostRaceError, mode_of
+from sidecar.exclusive.topic import NO_REDIS
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.metadata import MetadataRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sidecar.node import Node, Rooms
+    from sidecar.protocol.metadata import TopicState
+
+_AWAY = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, LostRaceError, TimeoutError)
+
+
+class NodeView:
+    """Implements `NodePort`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def _rooms(self) -> Rooms:
+        rooms = self._node.rooms
+        if rooms is None:
+            raise port.UnavailableError(self._node.problem)
+        return rooms
+
+    async def checks(self) -> Sequence[port.Check]:
+        node, rooms = self._node, self._node.rooms
+        serving = port.Check("node", node.state is port.NodeState.SERVING, node.problem)
+        if rooms is None:
+            waiting = "not reached yet"
+            return [serving, *[port.Check(name, ok=False, detail=waiting) for name in ("kafka", "redis", "changelog")]]
+        tail_error = rooms.changelog.tailer.last_error
+        known, redis = bool(node.upstream.view.brokers), rooms.membership.available
+        return [
+            serving,
+            port.Check("kafka", known, "" if known else "no broker is known"),
+            port.Check("redis", redis, "" if redis else f"{rooms.membership.problem}; {NO_REDIS}"),
+            port.Check("changelog", tail_error is None, str(tail_error or "")),
+        ]
+
+    async def status(self) -> port.Status:
+        node = self._node
+        view = node.upstream.view
+        rooms = node.rooms
+        return port.Status(
+            node_id=node.settings.node_id,
+            cluster=node.settings.cluster,
+            state=node.state,
+            started_ms=node.started_ms,
+            advertise=(node.nodes.me.host, node.nodes.me.port),
+            kafka_cluster_id=view.cluster_id,
+            nodes=[port.Peer(n.id, n.host, n.port) for n in node.nodes.placement.nodes.values()],
+            brokers=[port.Peer(b.id, b.host, b.port) for b in view.brokers.values()],
+            client_connections=node.metrics.client_connections,
+            governed_topics=len(rooms.governor.known_topics()) if rooms else 0,
+            checks=await self.checks(),
+        )
+
+    async def topic_names(self, *, governed: bool) -> Sequence[str]:
+        rooms = self._rooms()
+        state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
+        names = [topic.name for topic in state]
+        if governed:
+            names = [name for name in names if rooms.governor.policies.effective(name) is not None]
+        return sorted([*names, *[prefix + "*" for prefix in rooms.governor.policies.prefixes]])
+
+    async def topics(self, names: Sequence[str]) -> Sequence[port.Topic]:
+        real = tuple(name for name in names if not name.endswith("*"))
+        found = {topic.name: topic for topic in await self._ask(MetadataRequest(real, allow_auto_topic_creation=False))}
+        described = [self._prefix(name) if name.endswith("*") else self._topic(name, found.get(name)) for name in names]
+        return [topic for topic in described if topic is not None]
+
+    async def _ask(self, request: MetadataRequest) -> list[TopicState]:
+        self._rooms()
+        if request.names_nothing:
+            return []
+        try:
+            state = await self._node.upstream.metadata(request)
+        except (UpstreamError, KafkaError) as error:
+            raise port.UnavailableError(f"Kafka does not answer: {error}") from None
+        return [topic for topic in state.topics if topic.partitions]
+
+    def _prefix(self, name: str) -> port.Topic | None:
+        policy = self._rooms().governor.policies.exact(name)
+        return None if policy is None else port.Topic(name, 0, _shown(policy))
+
+    def _topic(self, name: str, state: TopicState | None) -> port.Topic | None:
+        if state is None:
+            return None
+        governor = self._rooms().governor
+        policy = governor.policies.effective(name)
+        entry = governor.changelog.view.ownership(name)
+        generation = entry.value.generation if entry is not None else 0
+        partitions = len(state.partitions)
+        if policy is None:
+            return port.Topic(name, partitions, generation=generation)
+        topic = governor.topic(name)
+        holder = topic.current_holder
+        owner = None
+        if holder is not None:
+            ownership = topic.ownership
+            owner = port.Owner(
+                name=holder.label,
+                session=holder.session,
+                mode=port.AccessMode((mode_of(ownership.mode) if ownership is not None else holder.mode).value),
+                since_ms=ownership.since_ms if ownership is not None else 0,
+                client=ownership.client if ownership is not None else "",
+                generation=holder.generation,
+            )
+        return port.Topic(
+            name,
+            partitions,
+            policy=_shown(policy),
+            generation=topic.generation,
+            owner=owner,
+            waiting=[port.Waiting(claimant.label, session, since) for session, (claimant, since) in topic.queue_in_ms()],
+            serving_node=self._node.nodes.serving.get(name.encode()),
+        )
+
+    async def merge_policy(self, name: str, change: port.Policy) -> port.Topic:
+        governor = self._rooms().governor
+        if not name.endswith("*") and not await self.topics([name]):
+            raise port.NotFoundError(f"topic {name} does not exist; create it first")
+        wanted = PolicyFields(
+            access_mode=None if change.access_mode is None else AccessMode(change.access_mode.value),
+            deduplication=change.deduplication,
+            exclusive_reader=change.exclusive_reader,
+            scope=None if change.scope is None else Scope(change.scope.value),
+            log_append_time=change.log_append_time,
+        )
+        try:
+            await governor.set_policy(name, wanted)
+        except UnservedError as error:
+            raise port.InvalidError(str(error)) from None
+        except MetadataUnavailable as error:
+            raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
+        except _AWAY as error:
+            raise port.UnavailableError(str(error)) from None
+        return (await self.topics([name]))[0]
+
+    async def delete_policy(self, name: str) -> None:
+        try:
+            deleted = await self._rooms().governor.delete_policy(name)
+        except MetadataUnavailable as error:
+            raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
+        except _AWAY as error:
+            raise port.UnavailableError(str(error)) from None
+        if not deleted:
+            raise port.NotFoundError(f"{name} has no policy of its own")
+
+    async def fence(self, name: str, partition: int | None) -> port.Topic:
+        return await self._administer(name, partition, fence=True)
+
+    async def release(self, name: str, partition: int | None) -> port.Topic:
+        return await self._administer(name, partition, fence=False)
+
+    async def _administer(self, name: str, partition: int | None, *, fence: bool) -> port.Topic:
+        described = await self.topics([name])
+        if not described:
+            raise port.NotFoundError(f"topic {name} does not exist")
+        if described[0].policy is None:
+            raise port.ConflictError(f"{name} is not governed: nobody owns it")
+        if partition is not None:
+            raise port.InvalidError(f"{name} has the scope topic: leave partition out")
+        try:
+            await self._rooms().governor.topic(name).administer(fence=fence)
+        except LookupError:
+            raise port.ConflictError(f"nobody owns {name}") from None
+        except MetadataUnavailable as error:
+            raise port.UnavailableError(f"{NO_REDIS}: {error}") from None
+        except _AWAY as error:
+            raise port.UnavailableError(str(error)) from None
+        return (await self.topics([name]))[0]
+
+
+def _shown(policy: PolicyFields) -> port.Policy:
+    return port.Policy(
+        access_mode=None if policy.access_mode is None else port.AccessMode(policy.access_mode.value),
+        deduplication=policy.deduplication,
+        exclusive_reader=policy.exclusive_reader,
+        scope=None if policy.scope is None else port.Scope(policy.scope.value),
+        log_append_time=policy.log_append_time,
+    )
+
