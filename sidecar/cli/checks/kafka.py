@@ -58,31 +58,44 @@ _SHORTEST_KEEP_ALIVE: Final = 5.0
 
 async def check_kafka(settings: Settings, governed: Sequence[str]) -> list[Finding]:
     """All findings; `governed` are the topics whose fences have to last."""
-    upstream = KafkaUpstream(
-        list(settings.bootstrap_servers),
-        connect_timeout=settings.kafka_connect_timeout_ms / 1000,
-        request_timeout=min(_TIMEOUT, settings.kafka_request_timeout_ms / 1000),
-    )
+    silent = {server: await _silence(server, settings) for server in settings.bootstrap_servers}
+    remedy = "is Kafka up, and SIDECAR_BOOTSTRAP_SERVERS right?"
+    if all(silent.values()):
+        return [fail("kafka", reason, remedy) for reason in silent.values()]
+    found = [warn("kafka", reason, remedy) for reason in silent.values() if reason]
+    upstream = _upstream([server for server, reason in silent.items() if not reason], settings)
     try:
-        await upstream.brokers()
-        found = [*_bootstrap(upstream, settings), *await _brokers(upstream)]
+        count = len(await upstream.brokers())
+        found.append(ok("kafka", f"{count} {'broker' if count == 1 else 'brokers'} in the cluster"))
+        found += await _brokers(upstream)
         found += await _internal_topics(upstream, settings.cluster)
         found += await _keep_alive(upstream, governed)
     except (UpstreamError, KafkaError) as error:
-        servers = ", ".join(map(str, settings.bootstrap_servers))
-        remedy = (
-            "is Kafka up, and SIDECAR_BOOTSTRAP_SERVERS right? The brokers' advertised addresses have to work from here"
-        )
-        return [fail("kafka", f"{servers}: {error}", remedy)]
-    else:
-        return found
+        found.append(fail("kafka", str(error), "a node needs every broker at the address it advertises"))
     finally:
         await upstream.close()
+    return found
 
 
-def _bootstrap(upstream: KafkaUpstream, settings: Settings) -> list[Finding]:
-    brokers = ", ".join(f"{broker.host}:{broker.port}" for broker in upstream.view.brokers.values())
-    return [ok("kafka", f"{len(upstream.view.brokers)} brokers answer for {settings.bootstrap_servers[0]}: {brokers}")]
+def _upstream(servers: Sequence[Address], settings: Settings) -> KafkaUpstream:
+    return KafkaUpstream(
+        list(servers),
+        connect_timeout=settings.kafka_connect_timeout_ms / 1000,
+        request_timeout=min(_TIMEOUT, settings.kafka_request_timeout_ms / 1000),
+    )
+
+
+async def _silence(server: Address, settings: Settings) -> str:
+    """Why a bootstrap server does not answer; "" where it does."""
+    upstream = _upstream([server], settings)
+    try:
+        await upstream.call(None, ApiVersions())
+    except UpstreamError as error:
+        return str(error)
+    else:
+        return ""
+    finally:
+        await upstream.close()
 
 
 async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
