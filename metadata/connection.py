@@ -180,11 +180,12 @@ async def _hang_up(connection: AbstractConnection) -> None:
 
 def _parse(url: str) -> dict[str, Any]:
     try:
-        options = cast(dict[str, Any], dict(parse_url(url)))
+        options = cast(dict[str, Any], dict(parse_url(url))) if "://" in url else None
     except ValueError:
-        # The library's message can hold a piece of the password.
+        options = None  # The library's message can hold a piece of the password.
+    if options is None:
         forms = "redis://[user:password@]host[:port][/db], rediss://… (TLS), unix://path"
-        raise ValueError(f"the Redis URL is none of {forms}") from None
+        raise ValueError(f"the Redis URL is none of {forms}")
     if unknown := sorted(options.keys() - _URL_OPTIONS):
         raise ValueError(f"unknown option in the Redis URL: {', '.join(unknown)}")
     encrypted = options.get("connection_class") is SSLConnection

@@ -49,7 +49,6 @@ if not last or not alive(tonumber(last) + lease_ms, lease_ms, now) then
   redis.call('HSET', KEYS[7], 'since', int(now))
 end
 redis.call('HSET', KEYS[7], 'last', int(now))
-redis.call('HDEL', KEYS[7], 'left:' .. node_id)
 
 local changed = redis.call('EXISTS', KEYS[4]) == 0
 local function forget(topics)

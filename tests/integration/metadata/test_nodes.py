@@ -56,7 +56,7 @@ async def test_a_node_id_of_a_live_process_is_refused_by_name(store: MetadataSto
 
 
 async def test_a_node_that_stopped_beating_is_gone_after_its_lease(valkey: Valkey, cluster: str, make_node: MakeNode):
-    async with MetadataStore(valkey.url, cluster, lease_ms=200) as short:
+    async with MetadataStore(valkey.url, cluster, lease_ms=1000) as short:
         dead, successor = make_node(1), make_node(1)
         await short.heartbeat(dead)
         with pytest.raises(NodeIdTaken):
@@ -178,7 +178,7 @@ async def test_a_node_that_reported_without_the_topic_is_not_waited_for(store: M
 
 
 async def test_settling_ends_a_lease_after_the_first_beat(valkey: Valkey, cluster: str, make_node: MakeNode):
-    async with MetadataStore(valkey.url, cluster, lease_ms=300, command_timeout_ms=10_000) as short:
+    async with MetadataStore(valkey.url, cluster, lease_ms=1000, command_timeout_ms=10_000) as short:
         node = make_node(2)
         await short.heartbeat(node)
         first = await short.serve("orders", 2, node.boot, last_node=1)
@@ -236,6 +236,65 @@ async def test_only_its_holder_gives_a_topic_away_and_only_to_a_live_node(store:
     assert (stolen.status, stolen.holder) == (HandOverStatus.HELD, Holder(1, holder.boot))
     assert (await store.hand_over("orders", 1, holder.boot, to=9)).status is HandOverStatus.ABSENT
     assert (await store.heartbeat(other)).live.server_of("orders") == holder
+
+
+async def test_the_right_to_serve_is_kept_by_beating_and_by_asking_again(
+    valkey: Valkey, cluster: str, make_node: MakeNode
+):
+    async with MetadataStore(valkey.url, cluster, lease_ms=10000, command_timeout_ms=10_000) as short:
+        node, rival = make_node(1), make_node(2)
+        await short.heartbeat(node, ["beaten"])
+        await short.heartbeat(rival)
+        await short.serve("asked", 1, node.boot, last_node=None)
+        topics = ("beaten", "asked")
+
+        async def aged() -> bool:
+            answers = [await short.serve(topic, 2, rival.boot, last_node=None) for topic in topics]
+            return all(answer.wait_ms < 2500 for answer in answers)
+
+        assert await eventually_async(aged, "both leases run down")
+        await short.heartbeat(node, ["beaten"])
+        await short.serve("asked", 1, node.boot, last_node=1)
+        for topic in topics:
+            answer = await short.serve(topic, 2, rival.boot, last_node=1)
+            assert answer.status is ServeStatus.HELD
+            assert answer.wait_ms > 2600
+
+
+async def test_a_topic_that_a_live_node_no_longer_asserts_is_free_after_its_lease(
+    valkey: Valkey, cluster: str, make_node: MakeNode
+):
+    async with (
+        MetadataStore(valkey.url, cluster, lease_ms=200, command_timeout_ms=10_000) as short,
+        MetadataStore(valkey.url, cluster, lease_ms=60_000, command_timeout_ms=10_000) as long,
+    ):
+        node = make_node(1)
+        await short.heartbeat(node, ["orders"])
+
+        async def gone() -> bool:
+            live = (await long.heartbeat(node)).live
+            return not live.serving
+
+        assert await eventually_async(gone, "the topic is listed no more")
+
+
+async def test_a_dead_nodes_topic_is_free_even_if_its_own_lease_were_longer(
+    valkey: Valkey, cluster: str, make_node: MakeNode
+):
+    async with (
+        MetadataStore(valkey.url, cluster, lease_ms=1000, command_timeout_ms=10_000) as short,
+        MetadataStore(valkey.url, cluster, lease_ms=60_000, command_timeout_ms=10_000) as long,
+    ):
+        dead, rival = make_node(1), make_node(2)
+        await long.heartbeat(rival)
+        await short.heartbeat(dead)
+        assert (await long.serve("orders", 1, dead.boot, last_node=None)).status is ServeStatus.GRANTED
+
+        async def granted() -> bool:
+            answer = await long.serve("orders", 2, rival.boot, last_node=None)
+            return answer.status is ServeStatus.GRANTED
+
+        assert await eventually_async(granted, "the topic goes to a node that lives", within_s=10)
 
 
 async def test_a_beat_carries_the_topics_again_only_after_they_changed(
