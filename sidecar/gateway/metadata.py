@@ -143,8 +143,8 @@ class ClusterApi:
             await self._upstream.coordinator(key, CoordinatorKind(kind))
         except KafkaError as error:
             return error.code, error.message
-        except UpstreamError as error:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+        except UpstreamError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, "Kafka cannot be asked now"  # its text would name a broker
         return ErrorCode.NONE, None
 
     async def handle_describe_cluster(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
