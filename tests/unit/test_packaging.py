@@ -1,0 +1,68 @@
+"""What `make setup` installs: pinned, hashed, free of addresses, and in step with pyproject.toml."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FILES = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+def pins(name: str) -> dict[str, str]:
+    """Version by package of a requirements file."""
+    text = (ROOT / "requirements" / name).read_text()
+    return dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", text, re.MULTILINE))
+
+
+def direct(*groups: list[str]) -> list[Requirement]:
+    return [Requirement(line) for group in groups for line in group]
+
+
+RUNTIME = direct(PYPROJECT["project"]["dependencies"])
+DEVELOPMENT = direct(PYPROJECT["project"]["optional-dependencies"]["local"], PYPROJECT["dependency-groups"]["dev"])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_pin_has_a_hash(path: Path) -> None:
+    blocks = re.split(r"\n(?=\S)", path.read_text())
+    assert blocks
+    for block in blocks:
+        assert re.match(r"[a-z0-9-]+==\S+", block), block.splitlines()[0]
+        assert "--hash=sha256:" in block, block.splitlines()[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_pin_says_what_and_never_from_where(path: Path) -> None:
+    assert not re.findall(r"\S+://\S+|--(?:extra-)?index-url|--find-links", path.read_text())
+
+
+@pytest.mark.parametrize("wanted", RUNTIME, ids=str)
+def test_what_the_sidecar_needs_is_pinned_within_its_bounds(wanted: Requirement) -> None:
+    assert wanted.specifier.contains(pins("runtime.txt")[canonicalize_name(wanted.name)])
+
+
+@pytest.mark.parametrize("wanted", RUNTIME + DEVELOPMENT, ids=str)
+def test_what_development_needs_is_pinned_within_its_bounds(wanted: Requirement) -> None:
+    assert wanted.specifier.contains(pins("dev.txt")[canonicalize_name(wanted.name)])
+
+
+def test_what_is_tested_is_what_is_installed() -> None:
+    tested = pins("dev.txt")
+    assert {name: tested[name] for name in pins("runtime.txt")} == pins("runtime.txt")
+
+
+def test_the_environment_of_this_run_is_the_pinned_one() -> None:
+    uv = ROOT / ".venv" / "bin" / "uv"
+    listed = subprocess.run(
+        [uv, "pip", "freeze", "--python", ROOT / ".venv"], capture_output=True, text=True, check=True
+    )
+    installed = dict(line.split("==") for line in listed.stdout.splitlines() if "==" in line)
+    wanted = {**pins("dev.txt"), **pins("uv.txt")}
+    stray = {name: version for name, version in installed.items() if wanted.get(name, version) != version}
+    assert not stray, "`make setup` brings them back"
