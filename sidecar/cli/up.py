@@ -146,18 +146,25 @@ def _tell_running(running: Running, directory: Path) -> None:
 
 
 def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> None:
-    url = local_url(settings.admin_listen)
+    from sidecar.local.stack import default_state_directory  # noqa: PLC0415
+
+    url, directory = local_url(settings.admin_listen), stack.config.directory.absolute()
     lines = {
         "sidecar": f"{settings.advertise}   bootstrap.servers for your Kafka clients",
         "admin": f"{url}   health, metrics, REST",
         "kafka": f"{endpoints.kafka}   clients that connect here bypass the sidecar",
         "redis": endpoints.redis,
-        "data, logs": str(stack.config.directory),
+        "data, logs": str(directory),
     }
     program = _program() + ("" if url == DEFAULT_ADMIN_URL else f" --admin-url {url}")
     click.echo(f"\n{pairs(lines)}\n\nTry in another terminal:\n")
-    for command in ("topic set orders --access exclusive", "status", "doctor"):
-        click.echo(f"  {program} {command}")
+    elsewhere = "" if directory == default_state_directory() else f"SIDECAR_STATE_DIR={directory} "
+    for command in (
+        f"{program} topic set orders --access exclusive",
+        f"{program} status",
+        f"{elsewhere}{program} doctor",
+    ):
+        click.echo(f"  {command}")
     click.echo("\nCtrl-C stops everything.", err=True)
 
 
