@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.protocol.caller import UnknownTopicError
+from sidecar.protocol.caller import FixedRequest, UnknownTopicError
 from sidecar.protocol.calls import (
     Appended,
     CreateTopics,
@@ -24,6 +25,29 @@ from tests.wait import wait_for_async
 if TYPE_CHECKING:
     from sidecar.protocol.calls import ActiveProducer
     from sidecar.protocol.ids import Offset, Stamp
+    from sidecar.protocol.primitives import Reader, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(FixedRequest):
+    """Delete one topic: what an administrator does by mistake."""
+
+    api_key: ClassVar[int] = 20
+    api_version: ClassVar[int] = 1
+
+    topic: str
+
+    def encode(self, writer: Writer) -> None:
+        writer.array(1)
+        writer.string(self.topic)
+        writer.i32(30_000)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> int:
+        reader.i32()
+        reader.array()
+        reader.string()
+        return reader.i16()
 
 
 class KafkaCalls:
@@ -55,6 +79,19 @@ class KafkaCalls:
 
         await wait_for_async(served, f"leaders of {topic}")
         return topic
+
+    async def delete(self, topic: str) -> None:
+        """Delete a topic and wait until nobody knows it."""
+        assert await self.upstream.call(None, DeleteTopic(topic)) == 0
+
+        async def gone() -> bool:
+            try:
+                await self.upstream.layout(topic, refresh=True)
+            except UnknownTopicError:
+                return True
+            return False
+
+        await wait_for_async(gone, f"{topic} to go")
 
     async def leader(self, partition: TopicPartition) -> int:
         return (await self.upstream.layout(partition.topic)).leaders[partition.partition]

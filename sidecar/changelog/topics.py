@@ -135,9 +135,9 @@ async def _refuse_loss(
     if names.ownership not in missing:
         raise ChangelogLostError(f"deleted while {names.ownership} is there: {', '.join(missing)}")
     for topic in present:
-        for part in topic.partitions:
-            partition = TopicPartition(topic.name, part.index)
-            listed = await upstream.call(part.leader, ListOffsets({partition: OffsetAt.LATEST}))
+        for index, leader in (await upstream.layout(topic.name, refresh=True)).leaders.items():
+            partition = TopicPartition(topic.name, index)
+            listed = await upstream.call(leader, ListOffsets({partition: OffsetAt.LATEST}))
             if listed[partition].error:
                 raise UpstreamError(f"latest offset of {partition}: {error_name(listed[partition].error)}")
             if listed[partition].offset > 0:
@@ -161,7 +161,7 @@ async def _create(
         partitions = snapshot_partitions if name == names.snapshots else 1
         topic = NewTopic(name, partitions, replicas, wanted_configs(_role(name, names), replicas))
         request = CreateTopics((topic,), _CREATE_TIMEOUT_MS)
-        broker = described.controller if described.controller in described.brokers else None
+        broker = described.controller if described.controller in await upstream.brokers() else None
         outcome = (await upstream.call(broker, request, timeout=_CREATE_TIMEOUT_MS / 1000 + 5))[name]
         if outcome.error not in _CREATION_GOES_ON:
             raise ChangelogError(
