@@ -12,10 +12,11 @@ from sidecar.local import Kafka, KafkaConfig, Valkey, ValkeyConfig
 from sidecar.local.jars import resolve
 from sidecar.local.kafka_config import default_version
 from sidecar.local.progress import Step
+from sidecar.local.tools import Tools, find_tools
 from tests.nodes import NodeProcess
 from tests.services import BACKENDS, Backend, Services, choose
 
-_KAFKA_FIXTURES = {"services", "kafka_cluster", "own_kafka"}
+_KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +70,12 @@ def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     cluster.start()
     yield cluster
     cluster.stop(grace=0)
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> Tools:
+    """Kafka's own command line tools: `kafka_tools.run("org.apache.kafka.tools.TopicCommand", "--list", …)`."""
+    return find_tools()
 
 
 class OwnKafka(Protocol):

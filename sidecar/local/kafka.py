@@ -15,14 +15,12 @@ from typing import Self
 from sidecar.local import ports as free
 from sidecar.local.class_archive import ClassArchive
 from sidecar.local.errors import LocalError, PortInUseError, StartError
-from sidecar.local.jars import Jars, resolve
-from sidecar.local.java import Java, find_java
 from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties, parse_version, render
 from sidecar.local.ports import HOST
 from sidecar.local.probe import ask_kafka
 from sidecar.local.process import Child, Command
 from sidecar.local.progress import Listener, Step, silent
-from sidecar.local.tools import Tools
+from sidecar.local.tools import Tools, find_tools
 
 _PORT_ATTEMPTS = 3
 _FORMAT_TIMEOUT = 60
@@ -57,7 +55,7 @@ class Kafka:
     def tools(self) -> Tools:
         """Kafka's own command line tools, of the same version."""
         if self._tools is None:
-            self._tools = Tools(find_java(), resolve(self.config.version))
+            self._tools = find_tools(self.config.version)
         return self._tools
 
     def address(self, broker: int) -> str:
@@ -78,14 +76,13 @@ class Kafka:
 
         `timeout` seconds are for the brokers, not for a download. Raises LocalError; nothing is left running.
         """
-        jars, java = resolve(self.config.version, progress), find_java()
-        self._tools = Tools(java, jars)
+        self._tools = find_tools(self.config.version, progress)
         progress(Step("kafka", f"starting Kafka {self.config.version}", 0, self.config.brokers))
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._choose_ports()
             try:
-                self._prepare(java, jars)
-                self._launch(java, jars, progress, timeout)
+                self._prepare()
+                self._launch(progress, timeout)
             except PortInUseError:
                 self.stop()
                 if self.config.ports or attempt == _PORT_ATTEMPTS:
@@ -125,7 +122,7 @@ class Kafka:
         self._children[broker].stop()
         if broker == 1:
             self._adopt_archive()
-        self._children[broker] = self._spawn(broker, self.tools.java, self.tools.jars)
+        self._children[broker] = self._spawn(broker)
         self._children[broker].wait_until(lambda: self._serves(broker), timeout)
 
     def __enter__(self) -> Self:
@@ -150,7 +147,7 @@ class Kafka:
     def _home(self, broker: int) -> Path:
         return self.directory / f"broker-{broker}"
 
-    def _prepare(self, java: Java, jars: Jars) -> None:
+    def _prepare(self) -> None:
         """Write every node's properties and format the data directories that are new, all at once."""
         self._cluster = self._cluster_id()
         formatting: dict[int, subprocess.Popen[str]] = {}
@@ -161,7 +158,7 @@ class Kafka:
             (home / "server.properties").write_text(render(properties))
             if not (home / "data" / "meta.properties").exists():
                 arguments = ["format", "--ignore-formatted", "-t", self._cluster, "-c", str(home / "server.properties")]
-                command = Tools(java, jars).command("kafka.tools.StorageTool", *arguments)
+                command = self.tools.command("kafka.tools.StorageTool", *arguments)
                 formatting[number] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
                 )
@@ -177,12 +174,12 @@ class Kafka:
         if failed:
             raise StartError("Kafka's data directories could not be formatted.\n" + "\n".join(failed))
 
-    def _launch(self, java: Java, jars: Jars, progress: Listener, timeout: float) -> None:
+    def _launch(self, progress: Listener, timeout: float) -> None:
         self._children = {}
-        archive = ClassArchive.of(java, jars)
+        archive = ClassArchive.of(self.tools.java, self.tools.jars)
         self._dumping = archive if self.config.brokers == 1 and not archive.exists else None
         for number in self.config.numbers:
-            self._children[number] = self._spawn(number, java, jars, dump=self._dumping if number == 1 else None)
+            self._children[number] = self._spawn(number, dump=self._dumping if number == 1 else None)
         for done, number in enumerate(self.config.numbers, 1):
             child = self._children[number]
             try:
@@ -193,8 +190,8 @@ class Kafka:
                 raise
             progress(Step("kafka", f"Kafka {self.config.version} on {self.bootstrap}", done, self.config.brokers))
 
-    def _spawn(self, broker: int, java: Java, jars: Jars, *, dump: ClassArchive | None = None) -> Child:
-        home = self._home(broker)
+    def _spawn(self, broker: int, *, dump: ClassArchive | None = None) -> Child:
+        home, java, jars = self._home(broker), self.tools.java, self.tools.jars
         archived = dump.flags_to_dump() if dump else ClassArchive.of(java, jars).flags_to_use()
         flags = (*java.flags(self.config.heap_mb, self.config.tuning), *archived, *_LOGGING)
         program = (str(java.path), *flags, "-cp", jars.class_path, "kafka.Kafka", str(home / "server.properties"))

@@ -5,10 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sidecar.local.class_archive import ClassArchive
-from sidecar.local.jars import Jars
-from sidecar.local.java import Java, Tuning
+from sidecar.local.jars import Jars, resolve
+from sidecar.local.java import Java, Tuning, find_java
+from sidecar.local.kafka_config import default_version
+from sidecar.local.progress import Listener, silent
 
 _LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.logFile=System.err")
+
+
+def find_tools(version: str | None = None, progress: Listener = silent) -> "Tools":
+    """The tools of a Kafka version (SIDECAR_LOCAL_KAFKA_VERSION, else the default), brought here where missing.
+
+    Raises LocalError where there is no Java or no network for the first time.
+    """
+    return Tools(find_java(), resolve(version or default_version(), progress))
 
 
 @dataclass(frozen=True, slots=True)
