@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.gateway.requests import request
+from tests.integration.gateway.virtual import VirtualCluster
+from tests.integration.gateway.wire import Wire
+from tests.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sidecar.local import Kafka
+    from tests.services import Services
+
+
+def create_internal_topics(bootstrap: str) -> None:
+    """Kafka makes the topics of offsets and transactions when first asked; until they stand it has no coordinators."""
+    with Wire(bootstrap) as wire:
+        for kind in (0, 1):
+            asked = request(10, 1, key="tests-begin", key_type=kind)
+            wait_for(lambda asked=asked: wire.ask(asked).error_code.value == 0, f"coordinators of kind {kind}", 30)
+    # A broker has no producer ids to give until the controller gave it a block of them.
+    for broker in bootstrap.split(","):
+        with Wire(broker) as wire:
+            init = request(22, 1, transaction_timeout=60_000)
+            wait_for(lambda wire=wire, init=init: wire.ask(init).error_code.value == 0, "producer ids", 30)
+
+
+@pytest.fixture(scope="module")
+def _one_node(services: Services) -> Iterator[VirtualCluster]:
+    create_internal_topics(services.kafka_bootstrap)
+    with VirtualCluster(services.kafka_bootstrap, first_id=7) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def one_node(_one_node: VirtualCluster) -> Iterator[VirtualCluster]:
+    """One node in front of the shared Kafka, numbered 7, as no broker is; nothing in it may crash."""
+    yield _one_node
+    assert _one_node.events.crashed == []
+
+
+@pytest.fixture(scope="module")
+def _three_nodes(kafka_cluster: Kafka) -> Iterator[VirtualCluster]:
+    create_internal_topics(kafka_cluster.bootstrap)
+    with VirtualCluster(kafka_cluster.bootstrap, nodes=3, first_id=11) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def three_nodes(_three_nodes: VirtualCluster) -> Iterator[VirtualCluster]:
+    """Three nodes, 11 to 13, in front of three brokers, 1 to 3."""
+    yield _three_nodes
+    assert _three_nodes.events.crashed == []

@@ -1,0 +1,127 @@
+"""One harmless request for every API outside the hot path: what tests send to Kafka and through a node alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ONE_PARTITION = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": "here"}]
+_NO_MEMBER = {"generation_id": 5, "member_id": "nobody-1", "protocol_type": "consumer"}
+_NO_PRODUCER = {"producer_id": 987_654_321, "producer_epoch": 3}
+
+
+def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
+    """Contents by API key, about an existing topic with one partition at least and a group without members."""
+    txn = f"txn-{group}"
+    return {
+        8: {
+            "group_id": group,
+            "generation_id": -1,
+            "generation_id_or_member_epoch": -1,
+            "topics": [{"name": topic, "partitions": _ONE_PARTITION}, {"name": "no-such-topic", "partitions": ()}],
+        },
+        9: {"group_id": group, "topics": [{"name": topic, "partition_indexes": [0, 77]}]},
+        11: {"group_id": group, "session_timeout": 1, "rebalance_timeout": 1, "protocol_type": "consumer"},
+        12: {"group_id": group, **_NO_MEMBER},
+        13: {"group_id": group, "member_id": "nobody-1", "members": [{"member_id": "nobody-1"}]},
+        14: {"group_id": group, **_NO_MEMBER},
+        15: {"groups": [group, f"{group}-unknown"], "include_authorized_operations": True},
+        16: {"states_filter": ["Empty"]},
+        19: {
+            "topics": [
+                {
+                    "name": f"{topic}-new",
+                    "num_partitions": 2,
+                    "replication_factor": 1,
+                    "configs": [{"name": "retention.ms", "value": "1000"}],
+                },
+                {"name": topic, "num_partitions": 1, "replication_factor": 1},
+                {"name": f"{topic}-wide", "num_partitions": 1, "replication_factor": 99},
+            ],
+            "validate_only": True,
+        },
+        20: {"topic_names": [f"{topic}-unknown"]},
+        24: {"transactional_id": txn, **_NO_PRODUCER, "topics": [{"name": topic, "partitions": [0]}]},
+        25: {"transactional_id": txn, **_NO_PRODUCER, "group_id": group},
+        26: {"transactional_id": txn, **_NO_PRODUCER},
+        28: {
+            "transactional_id": txn,
+            "group_id": f"{group}-in-a-transaction",
+            **_NO_PRODUCER,
+            "generation_id": -1,
+            "topics": [{"name": topic, "partitions": _ONE_PARTITION}],
+        },
+        29: {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1},
+        30: {"creations": [_ACL]},
+        31: {"filters": [_ACL_FILTER]},
+        32: {
+            "resources": [
+                {"resource_type": 2, "resource_name": topic},
+                {"resource_type": 2, "resource_name": f"{topic}-unknown"},
+            ],
+            "include_synonyms": True,
+            "include_documentation": True,
+        },
+        33: {
+            "resources": [
+                {
+                    "resource_type": 2,
+                    "resource_name": topic,
+                    "configs": [{"name": "retention.ms", "value": "2000"}, {"name": "segment.ms", "value": None}],
+                },
+                {"resource_type": 2, "resource_name": topic + "-unknown"},
+            ],
+            "validate_only": True,
+        },
+        35: {"topics": [{"topic": topic, "partitions": [0]}]},
+        37: {
+            "topics": [{"name": topic, "count": 9}, {"name": f"{topic}-unknown", "count": 2}],
+            "validate_only": True,
+        },
+        42: {"groups_names": [f"{group}-unknown"]},
+        43: {"topic_partitions": [{"topic": topic, "partitions": [0]}]},
+        44: {
+            "resources": [
+                {
+                    "resource_type": 2,
+                    "resource_name": topic,
+                    "configs": [{"name": "retention.ms", "config_operation": 0, "value": "no number"}],
+                }
+            ],
+            "validate_only": True,
+        },
+        46: {"topics": None},
+        47: {"group_id": f"{group}-unknown", "topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]},
+        48: {"components": [{"entity_type": "client-id", "match_type": 2}]},
+        49: {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "client-id", "entity_name": "loud"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1e6, "remove": False}],
+                }
+            ],
+            "validate_only": True,
+        },
+        50: {"users": [{"name": "nobody"}]},
+        51: {"deletions": [{"name": "nobody", "mechanism": 1}]},
+        61: {"topics": [{"name": topic, "partition_indexes": [0, 77]}]},
+        65: {"transactional_ids": [f"{txn}-unknown"]},
+        66: {"state_filters": ["Ongoing", "Confused"], "duration_filter": -1},
+    }
+
+
+_ACL = {
+    "resource_type": 2,
+    "resource_name": "orders",
+    "resource_pattern_type": 3,
+    "principal": "User:alice",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+_ACL_FILTER = {
+    "resource_type_filter": 2,
+    "resource_name_filter": "orders",
+    "pattern_type_filter": 3,
+    "operation": 1,
+    "permission_type": 1,
+}

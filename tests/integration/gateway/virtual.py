@@ -1,0 +1,197 @@
+"""Several nodes of the gateway in one thread, without Redis, in front of a real Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.gateway.apis import cold_apis
+from sidecar.gateway.fetch import FetchApi
+from sidecar.gateway.handler import Apis, Gateway
+from sidecar.gateway.metadata import ClusterApi, served_versions
+from sidecar.gateway.produce import ProduceApi
+from sidecar.gateway.tables import TablesApi
+from sidecar.protocol.api import APIS
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.produce import ProduceResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from types import TracebackType
+
+    from sidecar.gateway.client import Client
+    from sidecar.protocol.errors import KafkaError
+    from sidecar.protocol.produce import ProducePart
+
+T = TypeVar("T")
+_HOST = "127.0.0.1"
+_REQUEST_LIMIT = 100 * 1024 * 1024
+
+
+@dataclass
+class Events:
+    """What the gateways told: for tests that prove that nothing went wrong, or that it did."""
+
+    rejected: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[tuple[str, BaseException]] = field(default_factory=list)
+    crashed: list[BaseException] = field(default_factory=list)
+    served: set[int] = field(default_factory=set)
+
+    def client_connected(self) -> None:
+        """Not looked at."""
+
+    def client_disconnected(self, cause: str) -> None:
+        """Not looked at."""
+
+    def upstream_opened(self) -> None:
+        """Not looked at."""
+
+    def upstream_closed(self) -> None:
+        """Not looked at."""
+
+    def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
+        self.rejected.append((reason, detail))
+
+    def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
+        self.served.add(key)
+
+    def request_failed(self, api: str, peer: str, error: BaseException) -> None:
+        self.failed.append((api, error))
+
+    def task_failed(self, error: BaseException) -> None:
+        self.crashed.append(error)
+
+
+@dataclass
+class Sessions:
+    """Stands where `exclusive` will: remembers what it was told, refuses the producer ids it is given."""
+
+    refused: dict[int, KafkaError] = field(default_factory=dict)
+    told: list[tuple[str, int, int | None]] = field(default_factory=list)
+
+    def check(self, client: Client, producer_id: int) -> KafkaError | None:
+        return self.refused.get(producer_id)
+
+    def initialised(self, client: Client, new_producer_id: int, named_producer_id: int | None) -> None:
+        name = client.identity.name if client.identity else ""
+        self.told.append((name, new_producer_id, named_producer_id))
+
+
+class _NothingGoverned:
+    """Refuses governed topics: none of these tests writes to one."""
+
+    def append(
+        self,
+        client: Client,
+        part: ProducePart,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[ProduceResult], None],
+    ) -> None:
+        done(ProduceResult(part.topic, part.partition, ErrorCode.POLICY_VIOLATION))
+
+
+class Node:
+    """One node: a listening socket, its own view of Kafka."""
+
+    def __init__(self, address: NodeAddress, server: asyncio.Server, gateway: Gateway, upstream: KafkaUpstream) -> None:
+        self.id = address.id
+        self.port = address.port
+        self.bootstrap = f"{address.host}:{address.port}"
+        self.gateway = gateway
+        self.upstream = upstream
+        self._server = server
+
+    async def close(self) -> None:
+        self._server.close()
+        await self.gateway.close()
+        await self.upstream.close()
+
+
+class VirtualCluster:
+    """`nodes` nodes in front of `kafka` (`host:port,…`), in a thread of their own; a context manager."""
+
+    def __init__(self, kafka: str, nodes: int = 1, *, first_id: int = 1, request_timeout: float = 15.0) -> None:
+        self.events = Events()
+        self.sessions = Sessions()
+        self.resolver = NameResolver()
+        self.nodes: list[Node] = []
+        self._kafka = [(host, int(port)) for host, port in (found.rsplit(":", 1) for found in kafka.split(","))]
+        self._count = nodes
+        self._first_id = first_id
+        self._request_timeout = request_timeout
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gateway", daemon=True)
+
+    @property
+    def bootstrap(self) -> str:
+        """All nodes, comma-separated."""
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    @property
+    def ids(self) -> set[int]:
+        return {node.id for node in self.nodes}
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
+        """Run a coroutine where the nodes live."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.run(self._start())
+        return self
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        servers: list[asyncio.Server] = []
+        gateways: list[Gateway] = []
+        upstreams: list[KafkaUpstream] = []
+        addresses: list[NodeAddress] = []
+        for number in range(self._first_id, self._first_id + self._count):
+            upstream = KafkaUpstream(self._kafka, connect_timeout=5.0, request_timeout=self._request_timeout)
+            gateway = Gateway(upstream, number, "test", _REQUEST_LIMIT, self.events)
+            server = await loop.create_server(gateway.new_connection, _HOST, 0)
+            servers.append(server)
+            gateways.append(gateway)
+            upstreams.append(upstream)
+            addresses.append(NodeAddress(number, _HOST, server.sockets[0].getsockname()[1]))
+        for address, server, gateway, upstream in zip(addresses, servers, gateways, upstreams, strict=True):
+            directory = NodeDirectory(address)
+            directory.placement = Placement(addresses)
+            await self._compose(gateway, upstream, directory)
+            self.nodes.append(Node(address, server, gateway, upstream))
+
+    async def _compose(self, gateway: Gateway, upstream: KafkaUpstream, nodes: NodeDirectory) -> None:
+        cluster = ClusterApi(upstream, nodes, self.resolver)
+        cluster.served = served_versions(await upstream.api_versions())
+        tables = TablesApi(upstream, self.resolver, gateway.tasks)
+        hot = {
+            0: ProduceApi(upstream, self.resolver, _NothingGoverned(), gateway.tasks).handle,
+            1: FetchApi(upstream, gateway.tasks).handle,
+            2: tables.handle,
+            18: cluster.handle_api_versions,
+            21: tables.handle,
+            23: tables.handle,
+        }
+        cold = {
+            3: cluster.handle_metadata,
+            10: cluster.handle_find_coordinator,
+            60: cluster.handle_describe_cluster,
+            **cold_apis(upstream, nodes, self.resolver, self.sessions),
+        }
+        assert hot.keys() | cold.keys() == APIS.keys()
+        gateway.serve(Apis(hot, cold), cluster.served)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in self.nodes:
+            self.run(node.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
