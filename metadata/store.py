@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self, cast
 
 from . import scripts
-from .connection import Argument, Reply, Server
+from .connection import Server
 from .errors import MetadataProtocolError, NodeHasLeft, NodeIdTaken
 from .nodes import (
     Beat,
@@ -41,6 +41,8 @@ from .server import ServerInfo, parse_info, require_safe_settings
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import TracebackType
+
+    from .link import Argument, Reply
 
 _TAKEN_FOR_A_KEY: Final = "{}"
 
@@ -90,7 +92,7 @@ class MetadataStore:
     @property
     def address(self) -> str:
         """host:port or socket path, without credentials."""
-        return self._server.address
+        return str(self._server.target)
 
     @property
     def lease_ms(self) -> int:
@@ -207,6 +209,7 @@ class MetadataStore:
             "" if request.known is None else request.known.wire,
             request.lease_ms,
             request.topic or "",
+            "" if request.returns_to is None else request.returns_to,
         )
         status, generation, record, first, second = _list(await self._server.run(scripts.CLAIM, keys, args))
         outcome = ClaimStatus(_text(status))

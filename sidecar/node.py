@@ -1,7 +1,8 @@
 """One node: composes the rooms, starts them in order, drains them on SIGTERM.
 
-Start: HTTP side (alive, not ready) → Kafka → changelog → Redis → clients. Redis may be away and come later; Kafka is waited for; a
-Redis that evicts keys, internal topics that are not safe, or a node id in use end the start with what to do about it.
+Start: HTTP side (alive, not ready) → Kafka → changelog → Redis → clients. Redis may be away and come later; Kafka is
+waited for; a Redis that evicts keys, internal topics that are not safe, or a node id in use end the start with what
+to do about it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 import uvloop
+
 from metadata import MetadataMisconfigured, MetadataStore, MetadataUnavailable, NodeIdTaken
 from metadata.nodes import Node as Registration
-
 from sidecar import __version__
 from sidecar.changelog import Changelog, ChangelogError, RetryTimeoutError
 from sidecar.cluster.membership import Membership
@@ -114,7 +115,11 @@ class Node:
             if self._admin is not None:
                 await self._admin.start()
             self._server = await asyncio.get_running_loop().create_server(
-                gateway.new_connection, settings.listen.host, settings.listen.port, backlog=_BACKLOG, start_serving=False
+                gateway.new_connection,
+                settings.listen.host,
+                settings.listen.port,
+                backlog=_BACKLOG,
+                start_serving=False,
             )
         except OSError as error:
             raise StartError(
@@ -164,25 +169,29 @@ class Node:
         while True:
             try:
                 await self.upstream.brokers()
-                return
             except (UpstreamError, KafkaError) as error:
                 self.problem = f"Kafka does not answer: {error}"
                 self._log.warning("kafka_unreachable", problem=str(error), retry_in_s=_KAFKA_RETRY_S)
-            await asyncio.sleep(_KAFKA_RETRY_S)
+                await asyncio.sleep(_KAFKA_RETRY_S)
+            else:
+                return
 
     async def _open_changelog(self) -> Changelog:
         self.problem = "reading the changelog"
         while True:
             try:
-                changelog = await Changelog.open(self.upstream, self.settings.cluster, on_error=self.hooks.changelog_error)
+                changelog = await Changelog.open(
+                    self.upstream, self.settings.cluster, on_error=self.hooks.changelog_error
+                )
                 await changelog.tailer.read_to_end(60.0)
-                return changelog
             except ChangelogError as error:
                 raise StartError(str(error)) from None
             except (UpstreamError, KafkaError, RetryTimeoutError, TimeoutError) as error:
                 self.problem = f"the changelog cannot be read: {error}"
                 self._log.warning("changelog_unreadable", problem=str(error), retry_in_s=_KAFKA_RETRY_S)
-            await asyncio.sleep(_KAFKA_RETRY_S)
+                await asyncio.sleep(_KAFKA_RETRY_S)
+            else:
+                return changelog
 
     async def _check_redis(self) -> None:
         try:
@@ -307,4 +316,3 @@ def run(settings: Settings, admin: AdminFactory) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Installs uvloop, logs and signal handlers."""
     configure(settings.log_level, settings.log_format, node_id=settings.node_id)
     return uvloop.run(_serve(settings, admin))
-

@@ -1,4 +1,6 @@
-"""What the rooms tell, turned into metrics and log events. The rooms know neither; this is the one place that knows both."""
+"""What the rooms tell, turned into metrics and log events. The rooms know neither; this is the one place that knows
+both.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
+
 from metadata import MetadataUnavailable
 
 if TYPE_CHECKING:
     from metadata import MetadataError
-
     from sidecar.telemetry.hooks import NodeMetrics
 
 _REPEAT_S: Final = 5.0
@@ -73,10 +75,18 @@ class NodeHooks:
 
     # Governed topics
 
-    def takeover(self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None) -> None:
+    def takeover(
+        self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None
+    ) -> None:
         self._metrics.takeover(mode, seconds)
         self._log.info(
-            "takeover", topic=topic, mode=mode, ms=round(seconds * 1000, 1), session=session, generation=generation, deposed=deposed
+            "takeover",
+            topic=topic,
+            mode=mode,
+            ms=round(seconds * 1000, 1),
+            session=session,
+            generation=generation,
+            deposed=deposed,
         )
 
     def released(self, topic: str, session: str, generation: int) -> None:

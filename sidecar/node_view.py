@@ -1,4 +1,6 @@
-"""The node as its HTTP side sees it: `sidecar.node_port.NodePort`, implemented over the rooms. Changes nothing by itself."""
+"""The node as its HTTP side sees it: `sidecar.node_port.NodePort`, implemented over the rooms. Changes nothing by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
-
 from sidecar import node_port as port
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.governor import UnservedError
@@ -128,7 +129,9 @@ class NodeView:
             policy=_shown(policy),
             generation=topic.generation,
             owner=owner,
-            waiting=[port.Waiting(claimant.label, session, since) for session, (claimant, since) in topic.queue_in_ms()],
+            waiting=[
+                port.Waiting(claimant.label, session, since) for session, (claimant, since) in topic.queue_in_ms()
+            ],
             serving_node=self._node.nodes.serving.get(name.encode()),
         )
 
@@ -196,4 +199,3 @@ def _shown(policy: PolicyFields) -> port.Policy:
         scope=None if policy.scope is None else port.Scope(policy.scope.value),
         log_append_time=policy.log_append_time,
     )
-

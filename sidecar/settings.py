@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -217,6 +216,8 @@ def _beside(admin_listen: str | None) -> str:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The table in a file. Raises SettingsError where there is none."""
+    import tomllib  # noqa: PLC0415 - a node has no file to read, and most commands have none
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

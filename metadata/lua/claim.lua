@@ -4,6 +4,7 @@
 -- KEYS  1 owners  2 tickets  3 claims  4 used:<token>  5 nodes  6 served  7 leases
 -- ARGV  1 resource  2 token  3 boot of the claiming node  4 session  5 claim json  6 mode  7 generation asked for ('' none)
 --       8 newest owner record in the changelog ('' none)  9 claim lease ms  10 topic it belongs to ('' none)
+--       11 generation that this session let go of last, by the changelog ('' none)
 -- Reply {status, generation, owner record of Redis ('' none), detail, detail}
 --   granted    go on; generation is the new one, or the current one where the session owns it already (reconnect, failover)
 --   held       another session owns it and neither the mode nor a generation asked for deposes it
@@ -12,6 +13,7 @@
 --   elsewhere  another live node serves the topic: details are its node id and boot
 --   over       this token's claim has ended (published, abandoned, or replaced after its lease): use a new token
 --   exhausted  no generation is left in int64
+-- A session that let go and comes back while nobody else owned the resource goes on with its generation (11).
 -- The next generation is max(changelog, Redis, asked - 1) + 1, Redis being the highest one it ever gave out (`tickets`). Where
 -- the changelog knows more than Redis its record is adopted first: Redis was emptied or rolled back.
 -- Idempotent by its token: the same token again gets the same generation and a renewed lease while its claim is in progress.
@@ -62,7 +64,8 @@ end
 
 local generation, _, owner = string.match(record, '^(%d+) (%d+) (%S+) ')
 generation, owner = generation or '0', owner or '-'
-local keeps = owner == session and (asked == '' or not less(generation, asked))
+local returns = owner == '-' and ARGV[11] == generation and generation ~= '0'
+local keeps = (owner == session or returns) and (asked == '' or not less(generation, asked))
 if not keeps then
   if asked ~= '' and asked ~= '0' and less(asked, generation) then
     return answer('lower')

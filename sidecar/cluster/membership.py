@@ -1,7 +1,8 @@
-"""This node among the live nodes: one heartbeat to Redis every third of a lease, and what its answer says.
+"""A node among the live nodes: one heartbeat to Redis every third of a lease, and what its answer says.
 
-Redis being away is no reason to stop: the last picture holds, clients go on, `available` says so. A node whose id another live
-process has does not start; one that loses its id while it runs (Redis was rolled back and a stranger came) keeps trying.
+Redis being away is no reason to stop: the last picture holds, clients go on, `available` says so. A node whose id
+another live process has does not start; one that loses its id while it runs (Redis was rolled back and a stranger
+came) keeps trying.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata import MetadataError, MetadataUnavailable, NodeIdTaken
-
 from sidecar.cluster.nodes import NodeAddress, Placement
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from metadata import MetadataStore
     from metadata.nodes import Beat, LiveNodes, Node
     from metadata.ownership import Ownership
-
     from sidecar.cluster.nodes import NodeDirectory
 
 _TAKEN_MARGIN_S: Final = 2.0
@@ -110,7 +109,9 @@ class Membership:
         await self._hear(beat)
 
     async def _hear(self, beat: Beat) -> None:
-        addresses = [NodeAddress(node.node_id, node.host, node.port) for node in beat.live.nodes.values() if not node.draining]
+        addresses = [
+            NodeAddress(node.node_id, node.host, node.port) for node in beat.live.nodes.values() if not node.draining
+        ]
         if not any(address.id == self._nodes.me.id for address in addresses):
             addresses.append(self._nodes.me)
         if set(addresses) != set(self._nodes.placement.nodes.values()):

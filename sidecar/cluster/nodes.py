@@ -1,7 +1,7 @@
 """The live nodes that clients see as brokers, and which of them leads what (rendezvous hashing). Pure.
 
-Placement is a hint for clients, never a rule of safety: any node can carry any ungoverned partition, so nodes whose pictures
-differ for a moment do no harm. A governed topic is led by the node that serves it (`governed` room above).
+Placement is a hint for clients, never a rule of safety: any node can carry any ungoverned partition, so nodes whose
+pictures differ for a moment do no harm. A governed topic is led by the node that serves it (`governed` room above).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The node's own calls to Kafka, and the addresses and reconnect backoff that clients' connections share.
 
-Implements `sidecar.protocol.caller.Upstream`: one connection per broker and lane, opened when first needed. Nothing is retried.
+Implements `sidecar.protocol.caller.Upstream`: one connection per broker and lane, opened when first needed. Nothing
+is retried.
 """
 
 from __future__ import annotations
@@ -59,7 +60,12 @@ class KafkaUpstream:
     """The cluster behind this node. `view` is kept current by every Metadata answer that passes here."""
 
     def __init__(
-        self, bootstrap: list[tuple[str, int]], *, connect_timeout: float, request_timeout: float, rng: random.Random | None = None
+        self,
+        bootstrap: list[tuple[str, int]],
+        *,
+        connect_timeout: float,
+        request_timeout: float,
+        rng: random.Random | None = None,
     ) -> None:
         self.view = ClusterView()
         self.connect_timeout = connect_timeout
@@ -99,6 +105,11 @@ class KafkaUpstream:
         if now >= backoff.not_before:
             backoff.failed(now)
         self.on_connection_error(broker_id, reason)
+
+    def forget_connection(self, key: tuple[int, Lane], connection: UpstreamConnection) -> None:
+        """One of the node's own connections has ended."""
+        if self._connections.get(key) is connection:
+            del self._connections[key]
 
     def connect_succeeded(self, broker_id: int) -> None:
         self._backoff.pop(broker_id, None)
@@ -140,9 +151,7 @@ class KafkaUpstream:
         connection.open()
         return connection
 
-    def _send(
-        self, connection: UpstreamConnection, request: Request[Any]
-    ) -> tuple[int, asyncio.Future[Frame]]:
+    def _send(self, connection: UpstreamConnection, request: Request[Any]) -> tuple[int, asyncio.Future[Frame]]:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(self._correlation, future)
@@ -150,7 +159,11 @@ class KafkaUpstream:
         return self._correlation, future
 
     async def _answer(
-        self, connection: UpstreamConnection, request: Request[AnswerT], correlation: int, future: asyncio.Future[Frame],
+        self,
+        connection: UpstreamConnection,
+        request: Request[AnswerT],
+        correlation: int,
+        future: asyncio.Future[Frame],
         timeout: float | None,
     ) -> AnswerT:
         limit = self.request_timeout if timeout is None else timeout
@@ -160,7 +173,9 @@ class KafkaUpstream:
         except TimeoutError:
             connection.close(f"no answer within {limit:g} s")
             host, port = connection.address
-            raise CallTimeoutError(f"{host}:{port} did not answer api key {request.api_key} within {limit:g} s") from None
+            raise CallTimeoutError(
+                f"{host}:{port} did not answer api key {request.api_key} within {limit:g} s"
+            ) from None
         try:
             return decode_frame(request, correlation, frame.buffer, frame.start + 4, frame.end)
         except BadAnswerError:
@@ -168,7 +183,12 @@ class KafkaUpstream:
             raise
 
     async def call(
-        self, broker_id: int | None, request: Request[AnswerT], *, timeout: float | None = None, lane: Lane = SHARED_LANE
+        self,
+        broker_id: int | None,
+        request: Request[AnswerT],
+        *,
+        timeout: float | None = None,
+        lane: Lane = SHARED_LANE,
     ) -> AnswerT:
         """See `Upstream.call`."""
         connection = self._connection(self.live_broker() if broker_id is None else broker_id, lane)
@@ -329,8 +349,7 @@ class _LaneOwner:
         upstream = self._upstream
         if not connection.connected_once:
             upstream.connect_failed(self._key[0], "connect")
-        if upstream._connections.get(self._key) is connection:
-            del upstream._connections[self._key]
+        upstream.forget_connection(self._key, connection)
 
 
 def _intersection(left: dict[int, ServedVersions], right: dict[int, ServedVersions]) -> dict[int, ServedVersions]:
@@ -340,4 +359,3 @@ def _intersection(left: dict[int, ServedVersions], right: dict[int, ServedVersio
         if low <= high:
             both[key] = ServedVersions(low, high)
     return both
-

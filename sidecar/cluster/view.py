@@ -1,7 +1,7 @@
 """What Kafka last said of itself: brokers, controller, leaders. Pure; `upstream` feeds it, the gateway routes by it.
 
-The view may be old at any time. Whoever is told so by a broker (NOT_LEADER_OR_FOLLOWER, a lost connection) asks for a refresh;
-a wrong route costs a retry of the client, never a wrong answer.
+The view may be old at any time. Whoever is told so by a broker (NOT_LEADER_OR_FOLLOWER, a lost connection) asks for a
+refresh; a wrong route costs a retry of the client, never a wrong answer.
 """
 
 from __future__ import annotations
@@ -62,6 +62,12 @@ class ClusterView:
             return NO_LEADER
         leader = route.leaders.get(partition, NO_LEADER)
         return leader if leader in self.brokers else NO_LEADER
+
+    def why_no_leader(self, topic: bytes, partition: int) -> ErrorCode:
+        """What Kafka says of a partition for which `leader` knows none: 5 where it exists, 3 where it does not."""
+        route = self._topics.get(topic)
+        exists = route is not None and partition in route.leaders
+        return ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def route(self, topic: bytes) -> TopicRoute | None:
         return self._topics.get(topic)

@@ -1,1 +1,2 @@
-"""Who may write to a governed topic: sessions, claims, change of owner, failover. Pure cores decide, thin shells act."""
+"""Who may write to a governed topic: sessions, claims, change of owner, failover. Pure cores decide, thin shells act.
+"""

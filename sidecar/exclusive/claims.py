@@ -1,12 +1,13 @@
 """What becomes of a producer's batch on a governed topic: forwarded, a claim, or a refusal. Pure; the theory first.
 
-A topic has at most one *holder*: the session that owns it. A session that Produces is one of: the holder; a *deposed* session, which
-lost the topic to somebody and never gets in again; a *successor* of the holder (its own client with a new producer id); anybody
-else, a *newcomer*. A newcomer is judged anew at each Produce; a refused one moves nothing.
+A topic has at most one *holder*: the session that owns it. A session that Produces is one of: the holder; a *deposed*
+session, which lost the topic to somebody and never gets in again; a *successor* of the holder (its own client with a
+new producer id); anybody else, a *newcomer*. A newcomer is judged anew at each Produce; a refused one moves nothing.
 
 Two waits are not refusals, and are answered 7 at once, because a held answer blocks the client's other topics:
 
-- *Grace.* A holder that lost its node may come back for `reconnect_grace`; a plain client's own ghost (a holder whose connection
+- *Grace.* A holder that lost its node may come back for `reconnect_grace`; a plain client's own ghost (a holder whose
+connection
   is not yet known to be dead, under the newcomer's own name) is given 25 s.
 - *Queue.* Sessions in mode wait_for_exclusive keep their place, first come first served, as long as they keep trying.
 
@@ -20,7 +21,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import AccessMode
-
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who owns the topic. `connections` are those on this node that carried its Produce; `awaited_until` (monotonic seconds)
-    is set while it has none and may come back.
+    """Who owns the topic. `connections` are those on this node that carried its Produce; `awaited_until` (monotonic
+    seconds) is set while it has none and may come back.
     """
 
     session: str
@@ -78,10 +78,10 @@ class Situation:
     mode: AccessMode
     generation: int
     holder: Holder | None = None
-    deposed: Mapping[str, object] = field(default_factory=dict)
+    deposed: Mapping[str, object] = field(default_factory=dict[str, object])
     tainted: frozenset[int] = frozenset()
     waiting: Sequence[str] = ()
-    ghosts: Mapping[str, float] = field(default_factory=dict)
+    ghosts: Mapping[str, float] = field(default_factory=dict[str, float])
     queue_limit: int = 1_000
 
 
@@ -111,7 +111,7 @@ def held_message(holder: Holder | None, generation: int, waiting: Sequence[str])
     """Pulsar's words, with the generation."""
     if holder is not None:
         return f"Topic has an existing exclusive producer: {holder.label} (generation {holder.generation})"
-    return f"Topic has {len(waiting)} waiting exclusive producer{'s' if len(waiting) != 1 else ''} (generation {generation})"
+    return f"Topic has waiting exclusive producers: {len(waiting)} (generation {generation})"
 
 
 def fenced_message(holder: Holder | None, generation: int) -> str:
@@ -136,7 +136,7 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
     if holder is not None and (claimant.connection in holder.connections or claimant.succeeds == holder.session):
         return Verdict(Step.CLAIM, deposes=True)
     if claimant.generation is not None:
-        return _by_generation(situation, claimant, claimant.generation)
+        return _by_generation(situation, claimant.generation)
     if asked is AccessMode.EXCLUSIVE_WITH_FENCING:
         return Verdict(Step.CLAIM, deposes=holder is not None, evicts_queue=True)
     if holder is None:
@@ -153,7 +153,7 @@ def _asked_mode(policy: AccessMode, claimant: Claimant) -> AccessMode | None:
     return claimant.mode
 
 
-def _by_generation(situation: Situation, claimant: Claimant, asked: int) -> Verdict:
+def _by_generation(situation: Situation, asked: int) -> Verdict:
     """0 always wins; a lower one is refused; an equal or higher one deposes the holder."""
     if asked and asked < situation.generation:
         message = held_message(situation.holder, situation.generation, situation.waiting)
@@ -189,5 +189,7 @@ def _queue_or_refuse(situation: Situation, claimant: Claimant, asked: AccessMode
     if asked is not AccessMode.WAIT_FOR_EXCLUSIVE:
         return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
     if claimant.session not in waiting and len(waiting) >= situation.queue_limit:
-        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, f"{message}; its queue of {situation.queue_limit} is full")
+        return Verdict(
+            Step.REFUSE, ErrorCode.POLICY_VIOLATION, f"{message}; its queue of {situation.queue_limit} is full"
+        )
     return Verdict(Step.WAIT, ErrorCode.REQUEST_TIMED_OUT, message)

@@ -1,7 +1,7 @@
 """One slot epoch at work: its lanes and sequences per partition, for the one session that owns the topic.
 
-It ends with its epoch. A client that raised its own epoch gets a new slot epoch with bases from memory (`raise_for`), as every
-partition has to begin at sequence 0 again; anything else goes through a takeover.
+It ends with its epoch. A client that raised its own epoch gets a new slot epoch with bases from memory (`raise_for`),
+as every partition has to begin at sequence 0 again; anything else goes through a takeover.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class SlotEpoch:
     async def raise_for(self, around: Surroundings, partition: int, client_epoch: int) -> SlotEpoch:
         """The next slot epoch, for a session whose client raised its own epoch on one partition (KIP-360).
 
-        Nothing is under way (`quiet`). Kafka refuses the raise when anybody took the topic over since: then `FencedError`.
+        Nothing is under way (`quiet`). Kafka refuses the raise when anybody took the topic over since: then
+        `FencedError`.
         """
         bases = {index: Position(space.client_epoch, space.next) for index, space in self._spaces.items()}
         bases[partition] = Position(client_epoch, 0)

@@ -1,7 +1,7 @@
 """All governed topics of a node: finds the topic a batch is for, says who produces, keeps policies and serving rights.
 
-What the gateway sees of this room. A client's *session* is `pid:N`, its producer id, which survives reconnects and nodes, or for a
-client without idempotence `conn:ID`, its connection.
+What the gateway sees of this room. A client's *session* is `pid:N`, its producer id, which survives reconnects and
+nodes, or for a client without idempotence `conn:ID`, its connection.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata import MetadataUnavailable
-from metadata.ownership import AccessMode
+from metadata.nodes import ServeStatus
+from metadata.ownership import AccessMode, Generation, Ownership
 from metadata.policies import Policies
 from metadata.policies import Policy as StoredPolicy
-from metadata.nodes import ServeStatus
-
 from sidecar.changelog import ChangelogError, Kind, Record, RetryTimeoutError, policy_key
 from sidecar.exclusive.claims import Claimant, Holder
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
-from sidecar.exclusive.takeover import NOBODY, Intent, Surroundings, owner_record
+from sidecar.exclusive.takeover import NOBODY, Intent, Surroundings
 from sidecar.exclusive.topic import FAILURES, GovernedTopic, Offer
 from sidecar.forwarder.lane import Outcome
 from sidecar.protocol import batch as record_batch
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metadata.nodes import LiveNodes
-    from metadata.ownership import Ownership
-
     from sidecar.changelog import Change, Changelog
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
@@ -164,22 +162,28 @@ class Governor:
         deposed = before.label if before is not None and intent.deposes and not kept else None
         mode = intent.mode.value
         self.hooks.takeover(topic.name, mode, seconds, holder.session if holder else "", topic.generation, deposed)
-        self.hooks.owner_changed(topic.name, topic.generation, holder.label if holder else None, mode if holder else None)
-        kind = state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
+        self.hooks.owner_changed(
+            topic.name, topic.generation, holder.label if holder else None, mode if holder else None
+        )
+        kind = (
+            state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
+        )
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
 
     async def released(self, topic: GovernedTopic, holder: Holder) -> None:
         self.hooks.released(topic.name, holder.session, topic.generation)
         self.hooks.owner_changed(topic.name, topic.generation, None, None)
         self._add_event(state.Event.RELEASED, topic, holder)
-        entry = self.changelog.view.ownership(topic.name)
-        if entry is not None:
-            held = owner_record(topic.name, entry, self.node_id)
-            if held.session is not None:
-                try:
-                    await self.around.store.release(held)
-                except MetadataUnavailable:
-                    pass  # the next claim brings the changelog's record with it
+        held = Ownership(
+            topic.name,
+            Generation(topic.generation),
+            max(0, topic.position),
+            holder.session,
+            holder.name,
+            node_id=self.node_id,
+        )
+        with suppress(MetadataUnavailable):  # the next claim brings the changelog's record with it
+            await self.around.store.release(held)
 
     def _add_event(self, kind: state.Event.Kind, topic: GovernedTopic, holder: Holder | None, detail: str = "") -> None:
         ownership = topic.ownership
@@ -212,7 +216,12 @@ class Governor:
     # What the gateway calls ---------------------------------------------------------------------------------------
 
     def append(
-        self, client: Producing, part: ProducePart, batch: memoryview, timeout_ms: int, done: Callable[[ProduceResult], None]
+        self,
+        client: Producing,
+        part: ProducePart,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[ProduceResult], None],
     ) -> None:
         """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
 
@@ -233,11 +242,11 @@ class Governor:
         topic = self.topic(part.topic.decode())
         name, is_named, mode, generation = client.producer
         session = f"pid:{header.producer_id}" if header.producer_id >= 0 else client.session
-        claimant = Claimant(session, name, is_named, client.connection_id, mode, generation, self._successors.get(session))
-        self._of_connection.setdefault(client.connection_id, set()).add(topic)
-        topic.offer(
-            Offer(claimant, client.address, part.partition, header, batch, timeout_ms, client.is_alive, answer)
+        claimant = Claimant(
+            session, name, is_named, client.connection_id, mode, generation, self._successors.get(session)
         )
+        self._of_connection.setdefault(client.connection_id, set()).add(topic)
+        topic.offer(Offer(claimant, client.address, part.partition, header, batch, timeout_ms, client.is_alive, answer))
 
     def topic(self, name: str) -> GovernedTopic:
         """The state of a governed topic on this node."""
@@ -251,9 +260,9 @@ class Governor:
         owned = {entry.key.topic for entry in self.changelog.view.entries(Kind.OWNERSHIP)}
         return sorted({*self.policies.topics, *owned, *self._topics})
 
-    def check(self, client: Producing, producer_id: int) -> KafkaError | None:
+    def check(self, client: Producing, producer_id: int | None) -> KafkaError | None:
         """Whether a client may initialise again under a producer id: not one that was deposed somewhere."""
-        if producer_id < 0:
+        if producer_id is None:
             return None
         session = f"pid:{producer_id}"
         for entry in self.changelog.view.entries(Kind.OWNERSHIP):
@@ -262,10 +271,10 @@ class Governor:
                 return KafkaError(ErrorCode.PRODUCER_FENCED, message)
         return None
 
-    def initialised(self, client: Producing, producer_id: int, named: int) -> None:
+    def initialised(self, client: Producing, new_producer_id: int, named_producer_id: int | None) -> None:
         """A client got a new producer id; where it named its old one, the new session follows the old."""
-        if named >= 0 and named != producer_id:
-            self._successors[f"pid:{producer_id}"] = f"pid:{named}"
+        if named_producer_id is not None and named_producer_id != new_producer_id:
+            self._successors[f"pid:{new_producer_id}"] = f"pid:{named_producer_id}"
             while len(self._successors) > _SUCCESSORS_KEPT:
                 self._successors.popitem(last=False)
 
@@ -277,7 +286,9 @@ class Governor:
     # Policies -----------------------------------------------------------------------------------------------------
 
     async def set_policy(self, name: str, change: PolicyFields) -> PolicyFields:
-        """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`, `ChangelogError`."""
+        """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`,
+        `ChangelogError`.
+        """
         merged = (self.policies.exact(name) or PolicyFields()).merged(change)
         _check_served(merged)
         token = secrets.token_bytes(16)
@@ -300,7 +311,10 @@ class Governor:
 
     def _known_policies(self) -> Policies:
         entries = {entry.key.topic: entry.value for entry in self.changelog.view.policies()}
-        by_name = {name: StoredPolicy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()}
+        by_name = {
+            name: StoredPolicy(PolicyFields.of_record(value).body(), max(1, value.version))
+            for name, value in entries.items()
+        }
         return Policies(max([self.policy_version, *[policy.version for policy in by_name.values()]]), by_name)
 
     def _changed(self, change: Change) -> None:
@@ -335,10 +349,8 @@ class Governor:
 
     async def refill(self) -> None:
         """Tell an emptied Redis the policies."""
-        try:
+        with suppress(MetadataUnavailable):  # the next beat that arrives tries again
             await self.around.store.refill_policies(self._known_policies())
-        except MetadataUnavailable:
-            pass  # the next beat that arrives tries again
 
     async def drain(self) -> None:
         """Take nothing new, finish what is in flight, let go of the right to serve."""
@@ -362,7 +374,9 @@ def _checked_header(batch: memoryview) -> BatchHeader:
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients write no control batches")
     if header.records <= 0 or header.last_offset_delta != header.records - 1:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"{header.records} records with a last offset delta of {header.last_offset_delta}")
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"{header.records} records with a last offset delta of {header.last_offset_delta}"
+        )
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without an epoch or a sequence")
     if not record_batch.crc_matches(batch, 0, header.size):

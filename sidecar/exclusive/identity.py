@@ -1,7 +1,7 @@
 """The client.id as a client writes it: `name(;key=value)*` (docs/reference/client-id.md). Pure.
 
-Parts without `=` are ignored, so that frameworks may append to it; an unknown key or value is an error that names it, never a
-silent fall back to sharing.
+Parts without `=` are ignored, so that frameworks may append to it; an unknown key or value is an error that names it,
+never a silent fall back to sharing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from metadata.ownership import AccessMode
-
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 _MAX_GENERATION: Final = 2**63 - 1

@@ -1,4 +1,6 @@
-"""Policies by topic and prefix: nearest wins, field by field (exact name, then the longest prefix, then the default). Pure."""
+"""Policies by topic and prefix: nearest wins, field by field (exact name, then the longest prefix, then the default).
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from metadata.ownership import AccessMode
-
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -34,7 +35,7 @@ class PolicyFields:
     log_append_time: bool | None = None
 
     def merged(self, change: PolicyFields) -> PolicyFields:
-        """This policy with the fields that a change names."""
+        """The policy with the fields that a change names."""
         return PolicyFields(*[_first(getattr(change, f.name), getattr(self, f.name)) for f in fields(self)])
 
     def body(self) -> str:
@@ -106,7 +107,9 @@ class PolicyBook:
         return list(self._prefixes)
 
     def effective(self, topic: str) -> PolicyFields | None:
-        """What holds for a topic, every field decided; None where no policy covers it. Internal topics are never covered."""
+        """What holds for a topic, every field decided; None where no policy covers it. Internal topics are never
+        covered.
+        """
         if topic.startswith("__"):
             return None
         found = [self._by_name[topic]] if topic in self._by_name else []

@@ -1,9 +1,10 @@
 """Where a slot's writer stopped in each partition: the last stamped sequence of one (producer id, epoch).
 
-Found in two parts, so that nothing falls between them. *Before* the next epoch is opened: the end of each partition, then what its
-leader remembers (a marker of a higher epoch makes it forget), kept as `Tail` records in the changelog: a node that dies after
-the fence leaves them to the next. *Behind* the fence: the log from that end on, up to the new epoch's marker, for what landed
-meanwhile. The order of the first two matters: a batch that lands between them is seen twice, never missed.
+Found in two parts, so that nothing falls between them. *Before* the next epoch is opened: the end of each partition,
+then what its leader remembers (a marker of a higher epoch makes it forget), kept as `Tail` records in the changelog:
+a node that dies after the fence leaves them to the next. *Behind* the fence: the log from that end on, up to the new
+epoch's marker, for what landed meanwhile. The order of the first two matters: a batch that lands between them is seen
+twice, never missed.
 
 Tails are facts about the log: they need no stamp, the newest wins, and reading on from any of them is right.
 """
@@ -47,7 +48,7 @@ class Tail:
 
 def later(first: int, second: int) -> int:
     """The later of two stamped sequences (modulo 2^31), either of which may be `NOTHING`."""
-    if first == NOTHING or second == NOTHING:
+    if NOTHING in (first, second):
         return max(first, second)
     return first if (first - second) % MODULUS < MODULUS // 2 else second
 
@@ -65,7 +66,8 @@ class TailReader:
     ) -> tuple[dict[int, Tail], dict[TopicPartition, PartitionProducers]]:
         """What is known now of a writer's batches, and everything the leaders remember.
 
-        `since` are offsets in front of everything that the writer's session wrote: read from there where nothing better is known.
+        `since` are offsets in front of everything that the writer's session wrote: read from there where nothing
+        better is known.
         """
         indexes = tuple(sorted(partitions))
         ends = await self.ends(indexes)
@@ -109,7 +111,9 @@ class TailReader:
             fresh.append(Record(tail_key(self._topic, MASTER_SLOT, index), value))
         return fresh
 
-    async def behind(self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]) -> dict[int, int]:
+    async def behind(
+        self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]
+    ) -> dict[int, int]:
         """The last stamped sequence of `writer` per partition, behind the fence at `fence`; `NOTHING` where none.
 
         `ends` are the ends of the partitions seen after the fence: the marker is in front of them.
@@ -163,7 +167,8 @@ class TailReader:
         for index in partitions:
             by_leader.setdefault(leaders[index], []).append(TopicPartition(self._topic, index))
         requests = [
-            self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, OffsetAt.LATEST))) for leader, asked in by_leader.items()
+            self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, OffsetAt.LATEST)))
+            for leader, asked in by_leader.items()
         ]
         found: dict[int, int] = {}
         for answer in await asyncio.gather(*requests):

@@ -1,7 +1,7 @@
 """The takeover of a topic: how a node makes a session its owner, or goes on serving the one it has.
 
-The order is what makes it safe; each step may be the last one before a crash, and the model checker broke the protocol for each
-step that was left out or moved (model/):
+The order is what makes it safe; each step may be the last one before a crash, and the model checker broke the
+protocol for each step that was left out or moved (model/):
 
 0. Look at the ownership topic without fencing: a deposed session ends here.
 1. Claim in Redis: arbitration and the generation.
@@ -12,26 +12,37 @@ step that was left out or moved (model/):
 6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.
 7. Publish to Redis, append an event, serve.
 
-Nothing of an older epoch is behind the fence. This module performs the steps; who may ask for them is decided in `claims`.
+Nothing of an older epoch is behind the fence. This module performs the steps; who may ask for them is decided in
+`claims`.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimRequest, ClaimStatus, Generation, Ownership
-
-from sidecar.changelog import MASTER_SLOT, Position, Record, ownership_key, pack_offsets, pack_positions, serving_key, unpack_offsets, unpack_positions
+from sidecar.changelog import (
+    MASTER_SLOT,
+    Position,
+    Record,
+    ownership_key,
+    pack_offsets,
+    pack_positions,
+    serving_key,
+    unpack_offsets,
+    unpack_positions,
+)
 from sidecar.exclusive.tails import NOTHING, TailReader
 from sidecar.fencing import Witness, WriterSlot, fence_topic, transactional_id
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.protocol.caller import Lane
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -40,7 +51,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from metadata import MetadataStore
-
     from sidecar.changelog import Changelog, Entry, StampedJournal
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import PartitionProducers
@@ -59,7 +69,7 @@ _MODES: Final = {
     AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
     AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
 }
-_MODE_NAMES: Final = {number: mode for mode, number in _MODES.items()}
+_MODE_NAMES: Final = {int(number): mode for mode, number in _MODES.items()}
 NOBODY: Final = "admin:fence"
 """The session under which an administrator's fence claims: nobody owns the topic afterwards."""
 
@@ -78,9 +88,9 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """For whom a takeover is made. `positions` is where the session's sequences begin on partitions where that is known (refused
-    ones count as used); `client_epoch` holds for all others, from 0. `deposes`: the holder loses the topic for good, and so do
-    those who wait, `evicts` (session, name).
+    """For whom a takeover is made. `positions` is where the session's sequences begin on partitions where that is
+    known (refused ones count as used); `client_epoch` holds for all others, from 0. `deposes`: the holder loses the
+    topic for good, and so do those who wait, `evicts` (session, name).
     """
 
     session: str
@@ -89,7 +99,7 @@ class Intent:
     asked: int | None = None
     client: str = ""
     client_epoch: int = 0
-    positions: Mapping[int, Position] = field(default_factory=dict)
+    positions: Mapping[int, Position] = field(default_factory=dict[int, Position])
     deposes: bool = False
     evicts: tuple[tuple[str, str], ...] = ()
 
@@ -125,7 +135,7 @@ class LostRaceError(Exception):
 
 def mode_of(number: int) -> AccessMode:
     """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
-    return _MODE_NAMES.get(control.AccessMode.ValueType(number), AccessMode.EXCLUSIVE)
+    return _MODE_NAMES.get(number, AccessMode.EXCLUSIVE)
 
 
 def owner_record(topic: str, entry: Entry[state.Ownership], node_id: int) -> Ownership:
@@ -216,10 +226,19 @@ class Takeover:
             if changed:
                 batch.append(Record(ownership_key(topic, MASTER_SLOT), owner))
             offset = await journal.append(batch)
-            await around.changelog.tailer.reached(offset + len(batch) - 1, timeout=10.0)
+            await around.changelog.tailer.reached(Offset(offset + len(batch) - 1), timeout=10.0)
             position = offset + 1 if changed else ownership.offset if ownership is not None else offset
             tenure = Tenure(
-                fenced.topic_id, slot.stamp, slot, journal, owner.session, generation, bases, fenced.partitions, owner, position
+                fenced.topic_id,
+                slot.stamp,
+                slot,
+                journal,
+                owner.session,
+                generation,
+                bases,
+                fenced.partitions,
+                owner,
+                position,
             )
             await self._publish(tenure, token)
             published = True
@@ -238,7 +257,9 @@ class Takeover:
         return ownership, serving
 
     def _keeps(self, ownership: Entry[state.Ownership] | None) -> bool:
-        """Whether the session is the last owner and goes on: the generation stays. Raises `KafkaError` 90 for a deposed one."""
+        """Whether the session is the last owner and goes on: the generation stays. Raises `KafkaError` 90 for a
+        deposed one.
+        """
         if ownership is None:
             return False
         if any(deposed.session == self._intent.session for deposed in ownership.value.deposed):
@@ -271,6 +292,9 @@ class Takeover:
             known=known,
             asked=intent.asked,
             topic=self._topic,
+            returns_to=ownership.value.generation
+            if keeps and ownership is not None and ownership.value.released_ms
+            else None,
         )
         try:
             answer = await around.store.claim(request)
@@ -302,17 +326,13 @@ class Takeover:
             producer_id=tenure.stamp.producer_id,
             producer_epoch=tenure.stamp.epoch,
         )
-        try:
+        with suppress(MetadataUnavailable):  # the changelog has it; the next heartbeat that arrives tells Redis
             await self._around.store.publish(record, token)
-        except MetadataUnavailable:
-            pass  # the changelog has it; the next heartbeat that arrives tells Redis
 
     async def _abandon(self, token: bytes | None) -> None:
         if token is not None:
-            try:
+            with suppress(MetadataUnavailable):  # the claim's own lease ends it
                 await self._around.store.abandon(self._topic, token)
-            except MetadataUnavailable:
-                pass  # the claim's own lease ends it
 
     # Step 5 and 6: what the records say ---------------------------------------------------------------------------
 
@@ -327,9 +347,11 @@ class Takeover:
         """Where the session's sequences go on, and the sessions that left with theirs."""
         intent = self._intent
         nexts = _next_positions(serving, last)
-        left = {} if serving is None else {
-            found.session: found for found in serving.value.left if self._now_ms - found.left_ms < DEPOSED_FOR_MS
-        }
+        left = (
+            {}
+            if serving is None
+            else {found.session: found for found in serving.value.left if self._now_ms - found.left_ms < DEPOSED_FOR_MS}
+        )
         if keeps and serving is not None and serving.value.session == intent.session:
             known = nexts
         elif intent.session in left:
@@ -347,12 +369,19 @@ class Takeover:
         return bases, sorted(kept, key=lambda found: found.left_ms)[-_LEFT_KEPT:]
 
     def _ownership(
-        self, keeps: bool, known: Entry[state.Ownership] | None, topic_id: UUID, generation: int, ends: Mapping[int, int]
+        self,
+        keeps: bool,
+        known: Entry[state.Ownership] | None,
+        topic_id: UUID,
+        generation: int,
+        ends: Mapping[int, int],
     ) -> state.Ownership:
         if keeps and known is not None and not known.value.released_ms and known.value.generation == generation:
             return known.value
         intent = self._intent
-        deposed = [] if known is None else [d for d in known.value.deposed if self._now_ms - d.last_try_ms < DEPOSED_FOR_MS]
+        deposed = (
+            [] if known is None else [d for d in known.value.deposed if self._now_ms - d.last_try_ms < DEPOSED_FOR_MS]
+        )
         if known is not None and intent.deposes and known.value.session not in ("", intent.session):
             was = known.value
             deposed.append(
@@ -382,7 +411,8 @@ def _stamp_of(serving: Entry[state.Serving] | None) -> Stamp:
 
 
 def _next_positions(serving: Entry[state.Serving] | None, last: Mapping[int, int]) -> dict[int, Position]:
-    """The client's next sequence per partition: its base where nothing was stamped, else what is behind the last one."""
+    """The client's next sequence per partition: its base where nothing was stamped, else what is behind the last one.
+    """
     if serving is None:
         return {}
     found: dict[int, Position] = {}
@@ -413,4 +443,3 @@ def _retired(serving: Entry[state.Serving] | None, stamp: Stamp) -> list[int]:
     if serving.value.producer_id != stamp.producer_id:
         retired.append(serving.value.producer_id)
     return retired
-

@@ -1,7 +1,8 @@
 """One governed topic on the node that serves it: who owns it, what is under way, what waits for that.
 
-A topic is READY, or BUSY with one operation (a takeover, a raise, a release). While it is busy batches wait in order, two seconds
-at most, then they are answered 5 and come again. Decisions are `claims`', steps are `takeover`'s; here they meet.
+A topic is READY, or BUSY with one operation (a takeover, a raise, a release). While it is busy batches wait in order,
+two seconds at most, then they are answered 5 and come again. Decisions are `claims`', steps are `takeover`'s; here
+they meet.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataError, MetadataUnavailable
 from metadata.ownership import AccessMode, Ownership
-
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Position, Record, RetryTimeoutError, ownership_key
 from sidecar.exclusive import claims
 from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
@@ -23,6 +23,7 @@ from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import RefusedSequences, Verdict
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -34,15 +35,26 @@ if TYPE_CHECKING:
 
 _HELD_S: Final = 2.0
 _QUEUE_PATIENCE_S: Final = 5.0
+_SEEN_S: Final = 5.0
 _REFUSED_KEPT: Final = 10_000
 _REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-_STALE: Final = Outcome(ErrorCode.INVALID_PRODUCER_EPOCH, message="the client itself has gone on to a higher producer epoch")
+_STALE: Final = Outcome(
+    ErrorCode.INVALID_PRODUCER_EPOCH, message="the client itself has gone on to a higher producer epoch"
+)
 _MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
 _BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic changes hands; try again")
 NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
 
-FAILURES: Final = (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, LostRaceError, MetadataError, TimeoutError)
+FAILURES: Final = (
+    KafkaError,
+    UpstreamError,
+    ChangelogError,
+    RetryTimeoutError,
+    LostRaceError,
+    MetadataError,
+    TimeoutError,
+)
 """How an operation may end without success; each leaves the topic as it was."""
 
 
@@ -73,6 +85,7 @@ class GovernedTopic:
         self.serving = False
         self._env = environment
         self._busy = False
+        self._operation: asyncio.Task[None] | None = None
         self._slow = False
         self._held: deque[Offer] = deque()
         self._held_timer: asyncio.TimerHandle | None = None
@@ -114,7 +127,9 @@ class GovernedTopic:
     def as_owned(self) -> Ownership | None:
         """What this node asserts to Redis with every heartbeat."""
         entry = self._env.changelog.view.ownership(self.name)
-        return owner_record(self.name, entry, self._env.node_id) if entry is not None and self.epoch is not None else None
+        return (
+            owner_record(self.name, entry, self._env.node_id) if entry is not None and self.epoch is not None else None
+        )
 
     # Batches ------------------------------------------------------------------------------------------------------
 
@@ -200,7 +215,9 @@ class GovernedTopic:
 
     def _evict_queue(self, claimant: Claimant) -> tuple[tuple[str, str], ...]:
         """Everybody who waits loses the topic with its holder (PIP-161)."""
-        evicted = tuple((found.session, found.name) for found, _ in self.waiting.values() if found.session != claimant.session)
+        evicted = tuple(
+            (found.session, found.name) for found, _ in self.waiting.values() if found.session != claimant.session
+        )
         self.waiting.clear()
         self._joined.clear()
         return evicted
@@ -241,11 +258,16 @@ class GovernedTopic:
 
     # Operations ---------------------------------------------------------------------------------------------------
 
+    async def _idle(self) -> None:
+        """Wait for the operation under way, and those that it brings about."""
+        while self._operation is not None:
+            await asyncio.wait([self._operation])
+
     def _begin(self, operation: Coroutine[None, None, None]) -> None:
         self._busy = True
         self._slow = False
         self._held_timer = asyncio.get_running_loop().call_later(_HELD_S, self._too_slow)
-        self._env.tasks.start(self._run(operation))
+        self._operation = self._env.tasks.start(self._run(operation))
 
     async def _run(self, operation: Coroutine[None, None, None]) -> None:
         refusal = _BUSY
@@ -271,6 +293,7 @@ class GovernedTopic:
             if self._held_timer is not None:
                 self._held_timer.cancel()
             self._busy = False
+            self._operation = None
             held, self._held = self._held, deque()
             for offer in held:
                 if not offer.alive():
@@ -289,7 +312,9 @@ class GovernedTopic:
             self._answer(offer, _BUSY)
 
     def _learn(self, owner: Ownership | None) -> None:
-        """Redis knows a holder that this node did not: refuse with its name; if it is a leftover, the changelog will tell."""
+        """Redis knows a holder that this node did not: refuse with its name; if it is a leftover, the changelog will
+        tell.
+        """
         if owner is not None and owner.session is not None and self.current_holder is None:
             awaited = self._env.now() + self._env.reconnect_grace
             self._leftover = owner
@@ -360,7 +385,8 @@ class GovernedTopic:
         if holder is None or ownership is None:
             return
         await self._run_takeover(
-            Intent(session=holder.session, name=holder.name, mode=holder.mode, client=ownership.client), holder.connections
+            Intent(session=holder.session, name=holder.name, mode=holder.mode, client=ownership.client),
+            holder.connections,
         )
 
     async def _raise(self, epoch: SlotEpoch, partition: int, client_epoch: int) -> None:
@@ -421,18 +447,22 @@ class GovernedTopic:
             await epoch.quiet()
             released = state.Ownership()
             released.CopyFrom(ownership)
-            released.released_ms = int(self._env.wall_ms())
+            released.released_ms = self._env.wall_ms()
             try:
-                self.position = await epoch.tenure.journal.append([Record(ownership_key(self.name, MASTER_SLOT), released)])
+                self.position = await epoch.tenure.journal.append(
+                    [Record(ownership_key(self.name, MASTER_SLOT), released)]
+                )
                 self.ownership = released
+                await self._env.changelog.tailer.reached(Offset(self.position), timeout=_SEEN_S)
             finally:
                 self._drop_epoch(_MOVED)
         await self._env.released(self, holder)
 
     async def administer(self, *, fence: bool) -> Holder:
-        """An administrator's word: fence the owner for ever, or release it. Raises LookupError where nobody owns the topic."""
-        while self._busy:
-            await asyncio.sleep(0.005)
+        """An administrator's word: fence the owner for ever, or release it. Raises LookupError where nobody owns the
+        topic.
+        """
+        await self._idle()
         holder = self.current_holder
         if holder is None:
             raise LookupError(self.name)
@@ -459,8 +489,7 @@ class GovernedTopic:
 
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
-        while self._busy:
-            await asyncio.sleep(0.005)
+        await self._idle()
         if self.epoch is not None:
             await self.epoch.quiet()
             self._drop_epoch(_MOVED)
@@ -485,7 +514,11 @@ class GovernedTopic:
         if entry is None or holder is None or entry.value.session != holder.session or entry.value.released_ms:
             connections = holder.connections if holder is not None else frozenset[int]()
             self.load()
-            if entry is not None and holder is not None and any(d.session == holder.session for d in entry.value.deposed):
+            if (
+                entry is not None
+                and holder is not None
+                and any(d.session == holder.session for d in entry.value.deposed)
+            ):
                 self._tainted |= connections
             return
         await self._again()

@@ -1,8 +1,9 @@
-"""Governed batches of many lanes on their way to one broker: what one turn of the event loop brought goes in one request.
+"""Governed batches of many lanes on their way to one broker: what one turn of the event loop brought goes in one
+request.
 
-A request holds at most one batch per partition, as Kafka demands; the next batch of that partition goes in the next request. A few
-requests may be under way on a connection; while they are, later batches gather. A partition always uses the same connection,
-so its batches arrive in the order in which they were shipped.
+A request holds at most one batch per partition, as Kafka demands; the next batch of that partition goes in the next
+request. A few requests may be under way on a connection; while they are, later batches gather. A partition always
+uses the same connection, so its batches arrive in the order in which they were shipped.
 """
 
 from __future__ import annotations
@@ -157,7 +158,9 @@ class _ProduceReply:
 
     __slots__ = ("_batches", "_link", "correlation_id")
 
-    def __init__(self, link: LeaderLink, correlation_id: int, batches: dict[tuple[bytes, int], tuple[Lane, Append]]) -> None:
+    def __init__(
+        self, link: LeaderLink, correlation_id: int, batches: dict[tuple[bytes, int], tuple[Lane, Append]]
+    ) -> None:
         self._link = link
         self._batches = batches
         self.correlation_id = correlation_id
@@ -171,7 +174,8 @@ class _ProduceReply:
                 lane, append = found
                 message = result.message or next((text for _, text in result.record_errors if text), None)
                 lane.settled(
-                    append, Outcome(result.error, result.base_offset, result.log_append_time, result.log_start_offset, message)
+                    append,
+                    Outcome(result.error, result.base_offset, result.log_append_time, result.log_start_offset, message),
                 )
         self._settle_rest(Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
 

@@ -2,11 +2,13 @@
 
 Why five: a broker remembers the last five batches of a producer id, and tells a repeat by them (KIP-98).
 
-A mute is the way back to order. Nothing new is sent; what is in flight comes back; what has to go again goes alone, one after
-the other, before the lane flows again. It ends on every way out: success, a final error, a limit of time, the lane's end.
+A mute is the way back to order. Nothing new is sent; what is in flight comes back; what has to go again goes alone,
+one after the other, before the lane flows again. It ends on every way out: success, a final error, a limit of time,
+the lane's end.
 
-Numbering. A batch of an idempotent session keeps its stamped sequence through all retries. Batches of a plain session are counted
-by the node: one that is known not to be in the log gives its number back, one whose outcome is unknown keeps it until it is known.
+Numbering. A batch of an idempotent session keeps its stamped sequence through all retries. Batches of a plain session
+are counted by the node: one that is known not to be in the log gives its number back, one whose outcome is unknown
+keeps it until it is known.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ _UNKNOWN_OUTCOME: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+FENCED: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
 
 
 class Outcome(NamedTuple):
@@ -114,8 +118,8 @@ class Lane:
     """One partition under one slot epoch. Ends with it: a new epoch gets new lanes."""
 
     __slots__ = (
-        "_alone", "_closed", "_failures", "_in_flight", "_muted", "_order", "_owner", "_queue", "_random", "_retry", "_shipper",
-        "_timer", "partition", "plain", "stamp", "topic",
+        "_alone", "_closed", "_failures", "_in_flight", "_muted", "_order", "_owner", "_queue", "_random", "_retry",
+        "_shipper", "_timer", "partition", "plain", "stamp", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -158,7 +162,9 @@ class Lane:
             self._ship(append)
 
     def close(self, outcome: Outcome) -> None:
-        """End the lane: what waits is answered with `outcome`, what is in flight with its own, or `outcome` if it failed."""
+        """End the lane: what waits is answered with `outcome`, what is in flight with its own, or `outcome` if it
+        failed.
+        """
         if self._closed is not None:
             return
         self._closed = outcome
@@ -191,7 +197,7 @@ class Lane:
         """The leader's answer for a batch of this lane, or the loss of the connection as an outcome."""
         self._in_flight.remove(append)
         error = outcome.error
-        if error == ErrorCode.NONE or error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._failures = 0
             self._finish(append, Outcome(ErrorCode.NONE, *outcome[1:]))
         elif self._closed is not None:

@@ -1,8 +1,9 @@
 """Which sequence a batch of a session is stamped with. Pure: docs/architecture.md "Sequences" has the theory.
 
-Kafka stays the judge of gaps, repeats and order: a stamped sequence is the client's minus a base that is constant for one slot
-epoch and partition, so every verdict of the broker about the stamped sequence holds for the client's. The base never comes from the
-batch that happens to arrive first: clients pipeline, and librdkafka reports batches as delivered that were overtaken.
+Kafka stays the judge of gaps, repeats and order: a stamped sequence is the client's minus a base that is constant for
+one slot epoch and partition, so every verdict of the broker about the stamped sequence holds for the client's. The
+base never comes from the batch that happens to arrive first: clients pipeline, and librdkafka reports batches as
+delivered that were overtaken.
 
 Sequences count modulo 2^31, client epochs modulo 2^15 (librdkafka wraps from 32767 to 0).
 """
@@ -33,8 +34,9 @@ class Verdict(Enum):
 class SequenceSpace:
     """The sequences of one idempotent session on one partition, within one slot epoch.
 
-    `client_epoch` and `base` are those of the newest `Serving`; `next` is the client sequence behind the last one known to be in
-    the log (`base` before any); `written` whether the session has, or may have, anything on this partition.
+    `client_epoch` and `base` are those of the newest `Serving`; `next` is the client sequence behind the last one
+    known to be in the log (`base` before any); `written` whether the session has, or may have, anything on this
+    partition.
     """
 
     client_epoch: int

@@ -1,7 +1,7 @@
 """What a node knows of one client connection: who it says it is, and its own connections upstream.
 
-Upstream connections belong to one client, one per broker and lane it needs: a broker answers one request per connection at a
-time, so a parked Fetch or JoinGroup on a shared one would stall others.
+Upstream connections belong to one client, one per broker and lane it needs: a broker answers one request per
+connection at a time, so a parked Fetch or JoinGroup on a shared one would stall others.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import I16
 
 if TYPE_CHECKING:
-    from sidecar.cluster.upstream import KafkaUpstream
     from metadata.ownership import AccessMode
-
+    from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.fetch import PollLane
 

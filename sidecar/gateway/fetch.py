@@ -1,17 +1,21 @@
-"""Fetch, versions 4 to 11. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack is not passed on.
+"""Fetch, versions 4 to 11. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack is not passed
+on.
 
 - All partitions with one leader: the request goes on whole, made sessionless in place; the answer comes back as it is.
-- Several leaders: one long poll each, on lanes of their own. The client is answered as soon as enough has come; polls still
+- Several leaders: one long poll each, on lanes of their own. The client is answered as soon as enough has come; polls
+still
   parked stay so, and the client's next request for the same positions picks them up instead of asking again. So an idle
   broker never delays a busy one, and never costs more than one parked poll.
 
-Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them means nothing. With
-no rack upstream never names a preferred read replica, which would be a broker the client cannot reach.
+Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them
+means nothing. With no rack upstream never names a preferred read replica, which would be a broker the client cannot
+reach.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
@@ -79,7 +83,7 @@ class FetchApi:
         found = NO_LEADER
         for part in request.parts:
             leader = leader_of(part.topic, part.partition)
-            if leader == NO_LEADER or (found != NO_LEADER and leader != found):
+            if leader == NO_LEADER or (found not in (NO_LEADER, leader)):
                 return NO_LEADER
             found = leader
         return found
@@ -97,10 +101,8 @@ class FetchApi:
 
     async def _find_leaders(self, client: Client, exchange: _SplitFetch, topics: set[bytes]) -> None:
         names = tuple(sorted(topic.decode(errors="replace") for topic in topics))
-        try:
+        with suppress(UpstreamError, KafkaError):  # the partitions without a leader are answered so
             await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
-        except (UpstreamError, KafkaError):
-            pass  # the partitions without a leader are answered so
         if not client.connection.closed:
             exchange.begin()
             client.connection.release()
@@ -123,7 +125,9 @@ class _PassedFetch(Exchange):
 
     __slots__ = ("_parts", "_upstream")
 
-    def __init__(self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, request: FetchRequest) -> None:
+    def __init__(
+        self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, request: FetchRequest
+    ) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
         self._upstream = upstream
         self._parts = request.parts
@@ -204,7 +208,8 @@ class _PollReply:
         self._upstream.refresh_soon({part.topic for part in self._lane.parts})
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elements: list[tuple[bytes, int, Octets]] = [
-            (part.topic, part.partition, fetch.error_element(self._version, part.partition, code)) for part in self._lane.parts
+            (part.topic, part.partition, fetch.error_element(self._version, part.partition, code))
+            for part in self._lane.parts
         ]
         self._deliver(_PollAnswer(elements, 0, False))
 
@@ -220,7 +225,18 @@ class _PollReply:
 class _SplitFetch(Exchange):
     """A request whose partitions have several leaders."""
 
-    __slots__ = ("_by_leader", "_client", "_deadline", "_found", "_frame", "_lanes", "_missing", "_request", "_timer", "_upstream")
+    __slots__ = (
+        "_by_leader",
+        "_client",
+        "_deadline",
+        "_found",
+        "_frame",
+        "_lanes",
+        "_missing",
+        "_request",
+        "_timer",
+        "_upstream",
+    )
 
     def __init__(
         self, client: Client, upstream: KafkaUpstream, frame: Frame, head: RequestHead, request: FetchRequest
@@ -247,8 +263,7 @@ class _SplitFetch(Exchange):
             leader = self._upstream.view.leader(part.topic, part.partition)
             if leader == NO_LEADER:
                 failed = True
-                known = self._upstream.view.route(part.topic)
-                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                code = self._upstream.view.why_no_leader(part.topic, part.partition)
                 self._found[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
             else:
                 self._by_leader.setdefault(leader, []).append(part)
@@ -288,7 +303,9 @@ class _SplitFetch(Exchange):
             request.isolation,
         )
         assert client.identity is not None
-        elements: list[tuple[bytes, Octets]] = [(part.topic, self._frame.view(part.start, part.end)) for part in lane.parts]
+        elements: list[tuple[bytes, Octets]] = [
+            (part.topic, self._frame.view(part.start, part.end)) for part in lane.parts
+        ]
         message = fetch.encode_request(0, client.identity.name.encode(), self.version, limits, elements)
         client.polls[leader] = lane
         lane.waiting = self

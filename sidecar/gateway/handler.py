@@ -1,7 +1,8 @@
 """Takes every request of every client, looks its API up and calls the module for it.
 
-Hot APIs are plain functions and may be pipelined. All other APIs run as one coroutine at a time per connection: what comes behind
-waits, as on a broker. A request that is not in the table of APIs, or cannot be read, closes the connection with one event.
+Hot APIs are plain functions and may be pipelined. All other APIs run as one coroutine at a time per connection: what
+comes behind waits, as on a broker. A request that is not in the table of APIs, or cannot be read, closes the
+connection with one event.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ class Gateway:
         try:
             client.identity = identity.parse(head.client_id)
         except KafkaError as error:
-            client.identity = identity.ClientIdentity(head.client_id, head.client_id.split(b";")[0].decode(errors="replace"))
+            client.identity = identity.ClientIdentity(
+                head.client_id, head.client_id.split(b";")[0].decode(errors="replace")
+            )
             client.identity_error = error
         else:
             client.identity_error = None
@@ -133,7 +136,8 @@ class Gateway:
         except RejectError as error:
             connection.reject(error.reason, error.detail)
         except (UpstreamError, KafkaError) as error:
-            # No answer can be made of it in the API's own terms: the client sees what it would see of a broker that died.
+            # No answer can be made of it in the API's own terms: the client sees what it would see of a broker that
+            # died.
             self._hooks.request_failed(name, connection.peer, error)
             connection.close()
         except Exception:
@@ -177,7 +181,9 @@ class Gateway:
         self._hooks.client_rejected(connection.peer, said, reason, detail)
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
-        self._hooks.request_done(exchange.key, time.perf_counter() - exchange.started, exchange.request_bytes, answer_bytes)
+        self._hooks.request_done(
+            exchange.key, time.perf_counter() - exchange.started, exchange.request_bytes, answer_bytes
+        )
 
     async def close(self) -> None:
         """Close every client connection and wait for what runs."""

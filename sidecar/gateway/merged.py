@@ -140,8 +140,7 @@ class MergedApi:
         for name, index in dict.fromkeys(asked):
             leader = self._view.leader(name.encode(), index)
             if leader == NO_LEADER:
-                known = self._view.route(name.encode())
-                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                code = self._view.why_no_leader(name.encode(), index)
                 found[name, index] = {"partition_index": index, "error_code": code}
             else:
                 by_leader.setdefault(leader, []).append((name, index))

@@ -1,8 +1,9 @@
-"""ApiVersions (0-3), Metadata (0-9), FindCoordinator (0-3), DescribeCluster (0-1): answered with nodes instead of brokers.
+"""ApiVersions (0-3), Metadata (0-9), FindCoordinator (0-3), DescribeCluster (0-1): answered with nodes instead of
+brokers.
 
-Clients see the live nodes as the brokers of the cluster: replicas = in-sync replicas = [leader], the controller is the lowest live node,
-the cluster id is upstream's. What upstream alone knows (topics, errors, leader epochs, authorized operations, a missing
-coordinator) is asked of it each time, so an answer is as fresh as a broker's own.
+Clients see the live nodes as the brokers of the cluster: replicas = in-sync replicas = [leader], the controller is
+the lowest live node, the cluster id is upstream's. What upstream alone knows (topics, errors, leader epochs,
+authorized operations, a missing coordinator) is asked of it each time, so an answer is as fresh as a broker's own.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
             continue
         low, high = max(api.first, there.lowest), min(api.last, there.highest)
         if low <= high:
-            ranges.append(api_versions.VersionRange(api.key, api.lowest_advertised if api.lowest_advertised < api.first else low, high))
+            ranges.append(
+                api_versions.VersionRange(
+                    api.key, api.lowest_advertised if api.lowest_advertised < api.first else low, high
+                )
+            )
     return ranges
 
 
@@ -106,7 +111,9 @@ class ClusterApi:
             ),
         )
 
-    async def handle_find_coordinator(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_find_coordinator(
+        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
+    ) -> None:
         """The node that stands for the coordinator; upstream's error where there is none."""
         flexible = head.version >= 3
         reader = Reader(frame.buffer, head.body, frame.end)
@@ -136,7 +143,10 @@ class ClusterApi:
         if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
             return ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served"
         if kind == CoordinatorKind.TRANSACTION and key.startswith(TRANSACTIONAL_ID_PREFIX):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar"
+            return (
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar",
+            )
         # Who asks has often been told NOT_COORDINATOR: what is remembered may be why.
         self._upstream.forget_coordinator(key, CoordinatorKind(kind))
         try:
@@ -147,7 +157,9 @@ class ClusterApi:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, "Kafka cannot be asked now"  # its text would name a broker
         return ErrorCode.NONE, None
 
-    async def handle_describe_cluster(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_describe_cluster(
+        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
+    ) -> None:
         """DescribeCluster (KIP-700): Metadata without topics."""
         reader = Reader(frame.buffer, head.body, frame.end)
         reader.skip_tags()
@@ -156,7 +168,9 @@ class ClusterApi:
         reader.skip_tags()
         error = 0 if endpoints == _BROKER_ENDPOINTS else _UNSUPPORTED_ENDPOINT_TYPE
         state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations_wanted))
-        exchange.answer([_cluster_answer(head, state, error, endpoints, self._brokers(), self._nodes.placement.controller)])
+        exchange.answer(
+            [_cluster_answer(head, state, error, endpoints, self._brokers(), self._nodes.placement.controller)]
+        )
 
 
 def _cluster_answer(

@@ -3,7 +3,8 @@
 - All partitions ordinary and with one leader: the frame goes on as it is, its answer comes back as it is.
 - Otherwise the request is split by leader, records uncopied, and the answers are merged in the order of the request.
 - acks=0 has no answer; a refusal closes the connection, as a broker does.
-- Topics of the sidecar's own are refused (29). A transactional batch for a governed topic is refused (48) by `exclusive`.
+- Topics of the sidecar's own are refused (29). A transactional batch for a governed topic is refused (48) by
+`exclusive`.
 
 A broker that is lost after the request was sent gives 7 (the outcome is unknown, the client retries), before that 6.
 """
@@ -11,6 +12,7 @@ A broker that is lost after the request was sent gives 7 (the outcome is unknown
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from sidecar.cluster.resolver import TopicKind
@@ -38,7 +40,12 @@ class GovernedTopics(Protocol):
     """The room that appends to governed topics."""
 
     def append(
-        self, client: Client, part: ProducePart, batch: memoryview, timeout_ms: int, done: Callable[[ProduceResult], None]
+        self,
+        client: Client,
+        part: ProducePart,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[ProduceResult], None],
     ) -> None:
         """Append one batch (owned by the callee from now on) and call `done` once, perhaps within this call."""
         ...
@@ -69,7 +76,9 @@ class ProduceApi:
             head.body -= frame.start
             request = _moved(request, -frame.start)
         missing = self._view.missing(
-            (part.topic, part.partition) for part in request.parts if self._resolver.kind(part.topic) is TopicKind.ORDINARY
+            (part.topic, part.partition)
+            for part in request.parts
+            if self._resolver.kind(part.topic) is TopicKind.ORDINARY
         )
         if missing:
             client.connection.hold()
@@ -85,7 +94,7 @@ class ProduceApi:
             if kind(part.topic) is not TopicKind.ORDINARY:
                 return NO_LEADER
             leader = leader_of(part.topic, part.partition)
-            if leader == NO_LEADER or (found != NO_LEADER and leader != found):
+            if leader == NO_LEADER or (found not in (NO_LEADER, leader)):
                 return NO_LEADER
             found = leader
         return found
@@ -109,10 +118,8 @@ class ProduceApi:
         self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, topics: set[bytes]
     ) -> None:
         names = tuple(sorted(topic.decode(errors="replace") for topic in topics))
-        try:
+        with suppress(UpstreamError, KafkaError):  # the partitions without a leader are answered so
             await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
-        except (UpstreamError, KafkaError):
-            pass  # the partitions without a leader are answered so
         if not client.connection.closed:
             self._split(client, frame, head, request)
             client.connection.release()
@@ -127,12 +134,15 @@ class ProduceApi:
             if kind is TopicKind.ORDINARY:
                 leader = self._view.leader(part.topic, part.partition)
                 if leader == NO_LEADER:
-                    known = self._view.route(part.topic)
-                    merge.settle(_refusal(part, ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                    merge.settle(_refusal(part, self._view.why_no_leader(part.topic, part.partition)))
                 else:
                     by_leader.setdefault(leader, []).append(part)
             elif kind is TopicKind.INTERNAL:
-                merge.settle(_refusal(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics of the sidecar are written by it alone"))
+                merge.settle(
+                    _refusal(
+                        part, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics of the sidecar are written by it alone"
+                    )
+                )
             else:
                 batch = frame.view(part.start, part.end)
                 self._governed.append(client, part, batch, request.timeout_ms, merge.settle)
@@ -140,7 +150,13 @@ class ProduceApi:
             self._send_part(client, frame, head, request, merge, leader, parts)
 
     def _send_part(
-        self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, merge: _MergedProduce, leader: int,
+        self,
+        client: Client,
+        frame: Frame,
+        head: RequestHead,
+        request: ProduceRequest,
+        merge: _MergedProduce,
+        leader: int,
         parts: list[ProducePart],
     ) -> None:
         identity = client.identity
@@ -149,7 +165,12 @@ class ProduceApi:
             (part.topic, part.partition, frame.view(part.start, part.end)) for part in parts
         ]
         message = produce.encode_request(
-            head.correlation_id, identity.name.encode(), head.version, request.acks, request.timeout_ms, records,
+            head.correlation_id,
+            identity.name.encode(),
+            head.version,
+            request.acks,
+            request.timeout_ms,
+            records,
             request.transactional_id,
         )
         reply = _PartReply(merge, self._upstream, parts, head)
@@ -247,7 +268,9 @@ class _PartReply:
 
     __slots__ = ("_merge", "_parts", "_upstream", "_version", "correlation_id")
 
-    def __init__(self, merge: _MergedProduce, upstream: KafkaUpstream, parts: list[ProducePart], head: RequestHead) -> None:
+    def __init__(
+        self, merge: _MergedProduce, upstream: KafkaUpstream, parts: list[ProducePart], head: RequestHead
+    ) -> None:
         self._merge = merge
         self._upstream = upstream
         self._parts = parts

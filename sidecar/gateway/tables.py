@@ -1,10 +1,12 @@
 """ListOffsets (1-7), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged.
 
-All partitions with one leader: the frame goes on as it is. DeleteRecords is a write: topics of the sidecar's own are refused (29).
+All partitions with one leader: the frame goes on as it is. DeleteRecords is a write: topics of the sidecar's own are
+refused (29).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sidecar.cluster.resolver import TopicKind
@@ -71,7 +73,7 @@ class TablesApi:
         found = NO_LEADER
         for part in table.parts:
             leader = self._view.leader(part.topic, part.partition)
-            if leader == NO_LEADER or (found != NO_LEADER and leader != found) or self._refused(key, part.topic):
+            if leader == NO_LEADER or (found not in (NO_LEADER, leader)) or self._refused(key, part.topic):
                 return NO_LEADER
             found = leader
         return found
@@ -80,10 +82,8 @@ class TablesApi:
         self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table, topics: set[bytes]
     ) -> None:
         names = tuple(sorted(topic.decode(errors="replace") for topic in topics))
-        try:
+        with suppress(UpstreamError, KafkaError):  # the partitions without a leader are answered so
             await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
-        except (UpstreamError, KafkaError):
-            pass  # the partitions without a leader are answered so
         if not client.connection.closed:
             self._split(client, frame, head, exchange, table)
             client.connection.release()
@@ -97,8 +97,7 @@ class TablesApi:
             if self._refused(head.key, part.topic):
                 exchange.refuse([part], ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif leader == NO_LEADER:
-                known = self._view.route(part.topic)
-                exchange.refuse([part], ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                exchange.refuse([part], self._view.why_no_leader(part.topic, part.partition))
             else:
                 by_leader.setdefault(leader, []).append(part)
         for leader, parts in by_leader.items():
@@ -180,7 +179,8 @@ class _PartReply:
         for result in results:
             self._merged.settle(result)
         self._merged.refuse(
-            [part for part in self._parts if (part.topic, part.partition) not in answered], ErrorCode.UNKNOWN_SERVER_ERROR
+            [part for part in self._parts if (part.topic, part.partition) not in answered],
+            ErrorCode.UNKNOWN_SERVER_ERROR,
         )
 
     def answer_lost(self, error: UpstreamLostError) -> None:

@@ -1,7 +1,8 @@
 """One client's connection: its requests in order to the handler, its answers in the same order to the socket.
 
-The handler may answer at once, later, or never (acks=0). It may also hold the connection while it looks something up, as a
-broker does with every request: frames that arrive meanwhile wait, so that routing never reorders what the client sent.
+The handler may answer at once, later, or never (acks=0). It may also hold the connection while it looks something up,
+as a broker does with every request: frames that arrive meanwhile wait, so that routing never reorders what the client
+sent.
 """
 
 from __future__ import annotations
@@ -36,12 +37,29 @@ class Pause(IntFlag):
 
 
 class Exchange:
-    """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes."""
+    """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
+    """
 
-    __slots__ = ("_answer", "answered", "client_id", "connection", "correlation_id", "key", "request_bytes", "started", "version")
+    __slots__ = (
+        "_answer",
+        "answered",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "key",
+        "request_bytes",
+        "started",
+        "version",
+    )
 
     def __init__(
-        self, connection: ClientConnection, key: int, version: int, correlation_id: int, client_id: bytes, request_bytes: int
+        self,
+        connection: ClientConnection,
+        key: int,
+        version: int,
+        correlation_id: int,
+        client_id: bytes,
+        request_bytes: int,
     ) -> None:
         self.connection = connection
         self.key = key

@@ -1,9 +1,10 @@
 """Receive length-prefixed frames with as few copies as possible, and write what one read turn produced in one go.
 
-All connections of a process share one receive buffer: uvloop and asyncio call `get_buffer` and `buffer_updated` back to back,
-so nothing of one connection can overwrite another's bytes (a private buffer each would cost 32 MB for 64 connections). A frame
-larger than that is received into a buffer of its own that grows with what really arrived, so a peer that only announces
-100 MiB pins nothing. Writing per read turn instead of per frame is worth a factor of six at a pipelining depth of eight.
+All connections of a process share one receive buffer: uvloop and asyncio call `get_buffer` and `buffer_updated` back
+to back, so nothing of one connection can overwrite another's bytes (a private buffer each would cost 32 MB for 64
+connections). A frame larger than that is received into a buffer of its own that grows with what really arrived, so a
+peer that only announces 100 MiB pins nothing. Writing per read turn instead of per frame is worth a factor of six at
+a pipelining depth of eight.
 
 `copied_bytes` counts what is copied out of receive buffers, by direction: tests hold the promise "at most once" by it.
 """
@@ -36,7 +37,9 @@ COPIES: Final = CopyCounter()
 
 
 class Frame:
-    """One frame from its length prefix (`start`) to `end`, exclusive, in a buffer that may be borrowed for this callback only."""
+    """One frame from its length prefix (`start`) to `end`, exclusive, in a buffer that may be borrowed for this
+    callback only.
+    """
 
     __slots__ = ("buffer", "end", "owned", "start")
 
@@ -89,7 +92,9 @@ class Outbox:
     def add_frame(self, frame: Frame) -> None:
         """Forward a whole frame as it is."""
         if frame.owned:
-            self.add(frame.buffer if frame.end - frame.start == len(frame.buffer) else frame.view(frame.start, frame.end))
+            self.add(
+                frame.buffer if frame.end - frame.start == len(frame.buffer) else frame.view(frame.start, frame.end)
+            )
             return
         if self._span_end != frame.start or self._span_end == self._span_start:
             self._close_span()

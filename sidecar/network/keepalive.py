@@ -1,7 +1,7 @@
 """Find a peer that fell silent without closing (pulled cable, frozen machine, dropped packets) within 25 seconds.
 
-Idle connections are probed by TCP keep-alive (first probe after 10 s, then every 5 s, 3 probes); connections with unacknowledged
-data are ended by TCP_USER_TIMEOUT (RFC 5482), which keep-alive does not cover.
+Idle connections are probed by TCP keep-alive (first probe after 10 s, then every 5 s, 3 probes); connections with
+unacknowledged data are ended by TCP_USER_TIMEOUT (RFC 5482), which keep-alive does not cover.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One connection to a broker: requests out, answers matched to them in order.
 
-A broker answers the requests of a connection one after the other, so the answers are matched by order; a correlation id that
-does not fit means the stream is out of step, and the connection is dropped. Nothing is retried here.
+A broker answers the requests of a connection one after the other, so the answers are matched by order; a correlation
+id that does not fit means the stream is out of step, and the connection is dropped. Nothing is retried here.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class ReconnectBackoff:
 
 
 class UpstreamConnection(FrameReceiver):
-    """A connection to one broker; `send` may be called at once, what is sent before the connection stands waits for it."""
+    """A connection to one broker; `send` may be called at once, what is sent before the connection stands waits for
+    it.
+    """
 
     def __init__(self, owner: Owner, address: tuple[str, int], connect_timeout: float) -> None:
         super().__init__(ANSWER_LIMIT)
@@ -134,7 +136,9 @@ class UpstreamConnection(FrameReceiver):
 
     def _refused(self, reply: Reply | None) -> bool:
         if self.closed and reply is not None:
-            reply.answer_lost(UpstreamLostError(f"connection to {self.address[0]}:{self.address[1]} is closed", sent=False))
+            reply.answer_lost(
+                UpstreamLostError(f"connection to {self.address[0]}:{self.address[1]} is closed", sent=False)
+            )
         return self.closed
 
     def pause(self) -> None:

@@ -1,14 +1,16 @@
 """The table of APIs that a node serves: versions, the reason for each cap, and who upstream answers.
 
-What is not in this table is refused: an unknown key or version closes the connection (ApiVersions answers error 35), so an API
-that a later Kafka adds can never pass by the rules of the rooms above. Clients are told the intersection of this table with
-what every upstream broker serves, as both sides then pick the highest common version.
+What is not in this table is refused: an unknown key or version closes the connection (ApiVersions answers error 35),
+so an API that a later Kafka adds can never pass by the rules of the rooms above. Clients are told the intersection of
+this table with what every upstream broker serves, as both sides then pick the highest common version.
 
 Reasons that recur:
 
-- *topic ids*: from this version on topics are named by id; a virtual cluster keeps every name look-up behind its resolver.
+- *topic ids*: from this version on topics are named by id; a virtual cluster keeps every name look-up behind its
+resolver.
 - *addresses*: the answer carries the brokers' addresses (KIP-951) and would lead clients past the node.
-- *one coordinator*: from this version on one request names many groups or keys, each with a coordinator of its own upstream.
+- *one coordinator*: from this version on one request names many groups or keys, each with a coordinator of its own
+upstream.
 - *newest known*: the newest version whose form is known here.
 """
 
@@ -38,8 +40,8 @@ class Route(Enum):
 class Api:
     """One API as served.
 
-    `first`..`last` are the versions served, both included; `advertised_first` is what ApiVersions says (lower only where a
-    client library needs it); `flexible` is the first version with tagged fields in the header (KIP-482).
+    `first`..`last` are the versions served, both included; `advertised_first` is what ApiVersions says (lower only
+    where a client library needs it); `flexible` is the first version with tagged fields in the header (KIP-482).
     """
 
     key: int
@@ -62,9 +64,25 @@ class Api:
 _NEVER: Final = 32_767
 
 _TABLE: Final = (
-    Api(0, "Produce", 3, 9, 9, Route.LEADERS,
-        "addresses from 10, topic ids from 13; advertised from 0 as librdkafka needs it (KAFKA-18659)", advertised_first=0),
-    Api(1, "Fetch", 4, 11, 12, Route.LEADERS, "12 is flexible and adds diverging epochs; topic ids from 13, addresses from 16"),
+    Api(
+        0,
+        "Produce",
+        3,
+        9,
+        9,
+        Route.LEADERS,
+        "addresses from 10, topic ids from 13; advertised from 0 as librdkafka needs it (KAFKA-18659)",
+        advertised_first=0,
+    ),
+    Api(
+        1,
+        "Fetch",
+        4,
+        11,
+        12,
+        Route.LEADERS,
+        "12 is flexible and adds diverging epochs; topic ids from 13, addresses from 16",
+    ),
     Api(2, "ListOffsets", 1, 7, 6, Route.LEADERS, "8 and later add tiered-storage timestamps; newest known"),
     Api(3, "Metadata", 0, 9, 9, Route.LOCAL, "topic ids from 10"),
     Api(8, "OffsetCommit", 2, 9, 8, Route.GROUP, "topic ids from 10"),
@@ -76,11 +94,21 @@ _TABLE: Final = (
     Api(14, "SyncGroup", 0, 5, 4, Route.GROUP, "newest known"),
     Api(15, "DescribeGroups", 0, 6, 5, Route.GROUPS, "newest known; 6 reports unknown groups as errors (KIP-1043)"),
     Api(16, "ListGroups", 0, 5, 3, Route.OWN_BROKERS, "newest known; 5 tells group types, which kafka-groups shows"),
-    Api(18, "ApiVersions", 0, 3, 3, Route.LOCAL, "4 differs only in feature ranges; no finalized features are announced"),
+    Api(
+        18, "ApiVersions", 0, 3, 3, Route.LOCAL, "4 differs only in feature ranges; no finalized features are announced"
+    ),
     Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, "newest known"),
     Api(20, "DeleteTopics", 1, 5, 4, Route.CONTROLLER, "topic ids from 6"),
     Api(21, "DeleteRecords", 0, 2, 2, Route.LEADERS, "newest known"),
-    Api(22, "InitProducerId", 0, 4, 2, Route.TRANSACTION, "5 belongs to transaction version 2 (KIP-890), never announced"),
+    Api(
+        22,
+        "InitProducerId",
+        0,
+        4,
+        2,
+        Route.TRANSACTION,
+        "5 belongs to transaction version 2 (KIP-890), never announced",
+    ),
     Api(23, "OffsetForLeaderEpoch", 2, 4, 4, Route.LEADERS, "newest known"),
     Api(24, "AddPartitionsToTxn", 0, 3, 3, Route.TRANSACTION, "4 is for brokers: it names many transactions (KIP-890)"),
     Api(25, "AddOffsetsToTxn", 0, 3, 3, Route.TRANSACTION, "4 belongs to transaction version 2, never announced"),
@@ -96,7 +124,15 @@ _TABLE: Final = (
     Api(42, "DeleteGroups", 0, 2, 2, Route.GROUPS, "newest known"),
     Api(43, "ElectLeaders", 0, 2, 2, Route.CONTROLLER, "newest known"),
     Api(44, "IncrementalAlterConfigs", 0, 1, 1, Route.BROKER_CONFIG, "newest known"),
-    Api(46, "ListPartitionReassignments", 0, 0, 0, Route.LOCAL, "always empty: a virtual cluster has no replicas to move"),
+    Api(
+        46,
+        "ListPartitionReassignments",
+        0,
+        0,
+        0,
+        Route.LOCAL,
+        "always empty: a virtual cluster has no replicas to move",
+    ),
     Api(47, "OffsetDelete", 0, 0, _NEVER, Route.GROUP, "newest known"),
     Api(48, "DescribeClientQuotas", 0, 1, 1, Route.ANY, "newest known"),
     Api(49, "AlterClientQuotas", 0, 1, 1, Route.CONTROLLER, "newest known"),
@@ -123,7 +159,9 @@ NOT_SERVED: Final = {
     71: "GetTelemetrySubscriptions (KIP-714): ties a client to a broker",
     75: "DescribeTopicPartitions (KIP-966): shows replicas of brokers; clients fall back to Metadata",
 }
-"""Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported version."""
+"""Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported
+version.
+"""
 
 PRODUCE: Final = 0
 FETCH: Final = 1

@@ -1,7 +1,8 @@
 """ApiVersions, api key 18, versions 0 to 3 (KIP-35, KIP-511).
 
-The answer's header is always version 0. Finalized features (KIP-584) are never announced: announcing transaction version 2 with
-Produce below version 12 makes Java transactions fail. A version that is not known is answered in version 0 with error 35.
+The answer's header is always version 0. Finalized features (KIP-584) are never announced: announcing transaction
+version 2 with Produce below version 12 makes Java transactions fail. A version that is not known is answered in
+version 0 with error 35.
 """
 
 from __future__ import annotations
@@ -67,4 +68,3 @@ def _encode(correlation_id: int, version: int, error: ErrorCode, ranges: list[Ve
     writer.tags(flexible)
     I32.pack_into(writer.out, 0, len(writer.out) - 4)
     return bytes(writer.out)
-

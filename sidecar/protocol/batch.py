@@ -1,8 +1,8 @@
 """The header of a v2 record batch (KIP-98), read and re-stamped in place; records themselves are never touched here.
 
 Offsets in the header, in bytes: baseOffset 0, batchLength 8, partitionLeaderEpoch 12, magic 16, crc 17, attributes 21,
-lastOffsetDelta 23, baseTimestamp 27, maxTimestamp 35, producerId 43, producerEpoch 51, baseSequence 53, count 57, records 61.
-The CRC-32C covers everything from the attributes to the end, so a new producer id needs a new CRC.
+lastOffsetDelta 23, baseTimestamp 27, maxTimestamp 35, producerId 43, producerEpoch 51, baseSequence 53, count 57,
+records 61. The CRC-32C covers everything from the attributes to the end, so a new producer id needs a new CRC.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
     magic = buffer[start + _MAGIC_AT]
     if magic != 2:
         if magic in (0, 1):
-            raise KafkaError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format v{magic}: only v2 carries producer ids")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format v{magic}: only v2 carries producer ids"
+            )
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown message format {magic}")
     if end - start < HEADER_BYTES:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {end - start} bytes")

@@ -1,6 +1,8 @@
-"""Kafka's error codes (https://kafka.apache.org/protocol#protocol_error_codes) as far as a node gives or understands them.
+"""Kafka's error codes (https://kafka.apache.org/protocol#protocol_error_codes) as far as a node gives or understands
+them.
 
-Codes that are not listed pass through a node as plain integers: an answer of a newer broker is never refused for its code.
+Codes that are not listed pass through a node as plain integers: an answer of a newer broker is never refused for its
+code.
 """
 
 from __future__ import annotations

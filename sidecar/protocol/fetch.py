@@ -1,7 +1,7 @@
 """Fetch, api key 1, versions 4 to 11: walk requests and answers without touching records, split and merge them.
 
-Versions: 5 log_start_offset · 7 fetch sessions (KIP-227) · 9 current leader epoch (KIP-320) · 10 zstd · 11 rack id (KIP-392).
-12 is flexible, 13 names topics by id: not served (see `api`). None of 4 to 11 is flexible.
+Versions: 5 log_start_offset · 7 fetch sessions (KIP-227) · 9 current leader epoch (KIP-320) · 10 zstd · 11 rack id
+(KIP-392). 12 is flexible, 13 names topics by id: not served (see `api`). None of 4 to 11 is flexible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class FetchPart(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A walked request. Offsets are positions in the buffer: `limits` of the first field, `session` of the session id."""
+    """A walked request. Offsets are positions in the buffer: `limits` of the first field, `session` of the session id.
+    """
 
     max_wait_ms: int
     min_bytes: int
@@ -95,7 +96,9 @@ def encode_request(
     limits: tuple[int, int, int, int],
     parts: list[tuple[bytes, Octets]],
 ) -> bytes:
-    """A sessionless request frame. `limits` = max wait ms, min bytes, max bytes, isolation level; `parts` = (topic, element)."""
+    """A sessionless request frame. `limits` = max wait ms, min bytes, max bytes, isolation level; `parts` = (topic,
+    element).
+    """
     out = bytearray(12)
     out[4:12] = Struct(">hhi").pack(1, version, correlation_id)
     out += Struct(">h").pack(len(client_id)) + client_id

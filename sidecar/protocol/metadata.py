@@ -1,17 +1,18 @@
 """Metadata, api key 3: asked upstream at version 10 (the first with topic ids), answered to clients at versions 0 to 9.
 
-Versions: 1 controller, racks, internal flag · 2 cluster id · 4 auto-creation flag · 5 offline replicas · 7 leader epochs ·
-8 authorized operations · 9 flexible. 10 and later show topic ids, with which clients go on by id: not served (see `api`).
+Versions: 1 controller, racks, internal flag · 2 cluster id · 4 auto-creation flag · 5 offline replicas · 7 leader
+epochs · 8 authorized operations · 9 flexible. 10 and later show topic ids, with which clients go on by id: not served
+(see `api`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import ClassVar, Final
+from uuid import UUID
 
 from sidecar.protocol.caller import FixedRequest
-from sidecar.protocol.ids import TopicId
 from sidecar.protocol.primitives import I32, Reader, Writer
 
 NO_OPERATIONS: Final = -(2**31)
@@ -74,7 +75,7 @@ class TopicState:
 
     name: str
     error: int
-    topic_id: TopicId
+    topic_id: UUID
     internal: bool
     partitions: tuple[PartitionState, ...]
     operations: int = NO_OPERATIONS
@@ -96,9 +97,9 @@ class ClusterState:
 class MetadataCall(FixedRequest):
     """The question to upstream, version 10."""
 
-    api_key = 3
-    api_version = 10
-    flexible = True
+    api_key: ClassVar[int] = 3
+    api_version: ClassVar[int] = 10
+    flexible: ClassVar[bool] = True
 
     request: MetadataRequest
 
@@ -121,7 +122,9 @@ class MetadataCall(FixedRequest):
         throttle_ms = reader.i32()
         brokers: list[Broker] = []
         for _ in range(reader.array(True, element_bytes=10)):
-            brokers.append(Broker(reader.i32(), reader.compact_string(), reader.i32(), reader.compact_nullable_string()))
+            brokers.append(
+                Broker(reader.i32(), reader.compact_string(), reader.i32(), reader.compact_nullable_string())
+            )
             reader.skip_tags()
         cluster_id = reader.compact_nullable_string()
         controller = reader.i32()
@@ -134,7 +137,7 @@ class MetadataCall(FixedRequest):
 def _read_topic(reader: Reader) -> TopicState:
     error = reader.i16()
     name = reader.compact_string()
-    topic_id = TopicId(reader.raw(16))
+    topic_id = UUID(bytes=reader.raw(16))
     internal = reader.boolean()
     partitions: list[PartitionState] = []
     for _ in range(reader.array(True, element_bytes=_PARTITION.size + 4)):
@@ -212,4 +215,3 @@ def _partition(version: int, partition: PartitionState) -> bytes:
     if version >= 5:
         out += I32.pack(0)
     return out
-

@@ -1,8 +1,9 @@
-"""Requests whose body is a table topic → partition → a few fixed fields: ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
+"""Requests whose body is a table topic → partition → a few fixed fields: ListOffsets, OffsetForLeaderEpoch,
+DeleteRecords.
 
-One table of layouts serves all three, so that a request can be walked, split by leader and its answers merged without a codec
-for each. Sizes are in bytes and come from Kafka's message definitions (ListOffsets 1-7, OffsetForLeaderEpoch 2-4,
-DeleteRecords 0-2).
+One table of layouts serves all three, so that a request can be walked, split by leader and its answers merged without
+a codec for each. Sizes are in bytes and come from Kafka's message definitions (ListOffsets 1-7, OffsetForLeaderEpoch
+2-4, DeleteRecords 0-2).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _HEAD: Final = Struct(">hhi")
 class Layout:
     """The form of one version.
 
-    `prefix`/`suffix` surround the table in the request; `element` is a partition in the request, its index first. In the
-    answer a partition has `answer` bytes, its index at `index_at` and its error code at `error_at`; the table of answers
-    follows a throttle time where `throttled`. `refusal` is the rest of an element that carries only an error.
+    `prefix`/`suffix` surround the table in the request; `element` is a partition in the request, its index first. In
+    the answer a partition has `answer` bytes, its index at `index_at` and its error code at `error_at`; the table of
+    answers follows a throttle time where `throttled`. `refusal` is the rest of an element that carries only an error.
     """
 
     flexible: bool
@@ -141,7 +142,13 @@ def _write_table(writer: Writer, flexible: bool, parts: list[tuple[bytes, Octets
 
 
 def encode_request(
-    key: int, version: int, correlation_id: int, client_id: bytes, layout: Layout, buffer: Octets, table: Table,
+    key: int,
+    version: int,
+    correlation_id: int,
+    client_id: bytes,
+    layout: Layout,
+    buffer: Octets,
+    table: Table,
     parts: list[TablePart],
 ) -> bytes:
     """A request frame for some of the partitions of a walked one."""

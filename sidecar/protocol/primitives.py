@@ -1,7 +1,8 @@
 """Read and write the primitive types of Kafka's protocol (https://kafka.apache.org/protocol#protocol_types).
 
 `Reader` never reads beyond its frame and refuses a collection that cannot fit into what is left, as Kafka's generated
-parsers do: a frame of 50 bytes that announces two billion elements costs nothing. Every failure is a `MalformedFrameError`.
+parsers do: a frame of 50 bytes that announces two billion elements costs nothing. Every failure is a
+`MalformedFrameError`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Produce, api key 0, versions 3 to 9: walk a request without touching its records, build and read answers.
 
-Versions: 3 transactional id · 5 log_start_offset in the answer · 7 zstd · 8 record errors and a message · 9 flexible (KIP-482).
-10 and later carry the brokers' addresses in their answers (KIP-951), 13 names topics by id: not served (see `api`).
+Versions: 3 transactional id · 5 log_start_offset in the answer · 7 zstd · 8 record errors and a message · 9 flexible
+(KIP-482). 10 and later carry the brokers' addresses in their answers (KIP-951), 13 names topics by id: not served
+(see `api`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class ProducePart(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A walked request. `timeout_ms` is the client's; `null_records` where a partition came with no record set at all."""
+    """A walked request. `timeout_ms` is the client's; `null_records` where a partition came with no record set at all.
+    """
 
     transactional_id: str | None
     acks: int
@@ -38,7 +40,9 @@ class ProduceRequest(NamedTuple):
 
 
 def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
-    """Find the partitions of a request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
+    """Find the partitions of a request whose body begins at `body` (behind the client id). Raises
+    `MalformedFrameError`.
+    """
     reader = Reader(buffer, body, end)
     flexible = version >= FIRST_FLEXIBLE
     reader.tags(flexible)
@@ -64,7 +68,8 @@ def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
-    """What one partition is answered. `base_offset` and times are -1 where there are none; `message` needs version 8."""
+    """What one partition is answered. `base_offset` and times are -1 where there are none; `message` needs version 8.
+    """
 
     topic: bytes
     partition: int
@@ -128,7 +133,8 @@ def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
 
 
 def has_error(buffer: Octets, start: int, end: int, version: int) -> bool:
-    """Whether any partition of an answer frame carries an error; for unusual answers True, so that somebody looks closer.
+    """Whether any partition of an answer frame carries an error; for unusual answers True, so that somebody looks
+    closer.
 
     The usual answer, one topic with one partition, is told by one look; it decides what every acknowledgement costs.
     """
@@ -159,8 +165,7 @@ def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[l
     results: list[ProduceResult] = []
     for _ in range(reader.array(flexible)):
         topic = reader.raw(reader.uvarint() - 1 if flexible else reader.i16())
-        for _ in range(reader.array(flexible)):
-            results.append(_read_result(reader, version, topic))
+        results += [_read_result(reader, version, topic) for _ in range(reader.array(flexible))]
         reader.tags(flexible)
     throttle_ms = reader.i32()
     reader.tags(flexible)
@@ -189,7 +194,12 @@ def _read_record_error(reader: Reader, flexible: bool) -> tuple[int, str | None]
 
 
 def encode_request(
-    correlation_id: int, client_id: bytes, version: int, acks: int, timeout_ms: int, records: list[tuple[bytes, int, Octets]],
+    correlation_id: int,
+    client_id: bytes,
+    version: int,
+    acks: int,
+    timeout_ms: int,
+    records: list[tuple[bytes, int, Octets]],
     transactional_id: str | None = None,
 ) -> list[Octets]:
     """A whole request frame as parts; the records (topic, partition, batch) are not copied."""
