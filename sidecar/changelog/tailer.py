@@ -225,6 +225,7 @@ class Tailer:
         self.last_error = None
 
     async def _take(self, fetched: Fetched) -> None:
+        """Apply what was fetched. Others run between batches, never within one: a claim is seen whole or not at all."""
         applied = 0
         for batch in read_batches(fetched.records):
             if batch.next_offset <= self.position:
