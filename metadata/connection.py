@@ -31,6 +31,7 @@ _REASONS: Final = {
     "NOAUTH": Reason.DENIED,
     "WRONGPASS": Reason.DENIED,
     "NOPERM": Reason.DENIED,
+    "DENIED": Reason.DENIED,
     "MOVED": Reason.CLUSTER,
     "ASK": Reason.CLUSTER,
     "TRYAGAIN": Reason.CLUSTER,
@@ -101,7 +102,7 @@ class Server:
             message = f"Redis at {self.target}: {error.strerror or error}"
             raise MetadataUnavailable(Reason.AWAY, message, maybe_applied=sent) from error
         except ServerError as error:
-            raise self._refused(error) from error
+            raise self._refused(error, sent) from error
 
     async def _connected(self) -> Link:
         while self._idle:
@@ -111,8 +112,12 @@ class Server:
         async with asyncio.timeout(self._connect_timeout_s):
             return await Link.open(self.target)
 
-    def _refused(self, error: ServerError) -> MetadataUnavailable | MetadataProtocolError:
+    def _refused(self, error: ServerError, sent: bool) -> MetadataUnavailable | MetadataProtocolError:
         reason = _REASONS.get(error.code)
+        if reason is None and "max number of clients" in str(error):
+            reason = Reason.AWAY
+        elif reason is None and not sent:
+            reason = Reason.DENIED  # The login or the database was refused.
         if reason is None:
             return MetadataProtocolError(f"Redis at {self.target} refused a command: {error}")
         return MetadataUnavailable(reason, f"Redis at {self.target}: {error}")
