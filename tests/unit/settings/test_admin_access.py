@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+
+from sidecar.settings import AdminAccess, SettingsError, admin_access
+from tests.unit.settings.conftest import Environment
+
+
+def test_tools_look_for_a_node_on_this_machine():
+    assert admin_access() == AdminAccess("http://127.0.0.1:18080", None)
+
+
+def test_a_flag_beats_the_environment_beats_the_file(environment: Environment):
+    Path("sidecar.toml").write_text('admin_url = "http://file:1"\nadmin_token = "from-file"\n')
+    assert admin_access() == AdminAccess("http://file:1", "from-file")
+    environment(ADMIN_URL="http://environment:2/", ADMIN_TOKEN="from-environment")
+    assert admin_access() == AdminAccess("http://environment:2", "from-environment")
+    assert admin_access("http://flag:3").url == "http://flag:3"
+
+
+@pytest.mark.parametrize(
+    ("listen", "url"),
+    [
+        ("0.0.0.0:28080", "http://127.0.0.1:28080"),
+        ("10.0.0.1:28080", "http://10.0.0.1:28080"),
+        ("[::1]:28080", "http://[::1]:28080"),
+        ("nonsense", "http://127.0.0.1:18080"),
+    ],
+)
+def test_beside_a_node_its_own_admin_address_is_taken(environment: Environment, listen: str, url: str):
+    environment(ADMIN_LISTEN=listen)
+    assert admin_access().url == url
+
+
+def test_wrong_settings_of_a_node_do_not_stop_its_tools(environment: Environment):
+    environment(NODE_ID="x", LISTEN="y")
+    assert admin_access().url == "http://127.0.0.1:18080"
+
+
+def test_a_file_that_was_asked_for_has_to_be_there():
+    with pytest.raises(SettingsError, match=r"missing\.toml"):
+        admin_access(config=Path("missing.toml"))

@@ -1,0 +1,235 @@
+"""Where settings come from and what is said about wrong ones."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.settings import Address, Settings, SettingsError, load, resolve
+from sidecar.settings_schema import Schema
+from tests.unit.settings.conftest import Environment
+
+
+def problems(flags: dict[str, Any] | None = None, config: Path | None = None) -> dict[str, str]:
+    with pytest.raises(SettingsError) as caught:
+        resolve(flags, config)
+    return {problem.setting: str(problem) for problem in caught.value.problems}
+
+
+def test_without_any_word_the_defaults_of_the_contract_hold():
+    found = load()
+    assert (found.listen, found.advertise) == (Address("127.0.0.1", 19092), Address("127.0.0.1", 19092))
+    assert found.admin_listen == Address("127.0.0.1", 18080)
+    assert found.admin_url == "http://127.0.0.1:18080"
+    assert (found.node_id, found.cluster) == (1, "default")
+    assert (found.lease_ms, found.reconnect_grace_ms, found.disconnect_grace_ms) == (3000, 5000, 0)
+    assert (found.deduplication, found.linger_ms, found.admin_token) == (False, 0, None)
+    assert (found.kafka_connect_timeout_ms, found.kafka_request_timeout_ms, found.redis_timeout_ms) == (
+        3000,
+        30000,
+        1000,
+    )
+    assert found.max_request_bytes == 104_857_600
+
+
+def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(environment: Environment):
+    Path("sidecar.toml").write_text('node_id = 2\ncluster = "from-file"\nlinger_ms = 4\n')
+    environment(NODE_ID="3", CLUSTER="from-environment")
+    found = resolve({"node_id": "5", "cluster": None})
+    assert (found.settings.node_id, found.settings.cluster, found.settings.linger_ms) == (5, "from-environment", 4)
+    origins = {each.setting: each.origin for each in found.shown}
+    assert origins["SIDECAR_NODE_ID"] == "flag"
+    assert origins["SIDECAR_CLUSTER"] == "environment"
+    assert origins["SIDECAR_LINGER_MS"] == "sidecar.toml"
+    assert origins["SIDECAR_LEASE_MS"] == "default"
+
+
+def test_one_file_is_read_the_one_asked_for_or_the_first_there_is(tmp_path: Path):
+    etc = tmp_path / "etc" / "sidecar.toml"
+    etc.parent.mkdir()
+    etc.write_text("node_id = 7\nlinger_ms = 7\n")
+    assert load().node_id == 7
+    Path("sidecar.toml").write_text("node_id = 8\n")
+    assert (load().node_id, load().linger_ms) == (8, 0)
+    asked_for = tmp_path / "other.toml"
+    asked_for.write_text("node_id = 9\n")
+    assert load(config=asked_for).node_id == 9
+
+
+def test_an_empty_variable_is_one_that_is_not_set(environment: Environment):
+    environment(ADMIN_TOKEN="", NODE_ID="")
+    assert (load().admin_token, load().node_id) == (None, 1)
+
+
+@pytest.mark.parametrize("written", ['"kafka-1:9092, kafka-2:9093"', '["kafka-1:9092", "kafka-2:9093"]'])
+def test_servers_are_a_list_or_a_text_with_commas(written: str):
+    Path("sidecar.toml").write_text(f"bootstrap_servers = {written}\n")
+    assert load().bootstrap_servers == (Address("kafka-1", 9092), Address("kafka-2", 9093))
+
+
+def test_all_problems_are_told_at_once_with_name_origin_value_and_advice(environment: Environment):
+    Path("sidecar.toml").write_text('lease_ms = 1\nlinger_ms = true\nqueue_limt = 3\n[tls]\ncert = "x"\n')
+    environment(
+        BOOTSTRAP_SERVERS="kafka-1:9092,kafka-2",
+        REDIS_URL="http://redis",
+        NODE_ID="one",
+        CLUSTER="a.b",
+        DEDUPLICATION="maybe",
+        LOG_FORMAT="xml",
+    )
+    found = problems({"listen": "0.0.0.0:19092", "max_request_bytes": "12"})
+    assert found.keys() == {
+        "lease_ms" and "SIDECAR_LEASE_MS", "SIDECAR_LINGER_MS", "queue_limt", "tls", "SIDECAR_BOOTSTRAP_SERVERS",
+        "SIDECAR_REDIS_URL", "SIDECAR_NODE_ID", "SIDECAR_CLUSTER", "SIDECAR_DEDUPLICATION", "SIDECAR_LOG_FORMAT",
+        "SIDECAR_ADVERTISE", "SIDECAR_MAX_REQUEST_BYTES",
+    }  # fmt: skip
+    assert found["SIDECAR_NODE_ID"] == "SIDECAR_NODE_ID = one (environment): needs a whole number from 0 to 2147483647."
+    assert "= 1 (sidecar.toml): needs a whole number of milliseconds from 100" in found["SIDECAR_LEASE_MS"]
+    assert "= 12 (flag)" in found["SIDECAR_MAX_REQUEST_BYTES"]
+    assert "did you mean queue_limit?" in found["queue_limt"]
+    assert "is required, as SIDECAR_LISTEN is 0.0.0.0:19092" in found["SIDECAR_ADVERTISE"]
+    assert "= kafka-2 (environment)" in found["SIDECAR_BOOTSTRAP_SERVERS"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("advertise", "0.0.0.0:19092"),
+        ("advertise", "127.0.0.1:0"),
+        ("bootstrap_servers", ","),
+        ("bootstrap_servers", "0.0.0.0:9092"),
+        ("bootstrap_servers", "kafka:0"),
+        ("redis_url", "redis://host/zero"),
+        ("redis_url", "redis://:6379"),
+        ("redis_url", "redis://host:99999"),
+        ("redis_url", "localhost:6379"),
+        ("admin_url", "127.0.0.1:18080"),
+        ("schema_registry_url", "ftp://host"),
+        ("admin_listen", "127.0.0.1:19092"),
+        ("cluster", ""),
+        ("cluster", "x_snapshots"),
+        ("cluster", "x_events"),
+        ("cluster", "a" * 65),
+        ("node_id", "-1"),
+        ("node_id", "2147483648"),
+        ("log_level", "loud"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused(name: str, value: str):
+    assert problems({name: value}).keys() == {f"SIDECAR_{name.upper()}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("redis_url", "redis://host"),
+        ("redis_url", "rediss://user:secret@host:6380/3"),
+        ("redis_url", "unix:///run/redis.sock"),
+        ("cluster", "with_under-score9"),
+        ("node_id", "0"),
+        ("listen", "127.0.0.1:0"),
+        ("admin_listen", "[::1]:18080"),
+        ("schema_registry_url", "https://registry:8081"),
+    ],
+)
+def test_a_value_that_can_work_is_taken(name: str, value: str):
+    assert str(getattr(load({name: value}), name)) == value
+
+
+def test_a_wildcard_needs_an_address_to_advertise():
+    assert problems({"listen": "[::]:19092"}).keys() == {"SIDECAR_ADVERTISE"}
+    found = load({"listen": "[::]:19092", "advertise": "kafka.example:443"})
+    assert found.advertise == Address("kafka.example", 443)
+
+
+def test_any_free_port_is_advertised_as_such():
+    found = load({"listen": "127.0.0.1:0", "admin_listen": "127.0.0.1:0"})
+    assert found.advertise == Address("127.0.0.1", 0)
+
+
+@pytest.mark.parametrize("content", ["node_id = ", "\xff\xfe"])
+def test_a_file_that_is_no_toml_is_told_beside_other_problems(environment: Environment, content: str):
+    Path("sidecar.toml").write_bytes(content.encode("latin-1"))
+    environment(NODE_ID="x")
+    found = problems()
+    assert "sidecar.toml): is not valid TOML" in found["file"]
+    assert "SIDECAR_NODE_ID" in found
+
+
+def test_a_file_that_was_asked_for_has_to_be_there(tmp_path: Path):
+    assert "cannot be read" in problems(config=tmp_path / "missing.toml")["file"]
+
+
+def test_unknown_variables_are_warnings_as_orchestrators_inject_some(environment: Environment):
+    environment(SERVICE_HOST="10.0.0.1", QUEUE_LIMT="3", LOCAL_KAFKA_PORT="1", STATE_DIR="x")
+    warnings = {warning.setting: warning.advice for warning in resolve().warnings}
+    assert warnings.keys() == {"SIDECAR_SERVICE_HOST", "SIDECAR_QUEUE_LIMT"}
+    assert "did you mean SIDECAR_QUEUE_LIMIT?" in warnings["SIDECAR_QUEUE_LIMT"]
+
+
+def test_a_slow_redis_that_would_cost_the_lease_is_a_warning():
+    warnings = resolve({"lease_ms": 1000, "redis_timeout_ms": 1000}).warnings
+    assert [warning.setting for warning in warnings] == ["SIDECAR_REDIS_TIMEOUT_MS"]
+
+
+def test_secrets_are_never_shown(environment: Environment):
+    environment(ADMIN_TOKEN="hush-hush", REDIS_URL="redis://user:hush-hush@host:6379/0")
+    found = resolve()
+    assert found.settings.admin_token == "hush-hush"
+    assert "hush-hush" not in repr(found) + str(found.settings)
+    assert {each.setting: each.value for each in found.shown}["SIDECAR_REDIS_URL"] == "redis://user:***@host:6379/0"
+    environment(ADMIN_TOKEN="hush hush", REDIS_URL="http://user:hush-hush@host")
+    assert not any("hush" in text.lower() for text in problems().values())
+
+
+def test_settings_survive_the_way_into_another_process():
+    found = load({"bootstrap_servers": "a:1,b:2", "admin_token": "t", "listen": "[::1]:5"})
+    assert Settings.from_json(found.to_json()) == found
+
+
+def test_each_worker_has_a_node_id_and_ports_of_its_own():
+    found = load({"advertise": "example:9000"}).for_worker(2)
+    assert (found.node_id, found.listen.port, found.advertise, found.admin_listen.port) == (
+        3, 19094, Address("example", 9002), 18082,
+    )  # fmt: skip
+
+
+def test_the_schema_and_the_settings_have_the_same_fields():
+    assert list(Schema.model_fields) == [each.name for each in fields(Settings)]
+
+
+def test_a_node_needs_no_pydantic_for_its_settings():
+    code = (
+        "import sys; from sidecar.settings import Settings; Settings.from_json(sys.stdin.read());"
+        "print([m for m in sys.modules if m.startswith('pydantic')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=load().to_json(), capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_schema_for_editors_accepts_a_right_file_and_refuses_a_wrong_one():
+    import jsonschema  # noqa: PLC0415
+
+    from sidecar.settings_schema import json_schema  # noqa: PLC0415
+
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    right = {"bootstrap_servers": ["a:1"], "listen": "127.0.0.1:1", "deduplication": True, "lease_ms": 500}
+    assert validator.is_valid(right)
+    assert validator.is_valid(
+        {name: each["default"] for name, each in schema["properties"].items() if "default" in each}
+    )
+    assert not validator.is_valid({"lease_ms": 1})
+    assert not validator.is_valid({"lese_ms": 500})
+    assert all(each.get("description") for each in schema["properties"].values())
+    assert "null" not in json.dumps(
+        [each.get("default") for each in schema["properties"].values() if "default" in each]
+    )

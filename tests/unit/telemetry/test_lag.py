@@ -1,0 +1,35 @@
+import asyncio
+import time
+
+from sidecar.telemetry.lag import LagSampler
+from tests.wait import wait_for_async
+
+
+async def test_a_blocked_loop_shows_as_lag():
+    seen: list[float] = []
+    sampler = LagSampler(seen.append, interval=0.01)
+    sampler.start()
+
+    async def sampled() -> bool:
+        return bool(seen)
+
+    await wait_for_async(sampled, "a first sample")
+    time.sleep(0.1)  # noqa: ASYNC251 - blocking the loop is what is measured
+    count = len(seen)
+
+    async def sampled_again() -> bool:
+        return len(seen) > count
+
+    await wait_for_async(sampled_again, "a sample of the blocked time")
+    assert max(seen) >= 0.05
+    sampler.stop()
+
+
+async def test_a_stopped_sampler_is_silent():
+    seen: list[float] = []
+    sampler = LagSampler(seen.append, interval=0.001)
+    sampler.start()
+    sampler.stop()
+    sampler.stop()
+    await asyncio.sleep(0.01)
+    assert seen == []

@@ -1,0 +1,121 @@
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from sidecar.telemetry.logs import configure
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Logging is a matter of the whole process: leave it as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    logging.captureWarnings(capture=False)
+    root.handlers, root.level = handlers, level
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def events(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_one_line_of_json_with_time_level_name_node_and_fields():
+    out = io.StringIO()
+    configure("info", "json", node_id=3, stream=out)
+    structlog.get_logger().info("client_rejected", peer="10.0.0.1:5", reason="a\nb", address=("h", 1))
+    (event,) = events(out)
+    assert list(event)[:3] == ["ts", "level", "event"]
+    assert event["ts"].endswith("Z")
+    assert {k: v for k, v in event.items() if k != "ts"} == {
+        "level": "info", "event": "client_rejected", "node": 3, "peer": "10.0.0.1:5", "reason": "a\nb", "address": ["h", 1],
+    }  # fmt: skip
+
+
+def test_events_below_the_level_are_not_written():
+    out = io.StringIO()
+    configure("warning", "json", stream=out)
+    log = structlog.get_logger()
+    log.info("no")
+    log.warning("yes")
+    assert [event["event"] for event in events(out)] == ["yes"]
+
+
+def test_an_exception_stands_in_its_event():
+    out = io.StringIO()
+    configure("info", "json", stream=out)
+    log = structlog.get_logger()
+    try:
+        raise ValueError("inside")
+    except ValueError as error:
+        log.exception("first")
+        log.error("second", exc_info=error)
+    log.info("third", exc_info=True)
+    first, second, third = events(out)
+    assert "ValueError: inside" in first["exception"]
+    assert first["exception"] == second["exception"]
+    assert "exception" not in third
+
+
+def test_libraries_and_warnings_take_the_same_way():
+    out = io.StringIO()
+    configure("info", "json", stream=out)
+    logging.getLogger("asyncio").error("Task %s was never retrieved", "x", exc_info=ValueError("inside"))
+    logging.getLogger("aiohttp").info("chatter")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    error, warning = events(out)
+    assert (error["logger"], error["message"]) == ("asyncio", "Task x was never retrieved")
+    assert "ValueError: inside" in error["exception"]
+    assert "DeprecationWarning: old" in warning["message"]
+
+
+@pytest.mark.parametrize(
+    ("form", "stream", "json_expected"),
+    [
+        ("auto", io.StringIO, True),
+        ("auto", Terminal, False),
+        ("json", Terminal, True),
+        ("console", io.StringIO, False),
+    ],
+)
+def test_a_terminal_gets_text_and_everything_else_json(form: str, stream: type[io.StringIO], json_expected: bool):
+    out = stream()
+    configure("info", form, stream=out)
+    structlog.get_logger().info("serving", port=1)
+    assert out.getvalue().startswith("{") == json_expected
+    assert "serving" in out.getvalue()
+
+
+def test_color_is_for_terminals_whose_owner_wants_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    colored, plain, piped = Terminal(), Terminal(), io.StringIO()
+    configure("info", "console", stream=colored)
+    structlog.get_logger().info("serving")
+    configure("info", "console", stream=piped)
+    structlog.get_logger().info("serving")
+    monkeypatch.setenv("NO_COLOR", "1")
+    configure("info", "console", stream=plain)
+    structlog.get_logger().info("serving")
+    assert "\x1b[" in colored.getvalue()
+    assert "\x1b[" not in plain.getvalue() + piped.getvalue()
+
+
+def test_a_reader_that_went_away_does_not_stop_anybody():
+    out = io.StringIO()
+    configure("info", "json", stream=out)
+    log = structlog.get_logger()
+    out.close()
+    log.info("into_the_void")
