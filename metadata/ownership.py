@@ -102,8 +102,8 @@ class ClaimRequest:
     `token`: 16 random bytes, one per wish; the same again is the same wish. `asked`: the generation from `client.id`,
     None where it names none, 0 always wins. `known`: newest record of the changelog, None where there is none. `topic`:
     the topic that a live node may be serving; None for a resource that belongs to no topic. `lease_ms`: how long others
-    wait for this claim at most; repeating the request renews it. `returns_to`: the generation that the session let go of,
-    where the changelog has it as the last owner: it goes on with that if nobody owned the resource since.
+    wait for this claim at most; repeating the request renews it. `returns_to`: the generation that the session let go
+    of, where the changelog has it as the last owner: it goes on with that if nobody owned the resource since.
     """
 
     resource: str

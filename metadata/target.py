@@ -1,7 +1,7 @@
 """What a Redis URL names: pure reading of text, nothing is resolved or opened.
 
-The forms and the names of the options are those that Redis clients share, less everything that would change how a script
-is sent: retries and timeouts are settings of the node.
+The forms and the names of the options are those that Redis clients share, less everything that would change how a
+script is sent: retries and timeouts are settings of the node.
 """
 
 from __future__ import annotations

@@ -179,11 +179,12 @@ async def test_forgotten_scripts_are_sent_again(hurt: MetadataStore, own_valkey:
 async def test_connections_that_the_server_closed_are_replaced_unnoticed(hurt: MetadataStore, own_valkey: Valkey):
     await asyncio.gather(hurt.ping(), hurt.ping())
     idle = list(hurt._server._idle)
+    assert len(idle) == 2
     with own_valkey.client() as client:
         client.client_kill_filter(_type="normal", skipme=True)
 
     async def noticed() -> bool:
-        return all([await connection.can_read() for connection in idle if connection.is_connected])
+        return not any(link.usable for link in idle)
 
     await eventually_async(noticed, "the loop has seen the end of the connections")
     await hurt.ping()

@@ -241,7 +241,7 @@ async def test_only_its_holder_gives_a_topic_away_and_only_to_a_live_node(store:
 async def test_the_right_to_serve_is_kept_by_beating_and_by_asking_again(
     valkey: Valkey, cluster: str, make_node: MakeNode
 ):
-    async with MetadataStore(valkey.url, cluster, lease_ms=10000, command_timeout_ms=10_000) as short:
+    async with MetadataStore(valkey.url, cluster, lease_ms=3000, command_timeout_ms=10_000) as short:
         node, rival = make_node(1), make_node(2)
         await short.heartbeat(node, ["beaten"])
         await short.heartbeat(rival)
