@@ -1,4 +1,4 @@
-"""The metrics page. Its names, kinds and labels are held against the catalogue in tests/unit/deploy/test_catalogue.py."""
+"""The metrics page. Names, kinds and labels are held against the catalogue of tests/unit/deploy."""
 
 import asyncio
 

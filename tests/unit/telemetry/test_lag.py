@@ -1,4 +1,3 @@
-import asyncio
 import time
 
 from sidecar.telemetry.lag import LagSampler
@@ -31,5 +30,13 @@ async def test_a_stopped_sampler_is_silent():
     sampler.start()
     sampler.stop()
     sampler.stop()
-    await asyncio.sleep(0.01)
+    others: list[float] = []
+    running = LagSampler(others.append, interval=0.001)
+    running.start()
+
+    async def fired_often() -> bool:
+        return len(others) > 5
+
+    await wait_for_async(fired_often, "samples of another sampler")
+    running.stop()
     assert seen == []

@@ -38,9 +38,8 @@ def test_an_event_is_one_line_of_json_with_time_level_name_node_and_fields():
     (event,) = events(out)
     assert list(event)[:3] == ["ts", "level", "event"]
     assert event["ts"].endswith("Z")
-    assert {k: v for k, v in event.items() if k != "ts"} == {
-        "level": "info", "event": "client_rejected", "node": 3, "peer": "10.0.0.1:5", "reason": "a\nb", "address": ["h", 1],
-    }  # fmt: skip
+    assert (event["level"], event["event"], event["node"]) == ("info", "client_rejected", 3)
+    assert (event["peer"], event["reason"], event["address"]) == ("10.0.0.1:5", "a\nb", ["h", 1])
 
 
 def test_events_below_the_level_are_not_written():
@@ -60,8 +59,8 @@ def test_an_exception_stands_in_its_event():
         raise ValueError("inside")
     except ValueError as error:
         log.exception("first")
-        log.error("second", exc_info=error)
-    log.info("third", exc_info=True)
+        log.warning("second", exc_info=error)
+    log.info("third", exc_info=True)  # noqa: LOG014 - what somebody may write by mistake
     first, second, third = events(out)
     assert "ValueError: inside" in first["exception"]
     assert first["exception"] == second["exception"]
