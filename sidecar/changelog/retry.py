@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Final
 
-_RANDOM: Final = random.Random()  # noqa: S311 - jitter needs no secrecy
+_RANDOM: Final = random.Random()
 
 
 class RetryTimeoutError(TimeoutError):

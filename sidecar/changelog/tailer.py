@@ -33,7 +33,7 @@ LANE: Final = Lane("changelog-tail")
 _RECORDS_PER_TURN: Final = 256
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
-_RANDOM: Final = random.Random()  # noqa: S311 - jitter needs no secrecy
+_RANDOM: Final = random.Random()
 
 
 class Tailer:

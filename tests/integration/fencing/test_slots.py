@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from sidecar.protocol.caller import CoordinatorKind, FencedError
-from sidecar.protocol.calls import InitProducerId, IsolationLevel, ListOffsets, OffsetAt
+from sidecar.protocol.calls import DescribeProducers, InitProducerId, IsolationLevel, ListOffsets, OffsetAt
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.ids import Stamp, TopicPartition
 from tests.conftest import Unique
 from tests.integration.fencing.conftest import NewSlot
 from tests.kafka_calls import KafkaCalls
+from tests.wait import wait_for
 
 PARTITIONS = 6
 
@@ -113,6 +115,31 @@ async def _held_back(kafka: KafkaCalls, partition: TopicPartition) -> int:
         listed = await kafka.upstream.call(leader, ListOffsets({partition: OffsetAt.LATEST}, isolation))
         ends.append(listed[partition].offset)
     return max(0, ends[0] - ends[1])
+
+
+async def test_a_keep_alive_returns_only_when_every_partition_remembers_anew(
+    kafka: KafkaCalls, new_slot: NewSlot, unique: Unique
+) -> None:
+    """At the same epoch the leaders' memory looks the same before and after but for its time."""
+    partitions = 60
+    topic = await kafka.create(unique("wide"), partitions)
+    slot = new_slot(topic)
+    writer = await slot.open()
+    await slot.fence({topic: range(partitions)})
+    for _ in range(3):
+        before = await _remembered_at(kafka, writer, topic, partitions)
+        wait_for(lambda before=before: time.time() * 1000 > max(before) + 1, "the clock to move on")
+        await slot.keep_alive({topic: range(partitions)})
+        after = await _remembered_at(kafka, writer, topic, partitions)
+        assert min(after) > max(before)
+
+
+async def _remembered_at(kafka: KafkaCalls, writer: Stamp, topic: str, partitions: int) -> list[int]:
+    """Unix milliseconds per partition, as the leaders tell the last marker's time."""
+    request = DescribeProducers({topic: tuple(range(partitions))})
+    answers = await kafka.upstream.call(await kafka.leader(of(topic)), request)
+    known = [answer.of(writer.producer_id) for answer in answers.values()]
+    return [found.last_timestamp_ms for found in known if found]
 
 
 async def test_a_holder_that_lost_the_slot_learns_it_at_its_keep_alive_and_stays_fenced(
