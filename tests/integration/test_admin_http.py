@@ -1,0 +1,300 @@
+"""The HTTP side over real sockets, in front of a node on paper. Every answer is held against the OpenAPI document."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import aiohttp
+import jsonschema
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sidecar.admin.openapi import document
+from sidecar.admin.server import AdminServer
+from sidecar.node_port import AccessMode, Check, Owner, Policy, Topic
+from sidecar.settings import Address, load
+from sidecar.telemetry.hooks import NodeMetrics
+from tests.unit.admin.paper_node import PaperNode
+
+DOCUMENT = document("0.1.0")
+OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
+ORDERS = Topic("orders", 3, Policy(AccessMode.EXCLUSIVE), 4, OWNER, serving_node=1)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: Any
+    headers: dict[str, str]
+
+
+Ask = Callable[..., Awaitable[Answer]]
+
+
+@dataclass
+class Served:
+    node: PaperNode
+    server: AdminServer
+    ask: Ask
+
+
+@pytest.fixture
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    """A server; `@pytest.mark.parametrize("served", [{...settings}], indirect=True)` changes its settings."""
+    settings = replace(load(), admin_listen=Address("127.0.0.1", 0), **getattr(request, "param", {}))
+    node = PaperNode(ORDERS, Topic("plain", 1), *(Topic(f"many-{n}", 1) for n in range(5)))
+    server = AdminServer(node, NodeMetrics({0: "Produce"}, "0.1.0"), settings)
+    await server.start()
+    url = f"http://{server.address}"
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(method: str, path: str, **more: Any) -> Answer:
+            async with session.request(method, url + path, **more) as answer:
+                text = await answer.text()
+                kind = answer.content_type
+                body = json.loads(text) if text and kind == "application/json" else text
+                found = Answer(answer.status, body, dict(answer.headers))
+            check_shape(method, path, found)
+            return found
+
+        yield Served(node, server, ask)
+    await server.stop()
+
+
+def check_shape(method: str, path: str, answer: Answer) -> None:
+    """The answer has the schema that the document gives it; every error has the one shape."""
+    if answer.status >= 400:
+        assert answer.headers["Content-Type"].startswith("application/json")
+        assert answer.body["error_code"] == answer.status
+        assert answer.body["message"]
+        return
+    described = DOCUMENT["paths"][template(path)][method.lower()]["responses"][str(answer.status)]
+    content = described.get("content", {}).get("application/json")
+    if content is not None:
+        schema = {**content["schema"], "components": DOCUMENT["components"]}
+        jsonschema.Draft202012Validator(schema).validate(answer.body)
+
+
+def template(path: str) -> str:
+    parts = path.partition("?")[0].split("/")
+    if parts[1:3] == ["v1", "topics"] and len(parts) > 3:
+        parts[3] = "{topic}"
+    return "/".join(parts)
+
+
+async def test_a_node_that_runs_is_alive_even_if_everything_around_it_is_away(served: Served):
+    served.node.down = "Kafka is away"
+    served.node.readiness = [Check("kafka", False, "away")]
+    assert (await served.ask("GET", "/livez")).status == 200
+
+
+async def test_a_ready_node_says_so_with_its_checks(served: Served):
+    served.node.readiness.append(Check("lag", False, "a little late", required=False))
+    answer = await served.ask("GET", "/readyz")
+    assert (answer.status, answer.body["status"]) == (200, "ready")
+    assert {"name": "lag", "ok": False, "required": False, "detail": "a little late"} in answer.body["checks"]
+
+
+async def test_a_node_that_is_not_ready_answers_503_and_says_what_is_wrong(served: Served):
+    served.node.readiness = [Check("kafka", True), Check("redis", False, "connection refused")]
+    answer = await served.ask("GET", "/readyz")
+    assert answer.status == 503
+    assert answer.body["message"] == "redis: connection refused"
+    assert [check["ok"] for check in answer.body["checks"]] == [True, False]
+
+
+async def test_metrics_are_prometheus_text(served: Served):
+    answer = await served.ask("GET", "/metrics")
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    names = {family.name for family in text_string_to_metric_families(answer.body)}
+    assert {"sidecar_build_info", "sidecar_requests", "process_resident_memory_bytes"} <= names
+
+
+async def test_the_document_is_served(served: Served):
+    assert (await served.ask("GET", "/openapi.json")).body == DOCUMENT
+
+
+async def test_the_status_names_the_version_the_nodes_and_the_checks(served: Served):
+    body = (await served.ask("GET", "/v1/status")).body
+    assert (body["version"], body["node_id"], body["ready"]) == ("0.1.0", 1, True)
+    assert body["nodes"] == [{"id": 1, "host": "127.0.0.1", "port": 19092}]
+
+
+async def test_a_topic_is_shown_with_its_owner(served: Served):
+    body = (await served.ask("GET", "/v1/topics/orders")).body
+    assert (body["topic"], body["owner"]["name"], body["generation"]) == ("orders", "billing", 4)
+    assert (await served.ask("GET", "/v1/topics/plain")).body["policy"] is None
+
+
+@pytest.mark.parametrize("name", ["nope", "a%20b", "x%2Fy", "nope.*"])
+async def test_a_topic_that_is_not_there_is_404(served: Served, name: str):
+    assert (await served.ask("GET", f"/v1/topics/{name}")).status == 404
+
+
+async def test_topics_come_in_pages_that_together_hold_each_once(served: Served):
+    found: list[str] = []
+    token: str | None = ""
+    pages = 0
+    while token is not None:
+        body = (await served.ask("GET", f"/v1/topics?page_size=3&page_token={token}")).body
+        found += [topic["topic"] for topic in body["items"]]
+        token = body["next_page_token"]
+        pages += 1
+    assert found == sorted(served.node.known)
+    assert pages == 3
+    assert (await served.ask("GET", "/v1/topics")).body["next_page_token"] is None
+
+
+async def test_only_governed_topics_are_listed_where_that_is_asked(served: Served):
+    body = (await served.ask("GET", "/v1/topics?governed=true")).body
+    assert [topic["topic"] for topic in body["items"]] == ["orders"]
+
+
+@pytest.mark.parametrize("query", ["page_size=0", "page_size=1001", "page_size=x", "page_size=-1", "governed=maybe"])
+async def test_a_query_that_makes_no_sense_is_400(served: Served, query: str):
+    assert (await served.ask("GET", f"/v1/topics?{query}")).status == 400
+
+
+async def test_a_policy_is_merged_field_by_field(served: Served):
+    put = {"access_mode": "exclusive"}
+    assert (await served.ask("PUT", "/v1/topics/plain/policy", json=put)).body["policy"] == put
+    answer = await served.ask("PUT", "/v1/topics/plain/policy", json={"deduplication": True, "log_append_time": True})
+    assert answer.body["policy"] == {"access_mode": "exclusive", "deduplication": True, "log_append_time": True}
+
+
+async def test_an_empty_change_reaches_the_node(served: Served):
+    assert (await served.ask("PUT", "/v1/topics/plain/policy", json={})).status == 200
+    assert served.node.calls[-1] == ("merge_policy", "plain", Policy())
+
+
+async def test_a_prefix_may_have_a_policy(served: Served):
+    answer = await served.ask("PUT", "/v1/topics/payments.*/policy", json={"access_mode": "shared"})
+    assert (answer.status, answer.body["topic"]) == (200, "payments.*")
+    assert (await served.ask("DELETE", "/v1/topics/payments.*/policy")).status == 204
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{", "null", "[]", '{"access_mode": "private"}', '{"unknown": 1}', '{"deduplication": 1}', "\xff"]
+)
+async def test_a_body_that_is_no_policy_is_400_and_the_node_is_not_asked(served: Served, body: str):
+    assert (await served.ask("PUT", "/v1/topics/orders/policy", data=body.encode("latin-1"))).status == 400
+    assert served.node.calls == []
+
+
+async def test_a_body_without_end_is_413(served: Served):
+    assert (await served.ask("PUT", "/v1/topics/orders/policy", data=b" " * 100_000)).status == 413
+
+
+async def test_what_the_node_cannot_take_is_400_with_its_words(served: Served):
+    answer = await served.ask("PUT", "/v1/topics/orders/policy", json={"scope": "partition"})
+    assert (answer.status, answer.body["message"]) == (400, "scope partition is not served by this node")
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__sidecar_default", "__*", "a%20b", "x" * 250])
+@pytest.mark.parametrize("write", [("PUT", "policy"), ("DELETE", "policy"), ("POST", "fence"), ("POST", "release")])
+async def test_internal_and_impossible_names_are_never_governed(served: Served, name: str, write: tuple[str, str]):
+    method, what = write
+    body = {"json": {"access_mode": "shared"}} if method == "PUT" else {}
+    assert (await served.ask(method, f"/v1/topics/{name}/{what}", **body)).status == 400
+    assert served.node.calls == []
+
+
+async def test_a_policy_is_deleted_once(served: Served):
+    answer = await served.ask("DELETE", "/v1/topics/orders/policy")
+    assert (answer.status, answer.body) == (204, "")
+    assert (await served.ask("DELETE", "/v1/topics/orders/policy")).status == 404
+
+
+@pytest.mark.parametrize("what", ["fence", "release"])
+async def test_an_owner_ends_once(served: Served, what: str):
+    answer = await served.ask("POST", f"/v1/topics/orders/{what}")
+    assert (answer.status, answer.body["owner"]) == (200, None)
+    assert (await served.ask("POST", f"/v1/topics/orders/{what}")).status == 409
+    assert (await served.ask("POST", f"/v1/topics/nope/{what}")).status == 404
+    assert (await served.ask("POST", f"/v1/topics/orders.*/{what}")).status == 400
+
+
+async def test_a_partition_is_named_by_a_number(served: Served):
+    await served.ask("POST", "/v1/topics/orders/fence?partition=2")
+    assert served.node.calls[-1] == ("fence", "orders", 2)
+    for text in ("-1", "x", "", "1.0", "2147483648", "99999999999999999999", "²"):
+        assert (await served.ask("POST", f"/v1/topics/orders/fence?partition={text}")).status == 400
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/topics/", "/v1/topics/orders/policy/x", "/nope", "/livez/"])
+async def test_other_paths_are_404_in_the_same_shape(served: Served, path: str):
+    assert (await served.ask("GET", path)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v1/topics/orders", "GET, HEAD"),
+        ("GET", "/v1/topics/orders/policy", "DELETE, PUT"),
+        ("DELETE", "/livez", "GET, HEAD"),
+        ("OPTIONS", "/v1/status", "GET, HEAD"),
+        ("PATCH", "/v1/status", "GET, HEAD"),
+    ],
+)
+async def test_other_methods_are_405_and_say_which_there_are(served: Served, method: str, path: str, allowed: str):
+    answer = await served.ask(method, path)
+    assert (answer.status, answer.headers["Allow"]) == (405, allowed)
+
+
+async def test_a_node_that_cannot_answer_is_503(served: Served):
+    served.node.down = "Redis is away"
+    for method, path in (("GET", "/v1/status"), ("GET", "/v1/topics"), ("POST", "/v1/topics/orders/fence")):
+        answer = await served.ask(method, path)
+        assert (answer.status, answer.body["message"]) == (503, "Redis is away")
+    served.node.down, served.node.bug = "", TimeoutError()
+    assert (await served.ask("GET", "/v1/status")).status == 503
+
+
+async def test_a_bug_is_500_without_its_text_and_the_connection_goes_on(served: Served):
+    served.node.bug = RuntimeError("the secret inside")
+    answer = await served.ask("GET", "/v1/status")
+    assert answer.status == 500
+    assert "secret" not in str(answer.body)
+    served.node.bug = None
+    assert (await served.ask("GET", "/v1/status")).status == 200
+
+
+async def test_without_a_token_a_browser_led_here_by_another_site_cannot_write(served: Served):
+    headers = {"Origin": "http://evil.example"}
+    assert (await served.ask("POST", "/v1/topics/orders/fence", headers=headers)).status == 403
+    assert (await served.ask("GET", "/v1/topics/orders", headers=headers)).status == 200
+    assert served.node.known["orders"].owner == OWNER
+
+
+async def test_without_a_token_a_request_passed_on_by_a_proxy_cannot_write(served: Served):
+    headers = {"X-Forwarded-For": "10.0.0.1"}
+    assert (await served.ask("POST", "/v1/topics/orders/fence", headers=headers)).status == 403
+
+
+@pytest.mark.parametrize("served", [{"admin_token": "s3cret"}], indirect=True)
+async def test_with_a_token_writes_need_it_and_reads_do_not(served: Served):
+    for path in ("/livez", "/readyz", "/metrics", "/v1/status", "/v1/topics/orders"):
+        assert (await served.ask("GET", path)).status == 200
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic s3cret"}):
+        answer = await served.ask("POST", "/v1/topics/orders/fence", headers=headers)
+        assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert served.node.known["orders"].owner == OWNER
+    right = {"Authorization": "Bearer s3cret"}
+    assert (await served.ask("POST", "/v1/topics/orders/fence", headers=right)).status == 200
+
+
+async def test_a_taken_port_is_an_error_that_leaves_nothing_behind(served: Served):
+    settings = replace(load(), admin_listen=served.server.address)
+    second = AdminServer(PaperNode(), NodeMetrics({}, "0.1.0"), settings)
+    with pytest.raises(OSError, match="address already in use"):
+        await second.start()
+    await second.stop()
+    assert (await served.ask("GET", "/livez")).status == 200
+
+
+async def test_stopping_twice_is_harmless_and_frees_the_port(served: Served):
+    await served.server.stop()
+    await served.server.stop()
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await served.ask("GET", "/livez")

@@ -1,0 +1,91 @@
+"""A node on paper: keeps topics and policies in memory, so that HTTP can be tested without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from sidecar.node_port import (
+    Check,
+    ConflictError,
+    InvalidError,
+    NodeState,
+    NotFoundError,
+    Peer,
+    Policy,
+    Scope,
+    Status,
+    Topic,
+    UnavailableError,
+)
+
+
+class PaperNode:
+    """`NodePort` over a dictionary. `down`: a message with which every call fails; `bug`: an exception to raise."""
+
+    def __init__(self, *topics: Topic) -> None:
+        self.known = {topic.name: topic for topic in topics}
+        self.readiness: list[Check] = [Check("kafka", True), Check("redis", True), Check("changelog", True)]
+        self.down = ""
+        self.bug: Exception | None = None
+        self.calls: list[tuple[object, ...]] = []
+
+    def _called(self, *call: object) -> None:
+        self.calls.append(call)
+        if self.bug is not None:
+            raise self.bug
+        if self.down:
+            raise UnavailableError(self.down)
+
+    async def checks(self) -> Sequence[Check]:
+        return self.readiness
+
+    async def status(self) -> Status:
+        self._called("status")
+        me = Peer(1, "127.0.0.1", 19092)
+        at = ("127.0.0.1", 19092)
+        return Status(1, "default", NodeState.SERVING, 0, at, "id", [me], [me], 2, 1, self.readiness)
+
+    async def topic_names(self, *, governed: bool) -> Sequence[str]:
+        self._called("topic_names", governed)
+        return sorted(name for name, topic in self.known.items() if not governed or topic.policy is not None)
+
+    async def topics(self, names: Sequence[str]) -> Sequence[Topic]:
+        self._called("topics", tuple(names))
+        return [self.known[name] for name in names if name in self.known]
+
+    async def merge_policy(self, name: str, change: Policy) -> Topic:
+        self._called("merge_policy", name, change)
+        if change.scope is Scope.PARTITION:
+            raise InvalidError("scope partition is not served by this node")
+        topic = self.known.get(name)
+        if topic is None and not name.endswith("*"):
+            raise NotFoundError(f"there is no topic {name}")
+        topic = topic or Topic(name, 0)
+        values = {each.name: getattr(change, each.name) for each in fields(change)}
+        said = {name: value for name, value in values.items() if value is not None}
+        self.known[name] = replace(topic, policy=replace(topic.policy or Policy(), **said))
+        return self.known[name]
+
+    async def delete_policy(self, name: str) -> None:
+        self._called("delete_policy", name)
+        topic = self.known.get(name)
+        if topic is None or topic.policy is None:
+            raise NotFoundError(f"{name} has no policy of its own")
+        self.known[name] = replace(topic, policy=None)
+
+    async def fence(self, name: str, partition: int | None) -> Topic:
+        return self._end("fence", name, partition)
+
+    async def release(self, name: str, partition: int | None) -> Topic:
+        return self._end("release", name, partition)
+
+    def _end(self, what: str, name: str, partition: int | None) -> Topic:
+        self._called(what, name, partition)
+        topic = self.known.get(name)
+        if topic is None:
+            raise NotFoundError(f"there is no topic {name}")
+        if topic.owner is None:
+            raise ConflictError(f"nobody owns {name}")
+        self.known[name] = replace(topic, owner=None)
+        return self.known[name]

@@ -1,0 +1,63 @@
+"""The document speaks of the routes there are, and of nothing else."""
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from sidecar.admin.openapi import document
+from sidecar.admin.server import AdminServer
+from sidecar.admin.shapes import POLICY_FIELDS
+from sidecar.settings import load
+from sidecar.telemetry.hooks import NodeMetrics
+from tests.unit.admin.paper_node import PaperNode
+
+DOCUMENT = document("0.1.0")
+METHODS = {"get", "put", "post", "delete", "patch"}
+
+
+def references(found: Any) -> set[str]:
+    if isinstance(found, dict):
+        own = {found["$ref"]} if "$ref" in found else set()
+        return own.union(*(references(value) for value in found.values()), set())
+    if isinstance(found, list):
+        return set().union(*(references(value) for value in found))
+    return set()
+
+
+def test_every_route_is_described_and_every_description_has_its_route():
+    server = AdminServer(PaperNode(), NodeMetrics({}, "0.1.0"), load())
+    application: web.Application = server._runner.app
+    served = {
+        (route.method.lower(), route.resource.canonical)
+        for route in application.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
+    described = {(method, path) for path, item in DOCUMENT["paths"].items() for method in item if method in METHODS}
+    assert served == described
+
+
+def test_every_reference_points_at_a_schema_and_every_schema_is_used():
+    schemas = {f"#/components/schemas/{name}" for name in DOCUMENT["components"]["schemas"]}
+    assert references(DOCUMENT) == schemas
+
+
+def test_operations_have_names_of_their_own():
+    names = [
+        operation["operationId"]
+        for item in DOCUMENT["paths"].values()
+        for method, operation in item.items()
+        if method in METHODS
+    ]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("path", DOCUMENT["paths"])
+def test_what_stands_in_braces_is_a_parameter(path: str):
+    wanted = {part[1:-1] for part in path.split("/") if part.startswith("{")}
+    declared = {each["name"] for each in DOCUMENT["paths"][path].get("parameters", []) if each["in"] == "path"}
+    assert declared == wanted
+
+
+def test_the_policy_has_the_fields_that_are_read():
+    assert DOCUMENT["components"]["schemas"]["Policy"]["properties"].keys() == POLICY_FIELDS.keys()

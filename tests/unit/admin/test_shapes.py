@@ -1,0 +1,127 @@
+import pytest
+
+from sidecar.admin import names
+from sidecar.admin.shapes import ShapeError, policy_from_json, status_to_json, time_to_json, topic_to_json
+from sidecar.node_port import AccessMode, Check, NodeState, Owner, Peer, Policy, Producer, Scope, Status, Topic, Waiting
+
+OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_123, "10.0.0.1:5", 4)
+
+
+def test_a_topic_has_exactly_the_fields_of_the_contract():
+    topic = Topic(
+        "orders",
+        2,
+        Policy(AccessMode.EXCLUSIVE, False, None, Scope.TOPIC),
+        4,
+        OWNER,
+        waiting=[Waiting("next", "conn:1", 0)],
+        producers=[Producer("billing", 8, {1: 8, 0: 9})],
+        shadows=["orders-audit"],
+        serving_node=1,
+    )
+    assert topic_to_json(topic) == {
+        "topic": "orders",
+        "policy": {"access_mode": "exclusive", "deduplication": False, "scope": "topic"},
+        "generation": 4,
+        "owner": {
+            "name": "billing",
+            "session": "pid:7",
+            "mode": "exclusive",
+            "since": "2023-11-14T22:13:20.123Z",
+            "client": "10.0.0.1:5",
+        },
+        "waiting": [{"name": "next", "session": "conn:1", "since": "1970-01-01T00:00:00.000Z"}],
+        "producers": [{"name": "billing", "last_sequence_id": 8, "last_sequence_ids": {"0": 9, "1": 8}}],
+        "shadows": ["orders-audit"],
+        "serving_node": 1,
+        "partitions": 2,
+    }
+
+
+def test_an_ungoverned_topic_says_null_and_nothing():
+    assert topic_to_json(Topic("plain", 1)) == {
+        "topic": "plain",
+        "policy": None,
+        "generation": 0,
+        "owner": None,
+        "waiting": [],
+        "producers": [],
+        "shadows": [],
+        "serving_node": None,
+        "partitions": 1,
+    }
+
+
+def test_owners_of_partitions_carry_their_generation():
+    found = topic_to_json(Topic("orders", 11, owners={10: OWNER, 2: OWNER}))
+    assert list(found["owners"]) == ["2", "10"]
+    assert found["owners"]["2"]["generation"] == 4
+    assert found["owner"] is None
+
+
+def test_a_status_is_ready_if_nothing_required_fails():
+    def ready(*checks: Check) -> bool:
+        status = Status(1, "default", NodeState.SERVING, 0, ("h", 1), None, [Peer(1, "h", 1)], [], 0, 0, checks)
+        return status_to_json(status, "0.1.0")["ready"]
+
+    assert ready(Check("kafka", True), Check("redis", False, "away", required=False))
+    assert not ready(Check("kafka", True), Check("redis", False, "away"))
+
+
+def test_times_are_rfc_3339_in_utc():
+    assert time_to_json(1_700_000_000_000) == "2023-11-14T22:13:20.000Z"
+
+
+def test_a_change_of_policy_holds_only_what_was_said():
+    assert policy_from_json({}) == Policy()
+    assert policy_from_json(
+        {"access_mode": "wait_for_exclusive", "deduplication": True, "scope": "partition"}
+    ) == Policy(access_mode=AccessMode.WAIT_FOR_EXCLUSIVE, deduplication=True, scope=Scope.PARTITION)
+    assert policy_from_json({"log_append_time": False, "exclusive_reader": True}) == Policy(
+        log_append_time=False, exclusive_reader=True
+    )
+
+
+def test_every_unknown_field_and_value_is_named():
+    with pytest.raises(ShapeError) as caught:
+        policy_from_json(
+            {"access_mode": "private", "deduplication": "yes", "scope": None, "acess": 1, "exclusive_reader": 1}
+        )
+    message = str(caught.value)
+    for part in ("'private'", "'yes'", "None", "'acess'", "exclusive_reader", "wait_for_exclusive"):
+        assert part in message
+
+
+@pytest.mark.parametrize("body", [None, [], "exclusive", 1, [{"access_mode": "shared"}]])
+def test_a_policy_is_an_object(body: object):
+    with pytest.raises(ShapeError, match="JSON object"):
+        policy_from_json(body)
+
+
+@pytest.mark.parametrize("value", [[], {}, ["exclusive"], 1, True])
+def test_a_mode_is_a_text(value: object):
+    with pytest.raises(ShapeError, match="access_mode has to be one of"):
+        policy_from_json({"access_mode": value})
+
+
+@pytest.mark.parametrize("name", ["orders", "a.b_c-D9", "x" * 249, "_private"])
+def test_names_kafka_allows_are_topics(name: str):
+    assert names.is_topic(name)
+    assert not names.is_internal(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250, "payments.*", "a\n"])
+def test_other_names_are_not(name: str):
+    assert not names.is_topic(name)
+
+
+@pytest.mark.parametrize(("name", "yes"), [
+    ("payments.*", True), ("p*", True), ("*", True), ("pay*ments", False), ("**", False), ("payments", False), ("a b*", False),
+])  # fmt: skip
+def test_a_prefix_ends_in_an_asterisk(name: str, yes: bool):
+    assert names.is_prefix(name) is yes
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__sidecar_default", "__*", "__x*"])
+def test_internal_names_begin_with_two_underscores(name: str):
+    assert names.is_internal(name)
