@@ -96,7 +96,10 @@ class Server:
                     elif link.usable:
                         self._idle.append(link)
         except TimeoutError:
-            message = f"Redis at {self.target} did not answer within {self._command_timeout_s * 1000:.0f} ms"
+            bound = f"{self._command_timeout_s * 1000:.0f} ms"
+            if not sent:
+                bound = f"{bound}, of which {self._connect_timeout_s * 1000:.0f} ms to connect"
+            message = f"Redis at {self.target} did not answer in time ({bound})"
             raise MetadataUnavailable(Reason.TIMEOUT, message, maybe_applied=sent) from None
         except OSError as error:
             message = f"Redis at {self.target}: {error.strerror or error}"

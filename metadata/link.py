@@ -1,7 +1,7 @@
 """One connection to Redis: RESP2 over TCP, TLS or a Unix socket, one command at a time. No timeouts, no retries.
 
-The node's own, on hiredis' codec. The `redis` package cannot be imported without its sync, cluster and sentinel
-clients: 7 MB of a node's memory; and its `Connection` takes twice the processor time per call.
+On hiredis' codec alone. The `redis` package cannot be imported without its sync, cluster and sentinel clients: 7 MB of
+a node's memory (26.0 instead of 32.9 MB RSS with a store connected) and 22 instead of 16 µs of processor time per call.
 """
 
 from __future__ import annotations

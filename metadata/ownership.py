@@ -125,6 +125,8 @@ class ClaimRequest:
         check_token(self.token)
         if self.asked is not None:
             check_int64(self.asked, "generation")
+        if self.returns_to is not None:
+            check_int64(self.returns_to, "generation")
         if self.known is not None and self.known.resource != self.resource:
             raise ValueError(f"the known owner is of {self.known.resource!r}, the claim of {self.resource!r}")
         if self.lease_ms < 1:

@@ -284,6 +284,32 @@ async def test_release_clears_the_owner_and_keeps_the_generation(
     assert (await store.claim(make_claim("pid:1"))).generation == 7
 
 
+async def test_a_session_that_let_go_goes_on_with_its_generation_if_nobody_came_between(
+    store: MetadataStore, make_claim: MakeClaim, make_owner: MakeOwner
+):
+    owner = make_owner(6, "pid:1")
+    await store.publish(owner)
+    held = await store.claim(make_claim("pid:2", returns_to=6))
+    assert held.status is ClaimStatus.HELD, "only a free resource is returned to"
+    await store.release(owner)
+    returning = make_claim("pid:1", returns_to=6)
+    assert (await store.claim(returning)).generation == 6
+    assert (await store.publish(make_owner(6, "pid:1"), returning.token)).accepted
+    await store.publish(make_owner(7, None))
+    assert (await store.claim(make_claim("pid:1", returns_to=6))).generation == 8
+
+
+async def test_a_session_that_let_go_and_asks_for_a_higher_generation_gets_it(
+    store: MetadataStore, make_claim: MakeClaim, make_owner: MakeOwner
+):
+    await store.publish(make_owner(6, None))
+    assert (await store.claim(make_claim("pid:1", returns_to=6, asked=9))).generation == 9
+
+
+async def test_nobody_returns_to_what_was_never_owned(store: MetadataStore, make_claim: MakeClaim):
+    assert (await store.claim(make_claim("pid:1", returns_to=0))).generation == 1
+
+
 async def test_a_late_release_does_not_touch_a_newer_owner_nor_the_same_one_after_a_failover(
     store: MetadataStore, make_owner: MakeOwner
 ):

@@ -62,7 +62,8 @@ class Redis:
         current = self.owner.generation if self.owner else 0
         holder = self.owner.session if self.owner else None
         asked = request.asked
-        keeps = holder == request.session and (asked is None or asked <= current)
+        returns = holder is None and request.returns_to == current != 0
+        keeps = (holder == request.session or returns) and (asked is None or asked <= current)
         if not keeps:
             if asked is not None and 0 < asked < current:
                 return ClaimStatus.LOWER_GENERATION, None
@@ -125,6 +126,10 @@ class Arbitration(RuleBasedStateMachine):
     def newest(self) -> Ownership | None:
         return self.log[-1] if self.log else None
 
+    @property
+    def last_owner(self) -> Ownership | None:
+        return next((record for record in reversed(self.log) if record.session), None)
+
     def record(self, generation: int, session: str | None) -> Ownership:
         return Ownership(RESOURCE, Generation(generation), len(self.log), session, name=f"at {len(self.log)}")
 
@@ -134,8 +139,20 @@ class Arbitration(RuleBasedStateMachine):
     def a_session_claims(self, session: str, mode: AccessMode, ask: int | None) -> None:
         current = self.newest.generation if self.newest else 0
         asked = None if ask is None else max(0, current + ask)
+        released = self.newest is not None and self.newest.session is None
+        was_its_own = self.last_owner is not None and self.last_owner.session == session
         request = ClaimRequest(
-            RESOURCE, new_token(), 1, "aa", session, session, mode, 600_000, known=self.newest, asked=asked
+            RESOURCE,
+            new_token(),
+            1,
+            "aa",
+            session,
+            session,
+            mode,
+            600_000,
+            known=self.newest,
+            asked=asked,
+            returns_to=current if released and was_its_own else None,
         )
         self.claim(request)
 
@@ -165,7 +182,7 @@ class Arbitration(RuleBasedStateMachine):
                 self.reference.claim = None
             return
         owner = self.record(takeover.generation, request.session)
-        before = self.newest
+        before = self.last_owner
         if before is not None and before.session == request.session:
             assert owner.generation >= before.generation
         else:

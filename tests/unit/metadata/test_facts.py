@@ -96,6 +96,7 @@ def test_a_record_out_of_its_bounds_is_refused(fields: dict[str, Any]):
         {"resource": ""},
         {"asked": -1},
         {"asked": MAX_INT64 + 1},
+        {"returns_to": -1},
         {"lease_ms": 0},
         {"known": Ownership("payments", Generation(1), 0, None)},
     ],
