@@ -115,11 +115,14 @@ def test_other_names_are_not(name: str):
     assert not names.is_topic(name)
 
 
-@pytest.mark.parametrize(("name", "yes"), [
-    ("payments.*", True), ("p*", True), ("*", True), ("pay*ments", False), ("**", False), ("payments", False), ("a b*", False),
-])  # fmt: skip
-def test_a_prefix_ends_in_an_asterisk(name: str, yes: bool):
-    assert names.is_prefix(name) is yes
+@pytest.mark.parametrize("name", ["payments.*", "p*", "*"])
+def test_a_prefix_ends_in_an_asterisk(name: str):
+    assert names.is_prefix(name)
+
+
+@pytest.mark.parametrize("name", ["pay*ments", "**", "payments", "a b*", ""])
+def test_other_names_are_no_prefix(name: str):
+    assert not names.is_prefix(name)
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__sidecar_default", "__*", "__x*"])
