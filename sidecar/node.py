@@ -144,6 +144,7 @@ class Node:
         )
         governor.start()
         membership = Membership(self.store, self.nodes, self._registration, governor, failed=self.hooks.redis_failed)
+        governor.beat = membership.beat_now
         self.rooms = Rooms(changelog, governor, forwarder, membership, gateway)
         self._observe(self.rooms)
         try:

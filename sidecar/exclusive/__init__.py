@@ -1,2 +1,1 @@
-"""Who may write to a governed topic: sessions, claims, change of owner, failover. Pure cores decide, thin shells act.
-"""
+"""Who may write to a governed topic: sessions, claims, change of owner, failover. Pure cores decide, shells act."""

@@ -32,7 +32,7 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
     from sidecar.changelog import Change, Changelog
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _SUCCESSORS_KEPT: Final = 10_000
 _POLICY_SEEN_S: Final = 5.0
+_POLICY_POLL_S: Final = 0.05
 
 
 class Producing(Protocol):
@@ -65,6 +66,10 @@ class Producing(Protocol):
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
         """Name, whether it is one, and the mode and generation that its client.id asks for."""
         ...
+
+
+async def _no_beat() -> None:
+    """Before the node is a member of its cluster."""
 
 
 class UnservedError(ValueError):
@@ -97,6 +102,7 @@ class Governor:
         self.policies = PolicyBook({})
         self.policy_version = 0
         self.draining = False
+        self.beat: Callable[[], Awaitable[None]] = _no_beat
         self._resolver = resolver
         self._nodes = nodes
         self._topics: dict[str, GovernedTopic] = {}
@@ -154,7 +160,10 @@ class Governor:
 
     def _all_nodes_know_policies(self) -> bool:
         """Whether every live node applies the policies that this one applies: before that nothing may be granted."""
-        return self._live is None or self._live.all_apply(self.policy_version)
+        if self._live is None:
+            return True
+        others = [node for node in self._live.nodes.values() if node.node_id != self.node_id]
+        return all(node.policy_version >= self.policy_version for node in others)
 
     def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
         holder = topic.holder
@@ -306,8 +315,14 @@ class Governor:
         return True
 
     async def _append_policy(self, record: Record) -> None:
+        """Write it down and wait until every live node applies it, or has let its lease run out."""
         offset = await self.changelog.append([record])
         await self.changelog.tailer.reached(offset, timeout=_POLICY_SEEN_S)
+        deadline = self.now() + 2 * self.around.store.lease_ms / 1000
+        await self.beat()
+        while not self._all_nodes_know_policies() and self.now() < deadline:
+            await asyncio.sleep(_POLICY_POLL_S)
+            await self.beat()
 
     def _known_policies(self) -> Policies:
         entries = {entry.key.topic: entry.value for entry in self.changelog.view.policies()}

@@ -411,8 +411,7 @@ def _stamp_of(serving: Entry[state.Serving] | None) -> Stamp:
 
 
 def _next_positions(serving: Entry[state.Serving] | None, last: Mapping[int, int]) -> dict[int, Position]:
-    """The client's next sequence per partition: its base where nothing was stamped, else what is behind the last one.
-    """
+    """The client's next sequence per partition: its base where nothing was stamped, else behind the last one."""
     if serving is None:
         return {}
     found: dict[int, Position] = {}

@@ -118,7 +118,8 @@ class Lane:
     """One partition under one slot epoch. Ends with it: a new epoch gets new lanes."""
 
     __slots__ = (
-        "_alone", "_closed", "_failures", "_in_flight", "_muted", "_order", "_owner", "_queue", "_random", "_retry",
+        "_alone",
+        "_gap", "_closed", "_failures", "_in_flight", "_muted", "_order", "_owner", "_queue", "_random", "_retry",
         "_shipper", "_timer", "partition", "plain", "stamp", "topic",
     )  # fmt: skip
 
@@ -138,6 +139,7 @@ class Lane:
         self._retry: list[Append] = []
         self._muted = False
         self._alone: Append | None = None
+        self._gap: Append | None = None
         self._failures = 0
         self._order = 0
         self._closed: Outcome | None = None
@@ -236,13 +238,9 @@ class Lane:
         if append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._owner.numbering_lost(self)
             return
-        # It is not in the log, so nothing numbered behind it can be: all of that is counted anew from its number.
-        assert append.sequence is not None
         self._muted = True
-        self.plain.rewind(append.sequence)
-        for behind in self._retry:
-            if behind.order > append.order:
-                behind.sequence, behind.stamped, behind.in_doubt = None, False, False
+        if self._gap is None or append.order < self._gap.order:
+            self._gap = append
 
     def _go_on(self) -> None:
         if self._closed is not None:
@@ -257,11 +255,13 @@ class Lane:
         """Everything is back: send again what must go again, alone and in order, or flow on."""
         now = asyncio.get_running_loop().time()
         self._retry.sort(key=_order_of)
+        self._close_gap()
         while self._retry and self._retry[0].deadline <= now:
             append = self._retry.pop(0)
             self._drop(append, append.error)
             if self._closed is not None:
                 return
+            self._close_gap()
         while self._queue and self._queue[0].deadline <= now:
             self._finish(self._queue.popleft(), Outcome(ErrorCode.REQUEST_TIMED_OUT))
         if not self._retry:
@@ -270,6 +270,16 @@ class Lane:
             return
         delay = self._backoff() if self._failures else 0.0
         self._timer = asyncio.get_running_loop().call_later(delay, self._resend)
+
+    def _close_gap(self) -> None:
+        """Count anew behind a plain batch that was given up: it is not in the log, so nothing numbered behind it is."""
+        gap, self._gap = self._gap, None
+        if gap is None or self.plain is None or gap.sequence is None:
+            return
+        self.plain.rewind(gap.sequence)
+        for append in self._retry:
+            if append.order > gap.order:
+                append.sequence, append.stamped, append.in_doubt = None, False, False
 
     def _resend(self) -> None:
         self._timer = None

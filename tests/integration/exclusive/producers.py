@@ -1,0 +1,159 @@
+"""A producer that sends exactly the batch it is told to: producer id, epoch and sequence are the test's own."""
+
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from sidecar.protocol import produce
+from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
+from sidecar.protocol.caller import decode_frame, encode_frame
+from sidecar.protocol.calls import FetchPartition
+from sidecar.protocol.ids import Offset, TopicPartition
+from tests.wait import wait_for
+
+_HEAD = struct.Struct(">hhih")
+_PATIENCE = 20.0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The answer for one batch."""
+
+    error: int
+    offset: int
+    message: str | None
+
+
+class RawProducer:
+    """One connection; `producer_id` -1: a plain producer without sequences."""
+
+    def __init__(self, bootstrap: str, client_id: str, producer_id: int = -1, *, epoch: int = 0) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=20)
+        self._client_id = client_id.encode()
+        self._correlation = 0
+        self.producer_id = producer_id
+        self.epoch = epoch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | list[bytes],
+        *,
+        sequence: int = -1,
+        partition: int = 0,
+        epoch: int | None = None,
+        transactional: bool = False,
+        timestamp_ms: int | None = None,
+    ) -> Sent:
+        """Produce one batch and wait for its answer; 5 is tried again for a while, as every client does."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            self.begin(
+                topic,
+                value,
+                sequence=sequence,
+                partition=partition,
+                epoch=epoch,
+                transactional=transactional,
+                timestamp_ms=timestamp_ms,
+            )
+            sent = self.finish()
+            if sent.error != 5 or time.monotonic() > deadline:
+                return sent
+
+    def begin(
+        self,
+        topic: str,
+        value: bytes | list[bytes],
+        *,
+        sequence: int = -1,
+        partition: int = 0,
+        epoch: int | None = None,
+        transactional: bool = False,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send one batch; its answer comes with `finish`, in order."""
+        values = value if isinstance(value, list) else [value]
+        builder = DefaultRecordBatchBuilder(
+            magic=2,
+            compression_type=0,
+            is_transactional=transactional,
+            producer_id=self.producer_id,
+            producer_epoch=(self.epoch if epoch is None else epoch) if self.producer_id >= 0 else -1,
+            base_sequence=sequence,
+            batch_size=1 << 20,
+        )
+        now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+        for index, each in enumerate(values):
+            builder.append(index, now, None, each, [])
+        self._correlation += 1
+        parts = produce.encode_request(
+            self._correlation, self._client_id, 8, -1, 10_000, [(topic.encode(), partition, bytes(builder.build()))]
+        )
+        self._socket.sendall(b"".join(parts))
+
+    def finish(self) -> Sent:
+        """The answer to the oldest batch that has none yet."""
+        size = struct.unpack(">i", self._exactly(4))[0]
+        frame = struct.pack(">i", size) + self._exactly(size)
+        (result,) = produce.decode_answer(frame, 0, len(frame), 8)[0]
+        return Sent(result.error, result.base_offset, result.message)
+
+    def initialise(self) -> None:
+        """Take a producer id, as soon as the broker can give one."""
+        wait_for(self._initialised, "a producer id")
+
+    def _initialised(self) -> bool:
+        error, producer_id = self.ask_producer_id()
+        if error == 0:
+            self.producer_id = producer_id
+        return error == 0
+
+    def ask_producer_id(self, named: int = -1, epoch: int = -1) -> tuple[int, int]:
+        """InitProducerId v3 on this connection: (error, producer id)."""
+        self._correlation += 1
+        header = _HEAD.pack(22, 3, self._correlation, len(self._client_id)) + self._client_id + b"\0"
+        body = b"\0" + struct.pack(">iqh", 60_000, named, epoch) + b"\0"
+        self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        answer = self._exactly(struct.unpack(">i", self._exactly(4))[0])
+        error, producer_id = struct.unpack(">hq", answer[9:19])
+        return error, producer_id
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._socket.recv(size - len(data))
+            if not part:
+                raise ConnectionError("the node closed the connection")
+            data += part
+        return bytes(data)
+
+
+def fetch_batches(bootstrap: str, topic: str, partition: int = 0) -> list[BatchHeader]:
+    """The headers of all batches of a short log, straight from a single broker."""
+    host, port = bootstrap.rsplit(":", 1)
+    request = FetchPartition(TopicPartition(topic, partition), Offset(0), max_wait_ms=100, max_bytes=50_000_000)
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(encode_frame(request, 1, "test"))
+        stream = connection.makefile("rb")
+        frame = stream.read(struct.unpack(">i", stream.read(4))[0])
+        stream.close()
+    records = decode_frame(request, 1, frame, 0, len(frame)).records
+    return [read_header(records, start, start + size) for start, size in batch_sizes(records, 0, len(records))]
