@@ -1,0 +1,243 @@
+"""The stage: one Kafka broker, one Valkey, one node, all children of this process in its own session.
+
+`sidecar.local` gives each child a session of its own, for the sake of Ctrl-C. Here that would falsify: the scheduler
+shares the CPU by session (`machine.scheduler_group`), so what is compared must live in one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from benchmarks import machine
+from benchmarks.measures import Target
+from benchmarks.raw_client import Connection, DeleteTopic, RefusedError
+from sidecar.local.errors import StartError
+from sidecar.local.java import Tuning
+from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties, render
+from sidecar.local.ports import HOST, free_ports
+from sidecar.local.probe import ask_kafka, ask_redis
+from sidecar.local.process import GUARD
+from sidecar.local.tools import Tools, find_tools
+from sidecar.local.valkey import find_valkey
+from sidecar.protocol.calls import CreateTopics, DescribeTopics, NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+_READY_S: Final = 60.0
+_STOP_S: Final = 20.0
+_POLL_S: Final = 0.05
+_BROKER_HEAP_MB: Final = 1024
+_UNKNOWN_TOPIC: Final = 3
+PARTITIONS: Final = 3
+
+
+class Arena:
+    """What runs during a benchmark; a context manager. `directory` takes its data and logs."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.run = uuid.uuid4().hex[:6]
+        self.tools: Tools = find_tools()
+        self._kafka_port, controller, self._valkey_port, self._node_port, self._admin_port = free_ports(5)
+        self._controller_port = controller
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def port(self, target: Target) -> int:
+        """Where the clients of a target connect."""
+        return self._kafka_port if target is Target.DIRECT else self._node_port
+
+    def pid(self, name: str) -> int:
+        """The process id of `kafka`, `valkey` or `node`."""
+        return self._running[name].pid
+
+    @property
+    def pids(self) -> list[int]:
+        """Of everything here."""
+        return [process.pid for process in self._running.values()]
+
+    def topic(self, target: Target, name: str) -> str:
+        """The name that a topic of a target has in this run; the exclusive ones share a prefix policy."""
+        return f"bench-{self.run}-{target.value}-{name}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start_kafka()
+            self._start_valkey()
+            self._start_node()
+            self._check_groups()
+            self._put_policy()
+            self._check_addresses()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all, the node first."""
+        for name in ("node", "valkey", "kafka"):
+            process = self._running.get(name)
+            if process is None:
+                continue
+            process.terminate()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    # Topics ---------------------------------------------------------------------------------------------------------
+
+    def create(self, topic: str) -> None:
+        """Create a topic on the broker and wait until its partitions have leaders. Raises RefusedError."""
+        with Connection(self._kafka_port) as broker:
+            code = broker.ask(CreateTopics((NewTopic(topic, PARTITIONS, 1),), 30_000))[topic].error
+            if code:
+                raise RefusedError(f"CreateTopics {topic}", code)
+
+            def led() -> bool:
+                partitions = broker.ask(DescribeTopics((topic,))).topics[0].partitions
+                return len(partitions) == PARTITIONS and all(found.leader >= 0 for found in partitions)
+
+            _wait(led, f"leaders of {topic}")
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic; one that is not there is none any more."""
+        with Connection(self._kafka_port) as broker:
+            code = broker.ask(DeleteTopic(topic))
+            if code not in (0, _UNKNOWN_TOPIC):
+                raise RefusedError(f"DeleteTopics {topic}", code)
+
+    # Start ----------------------------------------------------------------------------------------------------------
+
+    def _start_kafka(self) -> None:
+        home = self.directory / "kafka"
+        home.mkdir(parents=True)
+        config = KafkaConfig(
+            heap_mb=_BROKER_HEAP_MB,
+            tuning=Tuning.FAST,
+            overrides={
+                "auto.create.topics.enable": "false",  # a name that is wrong shall fail, not make a topic
+                "log.segment.delete.delay.ms": "1000",  # deleted topics give their space back during the run
+            },
+        )
+        ports = {1: Ports(self._kafka_port, self._controller_port)}
+        properties = home / "server.properties"
+        properties.write_text(render(broker_properties(config, 1, ports, home / "data")))
+        cluster = "bench" + uuid.uuid4().hex[:17]
+        self.tools.run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
+        command = self.tools.command("kafka.Kafka", str(properties), heap_mb=config.heap_mb, tuning=config.tuning)
+        self._start("kafka", command, home)
+        self._await("kafka", lambda: _controller(self._kafka_port) >= 0)
+
+    def _start_valkey(self) -> None:
+        home = self.directory / "valkey"
+        home.mkdir()
+        settings = {"bind": HOST, "port": str(self._valkey_port), "dir": str(home), "appendonly": "yes", "save": ""}
+        settings |= {"appendfsync": "everysec", "maxmemory-policy": "noeviction"}
+        arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        self._start("valkey", (str(find_valkey()), *arguments), home)
+        self._await("valkey", lambda: ask_redis(HOST, self._valkey_port) is not None)
+
+    def _start_node(self) -> None:
+        home = self.directory / "node"
+        home.mkdir()
+        settings = {
+            "SIDECAR_BOOTSTRAP_SERVERS": f"{HOST}:{self._kafka_port}",
+            "SIDECAR_REDIS_URL": f"redis://{HOST}:{self._valkey_port}/0",
+            "SIDECAR_LISTEN": f"{HOST}:{self._node_port}",
+            "SIDECAR_ADMIN_LISTEN": f"{HOST}:{self._admin_port}",
+        }
+        self._start("node", (sys.executable, "-m", "sidecar", "serve"), home, settings)
+        self._await("node", lambda: self._admin("GET", "/readyz") == http.client.OK)
+
+    def _start(self, name: str, command: tuple[str, ...], home: Path, settings: dict[str, str] | None = None) -> None:
+        guarded = (sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(int(signal.SIGKILL)), *command)
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("SIDECAR_")}
+        with (home / "log").open("wb") as log:
+            self._running[name] = subprocess.Popen(
+                guarded,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=home,
+                env=inherited | (settings or {}),
+            )
+
+    def _await(self, name: str, ready: Callable[[], bool]) -> None:
+        process = self._running[name]
+
+        def alive_and_ready() -> bool:
+            if process.poll() is not None:
+                raise StartError(f"{name} ended with exit code {process.returncode}.\n{self._log_tail(name)}")
+            return ready()
+
+        try:
+            _wait(alive_and_ready, name)
+        except TimeoutError:
+            raise StartError(f"{name} was not ready within {_READY_S:.0f} s.\n{self._log_tail(name)}") from None
+
+    def _log_tail(self, name: str) -> str:
+        return (self.directory / name / "log").read_text(errors="replace")[-3000:]
+
+    def _admin(self, method: str, path: str, body: object = None) -> int | None:
+        """The HTTP status of a request to the node's admin port; None where nobody answers."""
+        connection = http.client.HTTPConnection(HOST, self._admin_port, timeout=10)
+        with suppress(OSError, http.client.HTTPException):
+            try:
+                headers = {"Content-Type": "application/json"}
+                connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+                return connection.getresponse().status
+            finally:
+                connection.close()
+        return None
+
+    # Checks ---------------------------------------------------------------------------------------------------------
+
+    def _check_groups(self) -> None:
+        groups = {machine.scheduler_group(pid) for pid in [os.getpid(), *self.pids]}
+        if len(groups) > 1:
+            raise StartError("broker, node and clients sit in several scheduler groups: figures would favour the node")
+
+    def _put_policy(self) -> None:
+        prefix = self.topic(Target.EXCLUSIVE, "*")
+        status = self._admin("PUT", f"/v1/topics/{prefix}/policy", {"access_mode": "exclusive"})
+        if status != http.client.OK:
+            raise StartError(f"the policy of {prefix} was answered {status}.\n{self._log_tail('node')}")
+
+    def _check_addresses(self) -> None:
+        """Clients of the node must be told the node's address and no other, or they would go round it."""
+        view = ask_kafka(HOST, self._node_port)
+        told = {port for _, port in view.brokers.values()} if view is not None else set[int]()
+        if told != {self._node_port}:
+            raise StartError(f"clients of the node on port {self._node_port} are sent to {sorted(told)}")
+
+
+def _controller(port: int) -> int:
+    view = ask_kafka(HOST, port)
+    return -1 if view is None or not view.brokers else view.controller
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    """Poll until it holds. Raises TimeoutError."""
+    deadline = time.monotonic() + _READY_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still waiting for {what} after {_READY_S:.0f} s")
+        time.sleep(_POLL_S)

@@ -1,0 +1,107 @@
+"""One request in flight at a time, timed to the nanosecond; blocks of all targets take turns many times a second.
+
+So whatever the machine's neighbours do meets all targets alike, and differences of medians hold where medians wander.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.raw_client import Connection, IdempotentProducer, RefusedError, list_offsets_frame
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.measures import Target
+
+_VALUE_BYTES: Final = 1024
+_WARM: Final = 3
+_SETTLE_S: Final = 30.0
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+
+
+@dataclass(slots=True)
+class Latencies:
+    """Round trips of one target in nanoseconds."""
+
+    produce: list[int] = field(default_factory=list[int])
+    list_offsets: list[int] = field(default_factory=list[int])
+
+
+class _Lane:
+    """One target's connection, kept for all blocks: an exclusive topic belongs to it."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._producer = IdempotentProducer(connection, topic, _VALUE_BYTES)
+        self._list_offsets = list_offsets_frame(topic)
+        self.found = Latencies()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Append until it works: a new topic may still be unknown, an exclusive one is being claimed."""
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            try:
+                self._producer.check(self._connection.exchange(self._producer.prepare()))
+            except RefusedError as error:
+                if error.code not in _PASSING or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
+
+    def block(self, calls: int) -> None:
+        """Time `calls` appends, then as many ListOffsets; the first of each pay for the switch and do not count."""
+        exchange, clock, producer = self._connection.exchange, time.perf_counter_ns, self._producer
+        for index in range(calls + _WARM):
+            frame = producer.prepare()
+            start = clock()
+            answer = exchange(frame)
+            took = clock() - start
+            producer.check(answer)
+            if index >= _WARM:
+                self.found.produce.append(took)
+        for index in range(calls + _WARM):
+            start = clock()
+            exchange(self._list_offsets)
+            took = clock() - start
+            if index >= _WARM:
+                self.found.list_offsets.append(took)
+
+
+def measure(topics: Mapping[Target, tuple[int, str]], blocks: int, calls: int) -> dict[Target, Latencies]:
+    """Round trips by target; `topics` says which port and topic each has. Raises RefusedError, OSError."""
+    with ExitStack() as connections:
+        lanes: dict[Target, _Lane] = {}
+        for target, (port, topic) in topics.items():
+            lanes[target] = _Lane(connections.enter_context(Connection(port)), topic)
+        order = list(lanes)
+        gc.collect()
+        gc.disable()
+        try:
+            for turn in range(blocks):
+                shift = turn % len(order)
+                for target in order[shift:] + order[:shift]:
+                    lanes[target].block(calls)
+        finally:
+            gc.enable()
+        return {target: lane.found for target, lane in lanes.items()}
+
+
+def percentile(values: list[int], share: float) -> float:
+    """The value below which `share` of them lie (nearest rank), in microseconds."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(len(ranked) * share))] / 1000

@@ -1,0 +1,200 @@
+"""Runs the rounds: in each every target does the same work, in an order that moves on by one from round to round."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import latency, machine, perf_tools
+from benchmarks.measures import Target
+
+if TYPE_CHECKING:
+    from benchmarks.arena import Arena
+
+SIZE: Final = 1024
+SMALL_SIZE: Final = 100
+_LATENCY_CALLS: Final = 40
+
+PARTS: Final = ("produce", "small", "consume", "latency")
+"""What `--only` chooses from; consume reads what produce wrote, so the latter is done with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much is done: records of 1 KiB written and read, of 100 B written, blocks of latency; rounds and seconds."""
+
+    records: int = 400_000
+    small_records: int = 1_000_000
+    blocks: int = 15
+    rounds: int = 5
+    limit_s: float = 450.0
+    parts: frozenset[str] = frozenset(PARTS)
+    targets: tuple[Target, ...] = tuple(Target)
+
+    def warm_up(self) -> Work:
+        """What is done once beforehand and thrown away, for the just-in-time compilers and the page cache."""
+        return Work(
+            records=min(self.records, 200_000),
+            small_records=min(self.small_records, 300_000),
+            blocks=min(self.blocks, 5),
+            rounds=1,
+            parts=self.parts,
+            targets=self.targets,
+        )
+
+
+QUICK: Final = Work(records=150_000, small_records=400_000, blocks=8, rounds=2, limit_s=95.0)
+
+
+@dataclass(slots=True)
+class Round:
+    """The figures of one round: by target and key of a measure; which share of the machine others took meanwhile (by
+    target, and "latency", from 0 to 1); memory of the node.
+    """
+
+    figures: dict[Target, dict[str, float]]
+    neighbours: dict[str, float] = field(default_factory=dict[str, float])
+    memory: machine.Memory | None = None
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Results:
+    """All rounds of a run, the node's memory before and after, what a reader has to know."""
+
+    rounds: list[Round] = field(default_factory=list[Round])
+    memory_before: machine.Memory | None = None
+    memory_after: machine.Memory | None = None
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list[str])
+
+
+def say(text: str) -> None:
+    """Tell what happens; the table alone goes to standard output."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def run(arena: Arena, work: Work, started: float) -> Results:
+    """All rounds, as many as the limit allows; `started` is time.monotonic() when the run began."""
+    results = Results(memory_before=machine.memory(arena.pid("node")))
+    say("warming up")
+    warm = _round(arena, work.warm_up(), 0, "warm")
+    longest = warm.seconds
+    for number in range(work.rounds):
+        used = time.monotonic() - started
+        if results.rounds and used + longest > work.limit_s:
+            results.notes.append(f"{number} of {work.rounds} rounds: the time of {work.limit_s:.0f} s was up")
+            break
+        found = _round(arena, work, number, str(number))
+        longest = max(found.seconds, longest if results.rounds else 0.0)
+        results.rounds.append(found)
+        say(f"[{time.monotonic() - started:4.0f} s] round {number + 1} of {work.rounds}: {_brief(found)}")
+    results.memory_after = machine.memory(arena.pid("node"))
+    results.seconds = time.monotonic() - started
+    return results
+
+
+def _brief(found: Round) -> str:
+    return "; ".join(
+        f"{target.value} " + " ".join(f"{key}={value:.4g}" for key, value in figures.items())
+        for target, figures in found.figures.items()
+    )
+
+
+def _round(arena: Arena, work: Work, number: int, name: str) -> Round:
+    began = time.monotonic()
+    found = Round({target: {} for target in work.targets})
+    shift = number % len(work.targets)
+    if work.parts - {"latency"}:
+        for target in work.targets[shift:] + work.targets[:shift]:
+            with _neighbours(arena, found, target.value):
+                _throughput(arena, work, target, name, found.figures[target])
+    if "latency" in work.parts:
+        with _neighbours(arena, found, "latency"):
+            _latency(arena, work, name, found.figures)
+    found.memory = machine.memory(arena.pid("node"))
+    found.seconds = time.monotonic() - began
+    return found
+
+
+@contextmanager
+def _neighbours(arena: Arena, found: Round, what: str) -> Iterator[None]:
+    """Note which share of the machine other programs took meanwhile."""
+    clock, own = machine.Clock.now(), _own_cpu(arena)
+    yield
+    found.neighbours[what] = machine.Clock.now().busy_share(clock, _own_cpu(arena) - own)
+
+
+def _throughput(arena: Arena, work: Work, target: Target, name: str, into: dict[str, float]) -> None:
+    port, tools = arena.port(target), arena.tools
+    if work.parts & {"produce", "consume"}:
+        with _topic(arena, target, f"{name}-large") as topic:
+            rate, cpu = _timed(arena, lambda: perf_tools.produce(tools, port, topic, work.records, SIZE))
+            if "produce" in work.parts:
+                into["produce"] = rate.per_second * SIZE / 1e6
+                _note_cpu(into, "cpu_produce", target, cpu, work.records * SIZE)
+            if "consume" in work.parts:
+                rate, cpu = _timed(arena, lambda: perf_tools.consume(tools, port, topic, work.records))
+                into["consume"] = rate.per_second * SIZE / 1e6
+                _note_cpu(into, "cpu_consume", target, cpu, work.records * SIZE)
+    if "small" in work.parts:
+        with _topic(arena, target, f"{name}-small") as topic:
+            rate, cpu = _timed(arena, lambda: perf_tools.produce(tools, port, topic, work.small_records, SMALL_SIZE))
+            into["small"] = rate.per_second / 1e3
+            _note_cpu(into, "cpu_small", target, cpu, work.small_records * SMALL_SIZE)
+
+
+def _timed(arena: Arena, work: Callable[[], perf_tools.Rate]) -> tuple[perf_tools.Rate, float]:
+    """Do it; what it returns, and the CPU seconds that the node's processes took meanwhile."""
+    before = machine.cpu_seconds(arena.pid("node"))
+    rate = work()
+    return rate, machine.cpu_seconds(arena.pid("node")) - before
+
+
+def _note_cpu(into: dict[str, float], key: str, target: Target, cpu: float, size: int) -> None:
+    if target is not Target.DIRECT:
+        into[key] = cpu / (size / 1e9)
+
+
+def _latency(arena: Arena, work: Work, name: str, into: dict[Target, dict[str, float]]) -> None:
+    topics = {target: (arena.port(target), arena.topic(target, f"{name}-latency")) for target in work.targets}
+    for _, topic in topics.values():
+        arena.create(topic)
+    try:
+        found = latency.measure(topics, work.blocks, _LATENCY_CALLS)
+    finally:
+        for _, topic in topics.values():
+            arena.delete(topic)
+    for target, times in found.items():
+        into[target]["produce_p10"] = latency.percentile(times.produce, 0.1)
+        into[target]["produce_p50"] = latency.percentile(times.produce, 0.5)
+        into[target]["produce_p99"] = latency.percentile(times.produce, 0.99)
+        into[target]["list_offsets_p50"] = latency.percentile(times.list_offsets, 0.5)
+
+
+@contextmanager
+def _topic(arena: Arena, target: Target, name: str) -> Iterator[str]:
+    topic = arena.topic(target, name)
+    arena.create(topic)
+    try:
+        yield topic
+    finally:
+        arena.delete(topic)
+
+
+def _own_cpu(arena: Arena) -> float:
+    """CPU seconds of everything that this benchmark runs, tools that have ended included."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (
+        time.process_time()
+        + ended.ru_utime
+        + ended.ru_stime
+        + sum(machine.cpu_seconds(pid) for pid in arena.pids if pid != os.getpid())
+    )
