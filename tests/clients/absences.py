@@ -7,17 +7,19 @@ then a scenario has to be written. Nothing here may depend on a broker or a node
 from __future__ import annotations
 
 import importlib
-import inspect
+import re
+import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 
 class Evidence(Protocol):
-    """Something about an installed client that shows that a feature is absent."""
+    """Something about a client that shows that a feature is absent."""
 
-    def verify(self) -> None:
-        """Raise `AssertionError` if the client does have it."""
+    def verify(self, jars: Sequence[Path]) -> None:
+        """Raise `AssertionError` if the client does have it. `jars` are the Java client's and tools'."""
         ...
 
 
@@ -28,27 +30,11 @@ class NoAttribute:
     owner: str
     word: str
 
-    def verify(self) -> None:
+    def verify(self, jars: Sequence[Path]) -> None:
         module, _, name = self.owner.partition(":")
         having = [attribute for attribute in dir(getattr(importlib.import_module(module), name)) if self.word in attribute]
         if having:
             raise AssertionError(f"{self.owner} now has {', '.join(having)}: write the scenario")
-
-
-@dataclass(frozen=True, slots=True)
-class NoParameter:
-    """The callable `owner` (`module:name` or `module:Class.method`) takes no parameter of that name."""
-
-    owner: str
-    parameter: str
-
-    def verify(self) -> None:
-        module, _, path = self.owner.partition(":")
-        target = importlib.import_module(module)
-        for name in path.split("."):
-            target = getattr(target, name)
-        if self.parameter in inspect.signature(target).parameters:
-            raise AssertionError(f"{self.owner} now takes {self.parameter}: write the scenario")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +44,7 @@ class NoMention:
     package: str
     word: str
 
-    def verify(self) -> None:
+    def verify(self, jars: Sequence[Path]) -> None:
         folder = Path(next(iter(importlib.import_module(self.package).__path__)))
         sources = list(folder.rglob("*.py"))
         if not sources:
@@ -66,6 +52,37 @@ class NoMention:
         having = [path.name for path in sources if self.word.lower() in path.read_text(encoding="utf-8").lower()]
         if having:
             raise AssertionError(f"{', '.join(having)} of {self.package} now mention {self.word}: write the scenario")
+
+
+@dataclass(frozen=True, slots=True)
+class NoJavaName:
+    """No class under `package` (with slashes) in the jar `jar-VERSION.jar` declares or calls anything of the name `name`."""
+
+    jar: str
+    package: str
+    name: str
+
+    def verify(self, jars: Sequence[Path]) -> None:
+        [path] = [path for path in jars if re.fullmatch(rf"{re.escape(self.jar)}-[0-9.]+\.jar", path.name)]
+        # How a class file holds a name: CONSTANT_Utf8_info, JVM specification 4.4.7.
+        constant = b"\x01" + len(self.name).to_bytes(2, "big") + self.name.encode()
+        with zipfile.ZipFile(path) as archive:
+            classes = [one for one in archive.namelist() if one.startswith(self.package) and one.endswith(".class")]
+            having = [one for one in classes if constant in archive.read(one)]
+        if not classes or having:
+            raise AssertionError(f"{path.name}: {self.package} has {len(classes)} classes, with {self.name} in {having}")
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Two pieces of evidence, of which neither alone would do."""
+
+    first: Evidence
+    second: Evidence
+
+    def verify(self, jars: Sequence[Path]) -> None:
+        self.first.verify(jars)
+        self.second.verify(jars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +105,12 @@ def _none_called(owner: str, **words: str) -> dict[str, Absence]:
         feature.replace("_", "-"): Absence(f"{title} has no method for it", NoAttribute(owner, word))
         for feature, word in words.items()
     }
+
+
+def _no_tool_calls(name: str) -> Both:
+    return Both(
+        NoJavaName("kafka-tools", "org/apache/kafka/tools/", name), NoJavaName("kafka_2.13", "kafka/admin/", name)
+    )
 
 
 _BY_CLIENT: dict[str, dict[str, Absence]] = {
@@ -125,8 +148,15 @@ _BY_CLIENT: dict[str, dict[str, Absence]] = {
         ),
         **_none_called(KAFKA_PYTHON, quotas="quota"),
     },
-    "java-tools": {},
-    "java-client": {},
+    "java-tools": {
+        "pause-resume": Absence("no tool pauses a partition", _no_tool_calls("pause")),
+        "topic-configs-legacy": Absence("kafka-configs alters incrementally only", _no_tool_calls("alterConfigs")),
+    },
+    "java-client": {
+        "topic-configs-legacy": Absence(
+            "Admin has no alterConfigs since 4.0", NoJavaName("kafka-clients", "org/apache/kafka/clients/admin/Admin.class", "alterConfigs")
+        ),
+    },
 }
 
 ABSENCES: dict[tuple[str, str], Absence] = {

@@ -4,7 +4,7 @@ A worker is a process of its own, as an application would be: one client library
 shared with the tests but lines of JSON. It never decides whether a result is good enough: it says what happened.
 
 Lines in: a cell (`Cell.from_line`), or `{"go": true}` while a scenario holds still to have its sockets looked at.
-Lines out: `{"ready": version}` once, then per cell `{"outcome": "ok" | "n/a" | "refused" | "failed", "detail", "trace"}`,
+Lines out: `{"ready": version, "features": […]}` once, then per cell `{"outcome": "ok" | "n/a" | "refused" | "failed", "detail", "trace"}`,
 and `{"hold": true}` where a scenario asks to be looked at.
 """
 
@@ -17,12 +17,12 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from ..absences import ABSENCES
-from ..refusals import REFUSALS
 
 
 T = TypeVar("T")
@@ -89,24 +89,22 @@ class Cell:
     """One cell to run: what, against which cluster, under which names.
 
     `nodes` are the `host:port` a client may know and talk to: the nodes' when going through nodes, else the brokers'.
+    `secured` is whether the brokers have an authorizer: without one, Kafka itself refuses all that has to do with ACLs.
+    `refused` is whether the node is documented to refuse this feature, and clients go through it.
     """
 
     client: str
     feature: str
     bootstrap: str
     nodes: frozenset[str]
-    route: str
     prefix: str
+    secured: bool
+    refused: bool
     hold: Callable[[], None]
 
     def name(self, suffix: str = "") -> str:
         """A topic, group or principal name that no other cell and no other run uses."""
         return f"{self.prefix}.{suffix}" if suffix else self.prefix
-
-    @property
-    def refused(self) -> bool:
-        """Whether the node is documented to refuse this feature on the route taken."""
-        return self.route == "node" and self.feature in REFUSALS
 
     def argument(self, index: int = -1) -> str:
         """A part of the feature's name: `gzip` of `compression-gzip`."""
@@ -130,6 +128,7 @@ class Scenarios:
     def __init__(self, client: str) -> None:
         self.client = client
         self.by_feature: dict[str, Scenario] = {}
+        self.jars: Sequence[Path] = ()
 
     def __call__(self, *features: str) -> Callable[[S], S]:
         """Register a function, or a coroutine function, as what the client does for these features."""
@@ -147,7 +146,7 @@ class Scenarios:
         """Run one cell and say what came of it; never raises for what a client does."""
         try:
             if absence := ABSENCES.get((self.client, cell.feature)):
-                absence.evidence.verify()
+                absence.evidence.verify(self.jars)
                 return {"outcome": "n/a", "detail": absence.reason}
             answer = self.by_feature[cell.feature](cell)
             if inspect.isawaitable(answer):
@@ -167,8 +166,14 @@ async def _awaited(answer: Awaitable[Answer]) -> Answer:
     return await answer
 
 
+def arguments() -> dict[str, Any]:
+    """What the worker was started with: `jars`, the paths of the Java client and tools, and `tools`, the command of their JVM."""
+    return json.loads(sys.argv[1])
+
+
 def serve(scenarios: Scenarios, version: str) -> None:
     """Answer cells until stdin ends. Whatever the libraries print goes to stderr, so that stdout holds the protocol alone."""
+    scenarios.jars = [Path(path) for path in arguments()["jars"]]
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
 
@@ -176,7 +181,7 @@ def serve(scenarios: Scenarios, version: str) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    say({"ready": version})
+    say({"ready": version, "features": sorted(scenarios.by_feature)})
     while line := sys.stdin.readline():
         say(scenarios.run(_cell(scenarios.client, json.loads(line), say, sys.stdin)))
 
@@ -192,7 +197,8 @@ def _cell(client: str, asked: dict[str, Any], say: Callable[[dict[str, Any]], No
         feature=asked["feature"],
         bootstrap=asked["bootstrap"],
         nodes=frozenset(asked["nodes"]),
-        route=asked["route"],
         prefix=asked["prefix"],
+        secured=asked["secured"],
+        refused=asked["refused"],
         hold=hold,
     )

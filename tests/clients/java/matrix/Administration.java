@@ -10,6 +10,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.GroupListing;
@@ -35,6 +36,7 @@ import org.apache.kafka.common.acl.AccessControlEntryFilter;
 import org.apache.kafka.common.errors.GroupIdNotFoundException;
 import org.apache.kafka.common.errors.GroupNotEmptyException;
 import org.apache.kafka.common.errors.ResourceNotFoundException;
+import org.apache.kafka.common.errors.SecurityDisabledException;
 import org.apache.kafka.common.quota.ClientQuotaAlteration;
 import org.apache.kafka.common.quota.ClientQuotaEntity;
 import org.apache.kafka.common.quota.ClientQuotaFilter;
@@ -139,6 +141,10 @@ final class Administration {
                 Set.of(rule(cell, ResourceType.TOPIC, PatternType.PREFIXED), rule(cell, ResourceType.GROUP, PatternType.LITERAL));
         AclBindingFilter filter = new AclBindingFilter(
                 new ResourcePatternFilter(ResourceType.ANY, cell.name("resource"), PatternType.ANY), AccessControlEntryFilter.ANY);
+        if (!cell.secured()) {
+            failing(SecurityDisabledException.class, () -> done(cell.admin().createAcls(rules).all()));
+            return "security is disabled";
+        }
         done(cell.admin().createAcls(rules).all());
         Check.until("both are described", () -> new HashSet<>(done(cell.admin().describeAcls(filter).values())).equals(rules));
         same(new HashSet<>(done(cell.admin().deleteAcls(List.of(filter)).all())), rules, "rules deleted");
@@ -150,15 +156,19 @@ final class Administration {
         String user = cell.name("user");
         ScramCredentialInfo info = new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192);
         done(cell.admin().alterUserScramCredentials(List.of(new UserScramCredentialUpsertion(user, info, "secret"))).all());
-        same(
-                done(cell.admin().describeUserScramCredentials(List.of(user)).description(user)).credentialInfos(),
-                List.of(info),
-                "credentials");
+        Check.until("the credential", () -> credentials(cell, user).equals(List.of(info)));
         done(cell.admin().alterUserScramCredentials(List.of(new UserScramCredentialDeletion(user, info.mechanism()))).all());
-        failing(
-                ResourceNotFoundException.class,
-                () -> done(cell.admin().describeUserScramCredentials(List.of(user)).description(user)));
+        Check.until("none is left", () -> credentials(cell, user).isEmpty());
         return null;
+    }
+
+    private static List<ScramCredentialInfo> credentials(Cell cell, String user) throws Exception {
+        try {
+            return done(cell.admin().describeUserScramCredentials(List.of(user)).description(user)).credentialInfos();
+        } catch (ExecutionException error) {
+            that(error.getCause() instanceof ResourceNotFoundException, "without a credential: " + error.getCause());
+            return List.of();
+        }
     }
 
     private static Map<String, Double> quotas(Cell cell, ClientQuotaEntity entity, String user) throws Exception {

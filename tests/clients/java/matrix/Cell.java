@@ -12,12 +12,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import java.util.stream.StreamSupport;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -27,6 +29,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.InvalidMetadataException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -65,6 +68,11 @@ final class Cell implements AutoCloseable {
         return request.get("refused").asBoolean();
     }
 
+    /** Whether the brokers have an authorizer: without one, Kafka itself refuses all that has to do with ACLs. */
+    boolean secured() {
+        return request.get("secured").asBoolean();
+    }
+
     void hold() {
         hold.run();
     }
@@ -84,7 +92,11 @@ final class Cell implements AutoCloseable {
         return admin;
     }
 
-    /** Create a topic; {@code config} in pairs of name and value. */
+    /**
+     * Create a topic and wait until every partition's leader serves it; {@code config} in pairs of name and value. Without that
+     * the first of several batches under way may be refused and the second accepted, which no idempotent producer gets over:
+     * Kafka takes any sequence from a producer id that the partition does not know.
+     */
     String topic(String suffix, int partitions, String... config) throws Exception {
         Map<String, String> settings = new HashMap<>();
         for (int place = 0; place < config.length; place += 2) {
@@ -92,6 +104,18 @@ final class Cell implements AutoCloseable {
         }
         String topic = name(suffix);
         done(admin().createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(settings))).all());
+        Map<TopicPartition, OffsetSpec> latest = new HashMap<>();
+        IntStream.range(0, partitions).forEach(partition -> latest.put(new TopicPartition(topic, partition), OffsetSpec.latest()));
+        Check.until(topic + " is served", () -> {
+            try {
+                return done(admin().listOffsets(latest).all()).size() == partitions;
+            } catch (ExecutionException error) {
+                if (error.getCause() instanceof InvalidMetadataException) {
+                    return false;
+                }
+                throw error;
+            }
+        });
         return topic;
     }
 

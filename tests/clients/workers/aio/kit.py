@@ -38,12 +38,20 @@ def raise_errors(errors: Iterable[Sequence[Any]]) -> None:
 
 
 async def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: str) -> str:
-    """Create a topic and wait until the metadata knows its leaders; `config` with underscores for dots."""
+    """Create a topic and wait until every partition's leader serves it.
+
+    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent producer
+    gets over: Kafka takes any sequence from a producer id that the partition does not know.
+    `config` is given with underscores for dots.
+    """
     topic = cell.name(suffix)
     settings = {name.replace("_", "."): value for name, value in config.items()}
     async with admin(cell) as client:
         answer = await client.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
         raise_errors(answer.topic_errors)
+    async with consumer(cell) as asking:
+        # It asks again where a leader does not serve yet.
+        await asking.end_offsets([TopicPartition(topic, partition) for partition in range(partitions)])
     return topic
 
 

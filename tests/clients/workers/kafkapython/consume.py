@@ -9,7 +9,7 @@ from kafka import TopicPartition
 from .. import records
 from ..records import Written
 from ..runtime import Cell, check, same
-from .kit import WAIT_S, admin, consumer, create_topic, producer, read_to_end, scenarios, send, take, write
+from .kit import JOINING_MS, WAIT_S, admin, consumer, create_topic, producer, read_to_end, scenarios, send, take, write
 
 
 @scenarios("auto-create")
@@ -92,7 +92,7 @@ def many_partitions(cell: Cell) -> None:
         deadline = time.monotonic() + WAIT_S
         while len(places) < 600:
             check(time.monotonic() < deadline, f"{len(places)} of 600 records within {WAIT_S:g} s")
-            for batch in reading.poll(timeout_ms=200).values():
+            for batch in reading.poll(timeout_ms=JOINING_MS).values():
                 for one in batch:
                     same(one.value, b"%d" % one.offset, "value")
                     check((one.topic, one.partition, one.offset) not in places, "a record was read twice")

@@ -12,7 +12,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from .. import records
 from ..records import Seen
 from ..runtime import Cell, check, same, until
-from .kit import WAIT_S, admin, consumer, create_topic, scenarios, seen, take, write
+from .kit import JOINING_MS, WAIT_S, admin, consumer, create_topic, scenarios, seen, take, write
 
 
 class Member(ConsumerRebalanceListener):
@@ -39,7 +39,7 @@ class Member(ConsumerRebalanceListener):
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                for batch in self._client.poll(timeout_ms=50).values():
+                for batch in self._client.poll(timeout_ms=JOINING_MS).values():
                     self.read += [seen(record) for record in batch]
                 if self._commit.is_set():
                     self._client.commit()

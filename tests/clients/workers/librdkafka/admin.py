@@ -208,7 +208,7 @@ def group_offsets_alter(cell: Cell) -> None:
 
 
 @scenarios("acls")
-def acls(cell: Cell) -> None:
+def acls(cell: Cell) -> str:
     client = admin(cell)
     rules = [
         AclBinding(kind, cell.name(), pattern, "User:alice", "*", operation, AclPermissionType.ALLOW)
@@ -217,7 +217,11 @@ def acls(cell: Cell) -> None:
             (ResourceType.GROUP, ResourcePatternType.LITERAL, AclOperation.READ),
         )
     ]
-    for done in client.create_acls(rules, request_timeout=WAIT_S).values():
+    created = client.create_acls(rules, request_timeout=WAIT_S)
+    if not cell.secured:
+        failing(KafkaError.SECURITY_DISABLED, created[rules[0]])
+        return "security is disabled"
+    for done in created.values():
         done.result(WAIT_S)
     any_rule = AclBindingFilter(
         ResourceType.ANY, cell.name(), ResourcePatternType.ANY, "User:alice", None, AclOperation.ANY, AclPermissionType.ANY
@@ -226,6 +230,7 @@ def acls(cell: Cell) -> None:
     deleted = client.delete_acls([any_rule], request_timeout=WAIT_S)[any_rule].result(WAIT_S)
     same(set(deleted), set(rules), "rules deleted")
     until("none is left", lambda: not client.describe_acls(any_rule, request_timeout=WAIT_S).result(WAIT_S))
+    return ""
 
 
 @scenarios("scram")
@@ -233,9 +238,16 @@ def scram(cell: Cell) -> None:
     user, client, kind = cell.name("user"), admin(cell), ScramMechanism.SCRAM_SHA_256
     upsert = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 8192), b"secret")
     client.alter_user_scram_credentials([upsert], request_timeout=WAIT_S)[user].result(WAIT_S)
-    described = client.describe_user_scram_credentials([user], request_timeout=WAIT_S)[user].result(WAIT_S)
-    found = [(one.mechanism, one.iterations) for one in described.scram_credential_infos]
-    same(found, [(kind, 8192)], "credentials")
+
+    def found() -> list[tuple[ScramMechanism, int]]:
+        try:
+            described = client.describe_user_scram_credentials([user], request_timeout=WAIT_S)[user].result(WAIT_S)
+        except KafkaException as error:
+            same(error.args[0].code(), KafkaError.RESOURCE_NOT_FOUND, "error code without a credential")
+            return []
+        return [(one.mechanism, one.iterations) for one in described.scram_credential_infos]
+
+    until("the credential", lambda: found() == [(kind, 8192)])
     deletion = UserScramCredentialDeletion(user, kind)
     client.alter_user_scram_credentials([deletion], request_timeout=WAIT_S)[user].result(WAIT_S)
-    failing(KafkaError.RESOURCE_NOT_FOUND, client.describe_user_scram_credentials([user], request_timeout=WAIT_S)[user])
+    until("none is left", lambda: found() == [])

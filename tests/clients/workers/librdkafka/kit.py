@@ -9,14 +9,16 @@ from functools import lru_cache
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ..records import Seen, Written
-from ..runtime import Cell, MismatchError, Scenarios, check
+from ..runtime import Cell, MismatchError, Scenarios, check, until
 
 scenarios = Scenarios("confluent-kafka")
 
 WAIT_S = 20.0
+
+_NOT_YET = (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.NOT_LEADER_FOR_PARTITION)
 
 
 @lru_cache(maxsize=1)
@@ -30,9 +32,25 @@ def admin(cell: Cell) -> AdminClient:
 
 
 def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: str) -> str:
+    """Create a topic and wait until every partition's leader serves it.
+
+    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent producer
+    gets over: Kafka takes any sequence from a producer id that the partition does not know.
+    """
     topic = cell.name(suffix)
     created = admin(cell).create_topics([NewTopic(topic, partitions, 1, config=setting_names(config))], request_timeout=WAIT_S)
     created[topic].result(WAIT_S)
+    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+
+    def served() -> bool:
+        try:
+            return all(one.result(WAIT_S) for one in admin(cell).list_offsets(latest).values())
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET:
+                raise
+            return False
+
+    until(f"{topic} is served", served)
     return topic
 
 

@@ -1,0 +1,104 @@
+"""The matrix as a session: one run of the chosen cells, which the tests wait for, and its report at the end.
+
+`--through` exists only where this directory is named on the command line, as `make test-clients` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sidecar.local import KafkaConfig
+from sidecar.local.jars import Jars, resolve
+from sidecar.local.java import find_java
+from sidecar.local.kafka_config import default_version
+from tests.services import Services, choose
+
+from . import setting
+from .features import CELLS
+from .outcome import Route
+from .report import Report, as_markdown, as_text
+from .run import CellId, MatrixRun
+from .setting import AUTHORIZED, Behind
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-matrix.md"
+_ROUTES = {"node": [Route.NODE], "direct": [Route.DIRECT], "both": [Route.NODE, Route.DIRECT]}
+_REPORT = pytest.StashKey[Report]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("clients")
+    group.addoption(
+        "--through", choices=sorted(_ROUTES), default="node", help="how the clients of the matrix reach Kafka (node)"
+    )
+    group.addoption("--nodes", type=int, default=2, help="how many nodes stand in front of it (2)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per cell, named after it; after its route too where there are two."""
+    if "cell" in metafunc.fixturenames:
+        routes = _ROUTES[metafunc.config.getoption("--through", "node")]
+        cells = [CellId(route, *cell) for route in routes for cell in CELLS]
+        names = ["-".join([cell.route.value] * (len(routes) > 1) + [cell.client, cell.feature]) for cell in cells]
+        metafunc.parametrize("cell", cells, ids=names)
+
+
+@pytest.fixture(scope="session")
+def jars() -> Jars:
+    """The Java client and tools, of the version of the Kafka that tests run on."""
+    return resolve(default_version())
+
+
+@pytest.fixture(scope="session")
+def behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
+    """The servers: of the session's backend, or where that would be the embedded one, some with an authorizer."""
+    if choose(str(request.config.getoption("--backend"))).name != "embedded":
+        services: Services = request.getfixturevalue("services")
+        yield Behind(services.kafka_bootstrap, services.redis_url, f"of the backend {services.backend}")
+        return
+    with setting.own_servers(tmp_path_factory.mktemp("behind"), KafkaConfig(overrides=AUTHORIZED)) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def matrix(
+    request: pytest.FixtureRequest, behind: Behind, jars: Jars, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MatrixRun]:
+    """The run of all cells that are tested in this session, begun."""
+    cells = [
+        item.callspec.params["cell"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "matrix" in item.fixturenames and hasattr(item, "callspec")
+    ]
+    folder, count = tmp_path_factory.mktemp("matrix"), int(request.config.getoption("--nodes"))
+    with ExitStack() as running:
+        targets = {Route.DIRECT: setting.direct(behind)}
+        if any(cell.route is Route.NODE for cell in cells):
+            nodes = running.enter_context(setting.nodes_before(behind, folder, count))
+            targets[Route.NODE] = setting.through(behind, nodes)
+        run = MatrixRun(targets, setting.commands(find_java(), jars), jars.paths, folder)
+        running.callback(setting.tidy, behind, run.name)
+        running.callback(run.close)
+        run.start(cells)
+        yield run
+        report = Report(dict(run.results), dict(run.versions), behind.version, count)
+        request.config.stash[_REPORT] = report
+        if report.complete(Route.NODE):
+            PAGE.parent.mkdir(parents=True, exist_ok=True)
+            PAGE.write_text(as_markdown(report), encoding="utf-8")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The matrix, and whether the page was written."""
+    report = config.stash.get(_REPORT, None)
+    if report is None:
+        return
+    for route in report.routes():
+        terminalreporter.section("clients and features", sep="-")
+        for line in as_text(report, route):
+            terminalreporter.write_line(line)
+    if report.complete(Route.NODE):
+        terminalreporter.write_line(f"written: {PAGE.relative_to(Path(__file__).parents[2])}")
