@@ -55,3 +55,20 @@ def three_nodes(_three_nodes: VirtualCluster) -> Iterator[VirtualCluster]:
     """Three nodes, 11 to 13, in front of three brokers, 1 to 3."""
     yield _three_nodes
     assert _three_nodes.events.crashed == []
+
+
+@pytest.fixture
+def one_lonely_node(kafka_cluster: Kafka) -> Iterator[VirtualCluster]:
+    """One node in front of three brokers."""
+    with VirtualCluster(kafka_cluster.bootstrap, first_id=21) as cluster:
+        yield cluster
+        assert cluster.events.crashed == []
+
+
+@pytest.fixture
+def more_nodes_than_brokers(services: Services) -> Iterator[VirtualCluster]:
+    """Two nodes more than there are brokers."""
+    brokers = len(services.kafka_bootstrap.split(","))
+    with VirtualCluster(services.kafka_bootstrap, nodes=brokers + 2, first_id=31) as cluster:
+        yield cluster
+        assert cluster.events.crashed == []

@@ -50,6 +50,12 @@ class Wire:
         frame = self.receive_frame()
         return message.decode_answer(frame, 0, len(frame), int(type(request).__version__))
 
+    def ask_bytes(self, request: Any) -> bytes:
+        """As `ask`, the answer's frame as it came."""
+        self.send(request)
+        self._waiting.pop()
+        return self.receive_frame()
+
     def send_bytes(self, data: bytes) -> None:
         self.socket.sendall(data)
 
