@@ -44,7 +44,7 @@ class KeepAlive:
 def keep_alive(settings: Mapping[str, int], *, assumed: bool = False) -> KeepAlive:
     """From milliseconds per setting, unlimited ones left out. Pure."""
     setting = min(settings, key=lambda name: settings[name])
-    return KeepAlive(settings[setting] / _SHARE / 1000, setting, assumed)
+    return KeepAlive(settings[setting] // _SHARE / 1000, setting, assumed)
 
 
 async def read_keep_alives(upstream: Upstream, topics: Sequence[str]) -> dict[str, KeepAlive]:

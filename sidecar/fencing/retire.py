@@ -44,10 +44,11 @@ async def retire_producer(
         answer = await upstream.call(leader, WriteTxnMarkers((marker,)), timeout=call, lane=_LANE)
         _judge(answer.get(producer_id, {}), producer_id)
 
+    refresh = False
     while indexes:
         reason: object = "markers not confirmed"
         try:
-            known = await witness.producers(indexes)
+            known = await witness.producers(indexes, refresh=refresh)
             grouped = await witness.by_leader(indexes)
             await asyncio.gather(
                 *[
@@ -62,6 +63,7 @@ async def retire_producer(
         except (UpstreamError, KafkaError) as error:
             reason = error
         if indexes:
+            refresh = True
             await retry.pause(reason)
 
 

@@ -6,7 +6,7 @@ abort) writes one of the new epoch to every partition, and from then on each ref
 answers 0 when the abort is accepted and 0 again only when every marker is in its log; 51 in between. The same round at
 the same epoch refreshes the partitions' memory and leaves running sequences alone. A transaction that is left open is
 aborted by Kafka at an epoch above the owner's, so both requests leave in one write. KIP-98, KIP-360, KIP-890;
-tests/integration/test_fencing.py shows each sentence.
+tests/integration/fencing shows each sentence.
 """
 
 from __future__ import annotations
@@ -179,19 +179,25 @@ class WriterSlot:
         indexes = {topic: tuple(sorted(found)) for topic, found in partitions.items() if found}
         while indexes:
             await self._write_markers(writer, indexes, retry)
-            try:
-                missing = await self._witness.without_fence(writer, indexes)
-            except (UpstreamError, KafkaError) as error:
-                if isinstance(error, FencedError):
-                    raise self._lose(error.code, writer, "a partition knows a newer epoch") from None
-                if isinstance(error, FencingRefusedError):
-                    raise
-                reason: object = error
-            else:
-                # A coordinator that has not heard of a partition takes it for deleted and completes without its marker.
-                indexes, reason = missing, f"no marker yet in {missing}"
+            # A coordinator that has not heard of a partition takes it for deleted and completes without its marker.
+            indexes = await self._without_marker(writer, indexes, retry)
             if indexes:
-                await retry.pause(reason)
+                await retry.pause(f"no marker in {indexes}")
+
+    async def _without_marker(
+        self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]], retry: Retry
+    ) -> dict[str, tuple[int, ...]]:
+        refresh = False
+        while True:
+            try:
+                return await self._witness.without_fence(writer, indexes, refresh=refresh)
+            except FencedError as error:
+                raise self._lose(error.code, writer, "a partition knows a newer epoch") from None
+            except FencingRefusedError:
+                raise
+            except (UpstreamError, KafkaError) as error:
+                refresh = True
+                await retry.pause(error)
 
     async def _write_markers(self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]], retry: Retry) -> None:
         """One empty transaction, until the second 0 behind the last successful AddPartitionsToTxn."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.fencing.errors import FencingRefusedError
 from sidecar.protocol.caller import DisconnectedError, FencedError
 from sidecar.protocol.calls import DescribeProducers
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -27,34 +27,39 @@ _PARTITIONS_PER_CALL: Final = 1_000
 
 
 class Witness:
-    """Asks leaders which producers they remember. Retries nothing."""
+    """Asks leaders which producers they remember. Retries nothing; `refresh` is for a second try, with new leaders."""
 
     def __init__(self, upstream: Upstream, lane: Lane, timeout: float) -> None:
         self._upstream = upstream
         self._lane = lane
         self._timeout = timeout
 
-    async def producers(self, indexes: Mapping[str, tuple[int, ...]]) -> dict[TopicPartition, PartitionProducers]:
+    async def producers(
+        self, indexes: Mapping[str, tuple[int, ...]], *, refresh: bool = False
+    ) -> dict[TopicPartition, PartitionProducers]:
         """Everything that each partition's leader remembers.
 
         Raises `FencingRefusedError` (29, 31), `KafkaError` for codes that pass by themselves (the leader moved),
         `UpstreamError`.
         """
-        answers = await asyncio.gather(*[self._ask(leader, asked) for leader, asked in await self._by_leader(indexes)])
+        answers = await asyncio.gather(
+            *[self._ask(leader, asked) for leader, asked in await self._by_leader(indexes, refresh)]
+        )
         found: dict[TopicPartition, PartitionProducers] = {}
         for answer in answers:
             for partition, producers in answer.items():
                 if producers.error in _REFUSED:
                     raise FencingRefusedError(producers.error, f"DescribeProducers of {partition} needs READ")
                 if producers.error:
-                    await self._refresh(partition.topic, producers.error)
                     raise KafkaError(producers.error, f"DescribeProducers of {partition}")
                 found[partition] = producers
         return found
 
-    async def without_fence(self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    async def without_fence(
+        self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]], *, refresh: bool = False
+    ) -> dict[str, tuple[int, ...]]:
         """The partitions that do not remember this epoch. Raises `FencedError` where one remembers a higher one."""
-        answers = await self.producers(indexes)
+        answers = await self.producers(indexes, refresh=refresh)
         missing: dict[str, tuple[int, ...]] = {}
         for topic, asked in indexes.items():
             for index in asked:
@@ -67,24 +72,27 @@ class Witness:
                     missing[topic] = (*missing.get(topic, ()), index)
         return missing
 
-    async def by_leader(self, indexes: Mapping[str, tuple[int, ...]]) -> dict[int, dict[str, tuple[int, ...]]]:
+    async def by_leader(
+        self, indexes: Mapping[str, tuple[int, ...]], *, refresh: bool = False
+    ) -> dict[int, dict[str, tuple[int, ...]]]:
         """Partitions by the broker that leads them. Raises `DisconnectedError` while one has no leader."""
         grouped: dict[int, dict[str, tuple[int, ...]]] = {}
         for topic, asked in indexes.items():
-            layout = await self._upstream.layout(topic)
+            layout = await self._upstream.layout(topic, refresh=refresh)
             for index in asked:
                 leader = layout.leaders.get(index, -1)
                 if leader < 0:
-                    await self._upstream.layout(topic, refresh=True)
                     raise DisconnectedError(f"{TopicPartition(topic, index)} has no leader", sent=False)
                 of_leader = grouped.setdefault(leader, {})
                 of_leader[topic] = (*of_leader.get(topic, ()), index)
         return grouped
 
-    async def _by_leader(self, indexes: Mapping[str, tuple[int, ...]]) -> list[tuple[int, dict[str, tuple[int, ...]]]]:
+    async def _by_leader(
+        self, indexes: Mapping[str, tuple[int, ...]], refresh: bool
+    ) -> list[tuple[int, dict[str, tuple[int, ...]]]]:
         """As `by_leader`, cut into calls of a bounded size: an answer lists every producer of every partition."""
         calls: list[tuple[int, dict[str, tuple[int, ...]]]] = []
-        for leader, topics in (await self.by_leader(indexes)).items():
+        for leader, topics in (await self.by_leader(indexes, refresh=refresh)).items():
             for topic, asked in topics.items():
                 for start in range(0, len(asked), _PARTITIONS_PER_CALL):
                     part = asked[start : start + _PARTITIONS_PER_CALL]
@@ -97,7 +105,3 @@ class Witness:
 
     async def _ask(self, leader: int, asked: dict[str, tuple[int, ...]]) -> dict[TopicPartition, PartitionProducers]:
         return await self._upstream.call(leader, DescribeProducers(asked), timeout=self._timeout, lane=self._lane)
-
-    async def _refresh(self, topic: str, code: int) -> None:
-        if code in STALE_ROUTE:
-            await self._upstream.layout(topic, refresh=True)

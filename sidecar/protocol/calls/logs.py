@@ -178,7 +178,7 @@ class OffsetAt(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """Answer of ListOffsets for one partition. `offset` is -1 with an error, or where no record is as young as asked."""
+    """Answer of ListOffsets for one partition. `offset` is -1 with an error, or where no record is that young."""
 
     error: int
     timestamp_ms: int

@@ -51,7 +51,7 @@ def test_replicas_are_as_safe_as_the_cluster_allows(brokers: int, replicas: int,
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_setting_that_costs_safety_is_fatal_and_named_with_its_right_value(changed: dict[str, str]) -> None:
-    (found,) = findings("ownership", 3, 3, **changed)
+    (found,) = findings("ownership", 3, 3, 1, **changed)
     name = next(iter(changed)).replace("_", ".")
     assert found.fatal
     assert f"{name} is {next(iter(changed.values()))}, must be {wanted_configs('ownership', 3)[name]}" in str(found)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.changelog import MASTER_SLOT, partition_slot, shared_slot
+from sidecar.changelog import MASTER_SLOT, SlotName, partition_slot, shared_slot
 from sidecar.fencing import transactional_id
 
 clusters = st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True)
@@ -16,7 +16,9 @@ names = st.tuples(clusters, topics, slots)
 
 
 @given(names, names)
-def test_no_two_slots_share_a_transactional_id(left: tuple[str, str, str], right: tuple[str, str, str]) -> None:
+def test_no_two_slots_share_a_transactional_id(
+    left: tuple[str, str, SlotName], right: tuple[str, str, SlotName]
+) -> None:
     assert (transactional_id(*left) == transactional_id(*right)) == (left == right)
 
 

@@ -1,218 +1,34 @@
-"""One request, and the same request and an answer to it in kio, for every call of the node's own."""
+"""Cases of the calls about logs and about the cluster, and the table of all cases."""
 
 from __future__ import annotations
 
-import datetime as dt
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kio.schema.add_partitions_to_txn.v3 import request as add_request
-from kio.schema.add_partitions_to_txn.v3 import response as add_response
 from kio.schema.api_versions.v0 import request as versions_request
 from kio.schema.api_versions.v0 import response as versions_response
 from kio.schema.create_topics.v4 import request as create_request
 from kio.schema.create_topics.v4 import response as create_response
 from kio.schema.describe_configs.v1 import request as configs_request
 from kio.schema.describe_configs.v1 import response as configs_response
-from kio.schema.describe_producers.v0 import request as producers_request
-from kio.schema.describe_producers.v0 import response as producers_response
-from kio.schema.describe_transactions.v0 import request as transactions_request
-from kio.schema.describe_transactions.v0 import response as transactions_response
-from kio.schema.end_txn.v3 import request as end_request
-from kio.schema.end_txn.v3 import response as end_response
 from kio.schema.errors import ErrorCode as KioError
 from kio.schema.fetch.v11 import request as fetch_request
 from kio.schema.fetch.v11 import response as fetch_response
 from kio.schema.find_coordinator.v1 import request as coordinator_request
 from kio.schema.find_coordinator.v1 import response as coordinator_response
-from kio.schema.init_producer_id.v4 import request as init_request
-from kio.schema.init_producer_id.v4 import response as init_response
 from kio.schema.list_offsets.v5 import request as offsets_request
 from kio.schema.list_offsets.v5 import response as offsets_response
 from kio.schema.metadata.v10 import request as metadata_request
 from kio.schema.metadata.v10 import response as metadata_response
 from kio.schema.produce.v8 import request as produce_request
 from kio.schema.produce.v8 import response as produce_response
-from kio.schema.write_txn_markers.v1 import request as markers_request
-from kio.schema.write_txn_markers.v1 import response as markers_response
 
 from sidecar.protocol import calls
 from sidecar.protocol.caller import CoordinatorKind
-from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.ids import Offset, TopicPartition
+from tests.unit.protocol import call_cases_transactions as transactions
+from tests.unit.protocol.call_case import NO_THROTTLE, PARTITION, SECOND, Case
 
-if TYPE_CHECKING:
-    from sidecar.protocol.caller import Request
-
-STAMP = Stamp(ProducerId(4_611_686_018_427_387_904), ProducerEpoch(31_999))
-PARTITION = TopicPartition("orders", 3)
-SECOND = dt.timedelta(seconds=1)
 TOPIC_ID = UUID("6b1f2a0e-3c1d-4f5a-9b7e-0d2c4e6f8a1b")
-NO_THROTTLE = dt.timedelta(0)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A request, the same one in kio, an answer in kio and what the request reads in it."""
-
-    request: Request[Any]
-    kio_request: Any
-    kio_answer: Any
-    answer: Any
-
-
-def init_case() -> Case:
-    return Case(
-        calls.InitProducerId("sidecar.default.orders", 60_000, STAMP),
-        init_request.InitProducerIdRequest(
-            transactional_id="sidecar.default.orders",
-            transaction_timeout=60 * SECOND,
-            producer_id=STAMP.producer_id,
-            producer_epoch=STAMP.epoch,
-        ),
-        init_response.InitProducerIdResponse(
-            throttle_time=SECOND, error_code=KioError.none, producer_id=STAMP.producer_id, producer_epoch=STAMP.epoch
-        ),
-        calls.InitializedProducer(0, STAMP),
-    )
-
-
-def add_partitions_case() -> Case:
-    result = add_response.AddPartitionsToTxnPartitionResult
-    return Case(
-        calls.AddPartitionsToTxn("tid", STAMP, {"orders": (0, 1, 499), "__sidecar_default": (0,)}),
-        add_request.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id="tid",
-            v3_and_below_producer_id=STAMP.producer_id,
-            v3_and_below_producer_epoch=STAMP.epoch,
-            v3_and_below_topics=(
-                add_request.AddPartitionsToTxnTopic(name="orders", partitions=(0, 1, 499)),
-                add_request.AddPartitionsToTxnTopic(name="__sidecar_default", partitions=(0,)),
-            ),
-        ),
-        add_response.AddPartitionsToTxnResponse(
-            throttle_time=NO_THROTTLE,
-            results_by_topic_v3_and_below=(
-                add_response.AddPartitionsToTxnTopicResult(
-                    name="orders",
-                    results_by_partition=(
-                        result(partition_index=0, partition_error_code=KioError.none),
-                        result(partition_index=499, partition_error_code=KioError.producer_fenced),
-                    ),
-                ),
-            ),
-        ),
-        {TopicPartition("orders", 0): 0, TopicPartition("orders", 499): 90},
-    )
-
-
-def end_case() -> Case:
-    return Case(
-        calls.EndTxn("tid", STAMP),
-        end_request.EndTxnRequest(
-            transactional_id="tid", producer_id=STAMP.producer_id, producer_epoch=STAMP.epoch, committed=False
-        ),
-        end_response.EndTxnResponse(throttle_time=NO_THROTTLE, error_code=KioError.concurrent_transactions),
-        51,
-    )
-
-
-def describe_producers_case() -> Case:
-    answered = producers_response.PartitionResponse(
-        partition_index=3,
-        error_code=KioError.none,
-        active_producers=(
-            producers_response.ProducerState(
-                producer_id=STAMP.producer_id,
-                producer_epoch=STAMP.epoch,
-                last_sequence=41,
-                last_timestamp=1_700_000_000_123,
-                coordinator_epoch=5,
-                current_txn_start_offset=-1,
-            ),
-        ),
-    )
-    refused = producers_response.PartitionResponse(
-        partition_index=4, error_code=KioError.not_leader_or_follower, error_message="moved", active_producers=()
-    )
-    producer = calls.ActiveProducer(STAMP, 41, 1_700_000_000_123, 5, -1)
-    return Case(
-        calls.DescribeProducers({"orders": (3, 4)}),
-        producers_request.DescribeProducersRequest(
-            topics=(producers_request.TopicRequest(name="orders", partition_indexes=(3, 4)),)
-        ),
-        producers_response.DescribeProducersResponse(
-            throttle_time=SECOND,
-            topics=(producers_response.TopicResponse(name="orders", partitions=(answered, refused)),),
-        ),
-        {
-            PARTITION: calls.PartitionProducers(0, None, (producer,)),
-            TopicPartition("orders", 4): calls.PartitionProducers(6, "moved", ()),
-        },
-    )
-
-
-def describe_transactions_case() -> Case:
-    started = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
-    return Case(
-        calls.DescribeTransactions(("a", "b")),
-        transactions_request.DescribeTransactionsRequest(transactional_ids=("a", "b")),
-        transactions_response.DescribeTransactionsResponse(
-            throttle_time=NO_THROTTLE,
-            transaction_states=(
-                transactions_response.TransactionState(
-                    error_code=KioError.none,
-                    transactional_id="a",
-                    transaction_state="PrepareAbort",
-                    transaction_timeout=60 * SECOND,
-                    transaction_start_time=started,
-                    producer_id=STAMP.producer_id,
-                    producer_epoch=STAMP.epoch,
-                    topics=(transactions_response.TopicData(topic="orders", partitions=(3,)),),
-                ),
-            ),
-        ),
-        (
-            calls.TransactionDescription(
-                0, "a", "PrepareAbort", 60_000, int(started.timestamp() * 1000), STAMP, (PARTITION,)
-            ),
-        ),
-    )
-
-
-def write_markers_case() -> Case:
-    return Case(
-        calls.WriteTxnMarkers((calls.Marker(STAMP, {"orders": (3,)}, 7),)),
-        markers_request.WriteTxnMarkersRequest(
-            markers=(
-                markers_request.WritableTxnMarker(
-                    producer_id=STAMP.producer_id,
-                    producer_epoch=STAMP.epoch,
-                    transaction_result=False,
-                    topics=(markers_request.WritableTxnMarkerTopic(name="orders", partition_indexes=(3,)),),
-                    coordinator_epoch=7,
-                ),
-            )
-        ),
-        markers_response.WriteTxnMarkersResponse(
-            markers=(
-                markers_response.WritableTxnMarkerResult(
-                    producer_id=STAMP.producer_id,
-                    topics=(
-                        markers_response.WritableTxnMarkerTopicResult(
-                            name="orders",
-                            partitions=(
-                                markers_response.WritableTxnMarkerPartitionResult(
-                                    partition_index=3, error_code=KioError.cluster_authorization_failed
-                                ),
-                            ),
-                        ),
-                    ),
-                ),
-            )
-        ),
-        {STAMP.producer_id: {PARTITION: 31}},
-    )
 
 
 def produce_case() -> Case:
@@ -492,12 +308,12 @@ def describe_configs_case() -> Case:
 CASES = {
     case().request.__class__.__name__: case()
     for case in (
-        init_case,
-        add_partitions_case,
-        end_case,
-        describe_producers_case,
-        describe_transactions_case,
-        write_markers_case,
+        transactions.init_case,
+        transactions.add_partitions_case,
+        transactions.end_case,
+        transactions.describe_producers_case,
+        transactions.describe_transactions_case,
+        transactions.write_markers_case,
         produce_case,
         fetch_case,
         list_offsets_case,

@@ -17,7 +17,8 @@ from sidecar.protocol import calls
 from sidecar.protocol.caller import BadAnswerError, CoordinatorKind, decode_frame, encode_frame
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.protocol.primitives import I16, Reader, Writer
-from tests.unit.protocol.call_cases import CASES, NO_THROTTLE, STAMP, Case
+from tests.unit.protocol.call_case import NO_THROTTLE, STAMP, Case
+from tests.unit.protocol.call_cases import CASES
 
 CORRELATION_ID = 77
 
