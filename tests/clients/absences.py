@@ -1,7 +1,7 @@
 """Cells that a client cannot fill because it has no such feature, each with evidence that is looked at in every run.
 
-An absence is a statement about the client library alone: `Evidence.verify` raises once the library has grown the feature, and
-then a scenario has to be written. Nothing here may depend on a broker or a node.
+An absence is a statement about the client library alone: `Evidence.verify` raises once the library has grown the
+feature, and then a scenario has to be written. Nothing here may depend on a broker or a node.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class NoAttribute:
 
     def verify(self, jars: Sequence[Path]) -> None:
         module, _, name = self.owner.partition(":")
-        having = [attribute for attribute in dir(getattr(importlib.import_module(module), name)) if self.word in attribute]
+        having = [
+            attribute for attribute in dir(getattr(importlib.import_module(module), name)) if self.word in attribute
+        ]
         if having:
             raise AssertionError(f"{self.owner} now has {', '.join(having)}: write the scenario")
 
@@ -56,7 +58,9 @@ class NoMention:
 
 @dataclass(frozen=True, slots=True)
 class NoJavaName:
-    """No class under `package` (with slashes) in the jar `jar-VERSION.jar` declares or calls anything of the name `name`."""
+    """No class under `package` (with slashes) in the jar `jar-VERSION.jar` declares or calls anything of the name
+    `name`.
+    """
 
     jar: str
     package: str
@@ -70,7 +74,9 @@ class NoJavaName:
             classes = [one for one in archive.namelist() if one.startswith(self.package) and one.endswith(".class")]
             having = [one for one in classes if constant in archive.read(one)]
         if not classes or having:
-            raise AssertionError(f"{path.name}: {self.package} has {len(classes)} classes, with {self.name} in {having}")
+            raise AssertionError(
+                f"{path.name}: {self.package} has {len(classes)} classes, with {self.name} in {having}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ KAFKA_PYTHON = "kafka.admin:KafkaAdminClient"
 
 
 def _none_called(owner: str, **words: str) -> dict[str, Absence]:
-    """Features that an administration client has no method for, by the word that such a method would have in its name."""
+    """Features that an administration client has no method for, by the word such a method would have in its name."""
     title = owner.rpartition(":")[2]
     return {
         feature.replace("_", "-"): Absence(f"{title} has no method for it", NoAttribute(owner, word))
@@ -125,7 +131,9 @@ _BY_CLIENT: dict[str, dict[str, Absence]] = {
     ),
     "aiokafka": {
         "cooperative": Absence("it has no cooperative assignor", NoMention("aiokafka.coordinator", "cooperative")),
-        "group-protocol-consumer": Absence("it speaks the classic protocol only", NoMention("aiokafka", "ConsumerGroupHeartbeat")),
+        "group-protocol-consumer": Absence(
+            "it speaks the classic protocol only", NoMention("aiokafka", "ConsumerGroupHeartbeat")
+        ),
         "topic-configs": Absence("it has AlterConfigs only", NoMention("aiokafka", "IncrementalAlterConfigs")),
         **_none_called(
             AIOKAFKA,
@@ -154,7 +162,8 @@ _BY_CLIENT: dict[str, dict[str, Absence]] = {
     },
     "java-client": {
         "topic-configs-legacy": Absence(
-            "Admin has no alterConfigs since 4.0", NoJavaName("kafka-clients", "org/apache/kafka/clients/admin/Admin.class", "alterConfigs")
+            "Admin has no alterConfigs since 4.0",
+            NoJavaName("kafka-clients", "org/apache/kafka/clients/admin/Admin.class", "alterConfigs"),
         ),
     },
 }

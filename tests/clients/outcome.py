@@ -48,7 +48,9 @@ def failed(detail: str, trace: str = "", seconds: float = 0.0) -> Result:
 
 
 def judge(client: str, feature: str, route: Route, answer: Mapping[str, Any], seconds: float) -> Result:
-    """The result of what a worker answered: absent and refused pass only where the tables say so, and there nothing else does."""
+    """The result of what a worker answered: absent and refused pass only where the tables say so, and there nothing
+    else does.
+    """
     outcome = Outcome(answer["outcome"])
     result = Result(outcome, answer["detail"], answer.get("trace", ""), seconds)
     absent = (client, feature) in ABSENCES

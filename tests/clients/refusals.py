@@ -1,7 +1,7 @@
 """Where the node answers otherwise than Kafka, by design: the only cells that may differ from direct Kafka.
 
-Pure data. A cell listed here passes only if the client is told within its time, with the named error; hanging, or another error,
-is a failure. Against Kafka directly the same scenario has to work in full.
+Pure data. A cell listed here passes only if the client is told within its time, with the named error; hanging, or
+another error, is a failure. Against Kafka directly the same scenario has to work in full.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ class Refusal:
 
 REFUSALS: dict[str, Refusal] = {
     "group-protocol-consumer": Refusal(
-        "KIP-848 groups need topic ids, which the node does not serve: the request is not in its ApiVersions and the client says so at once"
+        "KIP-848 groups need topic ids, which the node does not serve; the request is not in its ApiVersions, "
+        "and the client says so at once"
     ),
 }

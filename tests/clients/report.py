@@ -62,9 +62,9 @@ def as_markdown(report: Report) -> str:
     lines = [
         "# Clients and features",
         "",
-        "Written by `make test-clients` from its own run: do not edit. Every cell is a test; `ok` means that the client did all of it,",
-        "unmodified, that every address it was told and every connection it had led to a node, and where records can be told apart in",
-        "Kafka's log, that they lie there as asked for.",
+        "Written by `make test-clients` from its own run: do not edit. Every cell is a test. `ok` means: the client,",
+        "unmodified, did all of it; that each address it was told and each connection it had led to a node; and where",
+        "records can be told apart in Kafka's log, that they lie there as they were to be written.",
         "",
         f"Run through {_through(report, Route.NODE)} in front of Apache Kafka {report.kafka}. {_direct(report)}",
         "",
@@ -103,7 +103,9 @@ def _why(feature: Feature) -> str:
 def _direct(report: Report) -> str:
     if report.complete(Route.DIRECT):
         return "The same scenarios ran against Kafka directly beside it: there every cell but the n/a is `ok`."
-    return "Against Kafka directly (`make test-clients ARGS='--through direct'`) the same scenarios have to pass in full."
+    return (
+        "Against Kafka directly (`make test-clients ARGS='--through direct'`) the same scenarios have to pass in full."
+    )
 
 
 def _versions(versions: Mapping[str, str]) -> Sequence[str]:

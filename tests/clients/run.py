@@ -1,7 +1,8 @@
 """Runs the chosen cells of the matrix, the columns side by side, and keeps what came of each.
 
-A column is a thread with one worker at a time: the cells of a client follow each other in the order asked for, so that a test
-which waits for its cell waits for little else. A worker that hangs or dies costs its cell, and a new one takes the next.
+A column is a thread with one worker at a time: the cells of a client follow each other in the order asked for, so that
+a test which waits for its cell waits for little else. A worker that hangs or dies costs its cell, and a new one takes
+the next.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class CellId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where clients go: `bootstrap` is what they are given, `nodes` what they may know, `brokers` what lies behind it."""
+    """Where clients go: they are given `bootstrap`, may know `nodes`, `brokers` lie behind."""
 
     route: Route
     bootstrap: str
@@ -151,7 +152,9 @@ class MatrixRun:
 
 
 def strangers(answered: Answered, target: Target, feature: str) -> str | None:
-    """What is wrong with the connections of the client: one that leads elsewhere than to a node, or none where some must be."""
+    """What is wrong with the connections of the client: one that leads elsewhere than to a node, or none where some
+    must be.
+    """
     elsewhere = answered.far_ends - target.nodes
     if elsewhere:
         brokers = " (the broker itself)" if elsewhere & target.brokers else ""

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from sidecar.local import Kafka, KafkaConfig, Valkey
 from sidecar.local.class_archive import ClassArchive
@@ -26,7 +33,12 @@ from .run import Target
 _WAIT_S = 20.0
 _OPEN_TO_TOOLS = ("--add-opens", "java.base/java.lang=ALL-UNNAMED")  # java/matrix/tools/RuntimeHooks.java says why
 _LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.logFile=System.err")
-_PYTHON_WORKERS = {"confluent-kafka": "librdkafka", "aiokafka": "aio", "kafka-python": "kafkapython", "java-tools": "tools"}
+_PYTHON_WORKERS = {
+    "confluent-kafka": "librdkafka",
+    "aiokafka": "aio",
+    "kafka-python": "kafkapython",
+    "java-tools": "tools",
+}
 
 AUTHORIZED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -47,7 +59,9 @@ class Behind:
 
 @contextmanager
 def own_servers(directory: Path, config: KafkaConfig) -> Iterator[Behind]:
-    """An embedded Kafka and Valkey for the matrix alone: unlike the ones that tests share, this Kafka has an authorizer."""
+    """An embedded Kafka and Valkey for the matrix alone: unlike the ones that tests share, this Kafka has an
+    authorizer.
+    """
     with Kafka(directory / "kafka", config) as kafka, Valkey(directory / "valkey") as valkey:
         yield Behind(kafka.bootstrap, valkey.url, config.version)
 

@@ -48,7 +48,8 @@ def _fetch(broker: str, topic: str, partition: int) -> tuple[int, bytes]:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
             answer = stream.read(*struct.unpack(">i", stream.read(4)))
-    # Correlation id, throttle time, one topic: its name, one partition: index, error, high watermark, last stable offset.
+    # Correlation id, throttle time, one topic: its name, one partition: index, error, high watermark, last stable
+    # offset.
     at = 4 + 4 + 4 + 2 + len(name) + 4
     _, error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
     at += 4 + 2 + 8 + 8 + 4 + 16 * max(aborted, 0)
@@ -73,7 +74,9 @@ def _all_with(codec: str) -> Callable[[list[Batch]], bool]:
 
 
 WITNESSES: dict[str, tuple[str, Callable[[list[Batch]], bool]]] = {
-    **{f"compression-{codec}": (f"every batch is stored with the codec {codec}", _all_with(codec)) for codec in _CODECS},
+    **{
+        f"compression-{codec}": (f"every batch is stored with the codec {codec}", _all_with(codec)) for codec in _CODECS
+    },
     "idempotent": ("every batch has a producer id", lambda found: all(batch.producer_id >= 0 for batch in found)),
     "acks-0": ("no batch has a producer id", lambda found: all(batch.producer_id < 0 for batch in found)),
     "txn-commit": (
@@ -81,7 +84,8 @@ WITNESSES: dict[str, tuple[str, Callable[[list[Batch]], bool]]] = {
         lambda found: all(batch.transactional for batch in found) and any(batch.control for batch in found),
     ),
 }
-"""Features whose records can be told apart in the log: what has to be true of the first partition of the cell's topic."""
+"""Features whose records can be told apart in the log: what has to be true of the first partition of the cell's topic.
+"""
 
 
 def complaint(feature: str, brokers: Collection[str], prefix: str) -> str | None:

@@ -1,4 +1,4 @@
-"""One worker process, seen from the tests: started, given a cell at a time, watched, and killed when it takes too long."""
+"""A worker process seen from the tests: started, given a cell at a time, watched, and killed when it takes too long."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +28,9 @@ class WorkerError(Exception):
 
 @dataclass
 class Answered:
-    """What a worker said to a cell, and the far ends of its connections meanwhile; `held` are those seen standing still."""
+    """What a worker said to a cell, and the far ends of its connections meanwhile; `held` are those seen standing
+    still.
+    """
 
     answer: Mapping[str, Any]
     far_ends: set[str] = field(default_factory=set)
@@ -105,10 +108,8 @@ class Worker:
     def close(self) -> None:
         """End it: by the end of its input, and if that does not help, by force, with the processes it started."""
         if self._process.stdin and not self._process.stdin.closed:
-            try:
+            with suppress(BrokenPipeError):
                 self._process.stdin.close()
-            except BrokenPipeError:
-                pass
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:

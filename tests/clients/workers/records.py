@@ -13,7 +13,9 @@ RECORDS_PER_CODEC = 200
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A record to be written. `partition` None leaves the choice to the client; `timestamp` is in ms, None for the client's clock."""
+    """A record to be written. `partition` None leaves the choice to the client; `timestamp` is in ms, None for the
+    client's clock.
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -40,12 +42,17 @@ class Seen:
 
 def numbered(count: int, *, partition: int | None = None, start: int = 0, size: int = 0) -> list[Written]:
     """`count` records with the values `0`, `1`, … as text, padded to `size` bytes with dots."""
-    return [Written(str(number).encode().ljust(size, b"."), partition=partition) for number in range(start, start + count)]
+    return [
+        Written(str(number).encode().ljust(size, b"."), partition=partition) for number in range(start, start + count)
+    ]
 
 
 def compressible() -> list[Written]:
     """Records for the codecs: repetitive, about 1 KB each."""
-    return [Written(f"{number:06}".encode() * 170, key=str(number).encode(), partition=0) for number in range(RECORDS_PER_CODEC)]
+    return [
+        Written(f"{number:06}".encode() * 170, key=str(number).encode(), partition=0)
+        for number in range(RECORDS_PER_CODEC)
+    ]
 
 
 def curious(*, null_header: bool = True) -> list[Written]:
@@ -61,7 +68,9 @@ def curious(*, null_header: bool = True) -> list[Written]:
 
 def dated() -> list[Written]:
     """One record a day, the first on 1 January 2024, UTC."""
-    return [Written(f"day {day}".encode(), timestamp=1_704_067_200_000 + day * 86_400_000, partition=0) for day in range(5)]
+    return [
+        Written(f"day {day}".encode(), timestamp=1_704_067_200_000 + day * 86_400_000, partition=0) for day in range(5)
+    ]
 
 
 def plain(records: Iterable[Written]) -> list[Written]:

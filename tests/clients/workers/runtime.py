@@ -1,11 +1,12 @@
 """What every Python worker has in common: it reads cells from stdin, runs the scenario of each and answers on stdout.
 
-A worker is a process of its own, as an application would be: one client library, no warnings turned into errors, and nothing
-shared with the tests but lines of JSON. It never decides whether a result is good enough: it says what happened.
+A worker is a process of its own, as an application would be: one client library, no warnings turned into errors, and
+nothing shared with the tests but lines of JSON. It never decides whether a result is good enough: it says what
+happened.
 
 Lines in: a cell (`Cell.from_line`), or `{"go": true}` while a scenario holds still to have its sockets looked at.
-Lines out: `{"ready": version, "features": […]}` once, then per cell `{"outcome": "ok" | "n/a" | "refused" | "failed", "detail", "trace"}`,
-and `{"hold": true}` where a scenario asks to be looked at.
+Lines out: `{"ready": version, "features": […]}` once, then per cell `{"outcome": "ok" | "n/a" | "refused" | "failed",
+"detail", "trace"}`, and `{"hold": true}` where a scenario asks to be looked at.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from ..absences import ABSENCES
-
 
 T = TypeVar("T")
 
@@ -65,7 +65,9 @@ def until(what: str, look: Callable[[], T], *, within_s: float = 20.0, every_s: 
         time.sleep(every_s)
 
 
-async def until_async(what: str, look: Callable[[], Awaitable[T]], *, within_s: float = 20.0, every_s: float = 0.05) -> T:
+async def until_async(
+    what: str, look: Callable[[], Awaitable[T]], *, within_s: float = 20.0, every_s: float = 0.05
+) -> T:
     """`until` for coroutines."""
     deadline = time.monotonic() + within_s
     while True:
@@ -151,7 +153,7 @@ class Scenarios:
             answer = self.by_feature[cell.feature](cell)
             if inspect.isawaitable(answer):
                 answer = asyncio.run(_awaited(answer))
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  what a client does is the answer
             return {
                 "outcome": "failed",
                 "detail": f"{type(error).__name__}: {error}",
@@ -167,12 +169,12 @@ async def _awaited(answer: Awaitable[Answer]) -> Answer:
 
 
 def arguments() -> dict[str, Any]:
-    """What the worker was started with: `jars`, the paths of the Java client and tools, and `tools`, the command of their JVM."""
+    """What the worker was started with: `jars`, paths of the Java client; `tools`, the command of their JVM."""
     return json.loads(sys.argv[1])
 
 
 def serve(scenarios: Scenarios, version: str) -> None:
-    """Answer cells until stdin ends. Whatever the libraries print goes to stderr, so that stdout holds the protocol alone."""
+    """Answer cells until stdin ends. What the libraries print goes to stderr: stdout holds the protocol alone."""
     scenarios.jars = [Path(path) for path in arguments()["jars"]]
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)

@@ -74,14 +74,19 @@ async def topic_configs_legacy(cell: Cell) -> None:
     topic = await create_topic(cell, segment_ms="60000")
     same((await settings_of(cell, ConfigResourceType.TOPIC, topic))["segment.ms"], "60000", "segment.ms")
     async with admin(cell) as client:
-        answers = await client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "7200000"})])
+        answers = await client.alter_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "7200000"})]
+        )
     same([row[0] for answer in answers for row in answer.resources], [0], "error codes")
 
     async def changed() -> bool:
         return (await settings_of(cell, ConfigResourceType.TOPIC, topic))["retention.ms"] == "7200000"
 
     await until_async("the new value", changed)
-    check((await settings_of(cell, ConfigResourceType.TOPIC, topic))["segment.ms"] != "60000", "segment.ms was to be replaced")
+    check(
+        (await settings_of(cell, ConfigResourceType.TOPIC, topic))["segment.ms"] != "60000",
+        "segment.ms was to be replaced",
+    )
 
 
 @scenarios("broker-configs")
@@ -128,7 +133,10 @@ async def groups(cell: Cell) -> None:
     await write(cell, topic, records.numbered(5, partition=0))
     async with consumer(cell, topic, group=group) as member, admin(cell) as client:
         await take(member, 5)
-        check((group, "consumer") in [tuple(one[:2]) for one in await client.list_consumer_groups()], "the group is not listed")
+        check(
+            (group, "consumer") in [tuple(one[:2]) for one in await client.list_consumer_groups()],
+            "the group is not listed",
+        )
         [described] = (await client.describe_consumer_groups([group]))[0].groups
         same((described[0], described[1], described[2]), (0, group, "Stable"), "error code, name and state")
         same(len(described[5]), 1, "members")

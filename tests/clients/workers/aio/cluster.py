@@ -27,9 +27,16 @@ async def cluster(cell: Cell) -> str:
         for partition in (await asking.describe_topics([topic]))[0]["partitions"]:
             on = {partition["leader"], *partition["replicas"], *partition["isr"]}
             check(on <= set(nodes), f"partition {partition['partition']} is on {on}; the nodes are {list(nodes)}")
-            check(partition["leader"] in partition["isr"], f"the leader of partition {partition['partition']} is not in sync")
+            check(
+                partition["leader"] in partition["isr"],
+                f"the leader of partition {partition['partition']} is not in sync",
+            )
         check(await asking.find_coordinator(group) in nodes, "the coordinator of the group is no node")
-        for what, client in (("producer", writing.client), ("transactional producer", atomic.client), ("consumer", reading._client)):
+        for what, client in (
+            ("producer", writing.client),
+            ("transactional producer", atomic.client),
+            ("consumer", reading._client),
+        ):
             cell.only_nodes((f"{one.host}:{one.port}" for one in client.cluster.brokers()), f"what the {what} knows")
             # Coordinators are not in that list, but each has a connection of its own.
             cell.only_nodes((f"{one.host}:{one.port}" for one in client._conns.values()), f"the {what}'s connections")

@@ -32,7 +32,11 @@ async def seek_ends(cell: Cell) -> None:
         await take(reading, 5)
         await reading.seek_to_beginning(place)
         same(records.values(await take(reading, 2)), [b"0", b"1"], "values after seeking to the beginning")
-        same((await reading.beginning_offsets([place]), await reading.end_offsets([place])), ({place: 0}, {place: 5}), "ends")
+        same(
+            (await reading.beginning_offsets([place]), await reading.end_offsets([place])),
+            ({place: 0}, {place: 5}),
+            "ends",
+        )
         await reading.seek_to_end(place)
         same(await reading.position(place), 5, "position after seeking to the end")
         await send(writing, topic, [Written(b"at the end", partition=0)])
@@ -79,7 +83,11 @@ async def manual_assignment(cell: Cell) -> None:
         client.assign([TopicPartition(topic, 1), TopicPartition(topic, 2)])
         client.seek(TopicPartition(topic, 1), 2)
         read = records.in_partition_order(await take(client, 8))
-    same([(one.partition, one.offset) for one in read], [(1, 2), (1, 3), (1, 4), *((2, n) for n in range(5))], "places read")
+    same(
+        [(one.partition, one.offset) for one in read],
+        [(1, 2), (1, 3), (1, 4), *((2, n) for n in range(5))],
+        "places read",
+    )
     same([one.value for one in read[:3]], [b"2", b"3", b"4"], "values of partition 1")
 
 

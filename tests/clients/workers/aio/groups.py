@@ -62,7 +62,9 @@ async def reaches(what: str, condition) -> None:
 
 
 def spread(start: int) -> list[records.Written]:
-    return [one for partition in range(4) for one in records.numbered(5, partition=partition, start=start + 5 * partition)]
+    return [
+        one for partition in range(4) for one in records.numbered(5, partition=partition, start=start + 5 * partition)
+    ]
 
 
 @scenarios("rebalance")

@@ -1,4 +1,4 @@
-"""The few calls of aiokafka that most scenarios share. Settings are the library's defaults unless a scenario says so."""
+"""The few calls of aiokafka that most scenarios share. Settings are its defaults unless a scenario says so."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def raise_errors(errors: Iterable[Sequence[Any]]) -> None:
 async def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: str) -> str:
     """Create a topic and wait until every partition's leader serves it.
 
-    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent producer
-    gets over: Kafka takes any sequence from a producer id that the partition does not know.
-    `config` is given with underscores for dots.
+    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent
+    producer gets over: Kafka takes any sequence from a producer id that the partition does not know. `config` is given
+    with underscores for dots.
     """
     topic = cell.name(suffix)
     settings = {name.replace("_", "."): value for name, value in config.items()}
@@ -69,7 +69,12 @@ async def send(client: AIOKafkaProducer, topic: str, records: Iterable[Written])
     """Write the records without waiting for one before the next; a failed one raises."""
     pending = [
         await client.send(
-            topic, one.value, one.key, partition=one.partition, timestamp_ms=one.timestamp, headers=list(one.headers) or None
+            topic,
+            one.value,
+            one.key,
+            partition=one.partition,
+            timestamp_ms=one.timestamp,
+            headers=list(one.headers) or None,
         )
         for one in records
     ]
@@ -83,7 +88,9 @@ async def write(cell: Cell, topic: str, records: Iterable[Written], **settings: 
 
 
 @asynccontextmanager
-async def consumer(cell: Cell, *topics: str, group: str | None = None, **settings: Any) -> AsyncIterator[AIOKafkaConsumer]:
+async def consumer(
+    cell: Cell, *topics: str, group: str | None = None, **settings: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer that starts at the beginning and commits only when told; a member of `group`, or of none."""
     client = AIOKafkaConsumer(
         *topics,
@@ -126,5 +133,8 @@ async def read_to_end(
             while any([await client.position(place) < ends[place] for place in places]):
                 batches = await client.getmany(timeout_ms=50)
                 records += [seen(record) for batch in batches.values() for record in batch]
-    check(all(one.offset < ends[TopicPartition(topic, one.partition)] for one in records), "a record behind the end was read")
+    check(
+        all(one.offset < ends[TopicPartition(topic, one.partition)] for one in records),
+        "a record behind the end was read",
+    )
     return records

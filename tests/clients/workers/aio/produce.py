@@ -39,7 +39,11 @@ async def idempotent(cell: Cell) -> None:
         await send(client, topic, [Written(b"%d" % number, partition=number % 3) for number in range(900)])
     for partition in range(3):
         read = records.values(await read_to_end(cell, topic, partitions=[partition]))
-        same(read, [b"%d" % number for number in range(900) if number % 3 == partition], f"values of partition {partition}")
+        same(
+            read,
+            [b"%d" % number for number in range(900) if number % 3 == partition],
+            f"values of partition {partition}",
+        )
 
 
 @scenarios("large-900k")

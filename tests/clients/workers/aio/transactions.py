@@ -23,7 +23,9 @@ async def commit(cell: Cell) -> None:
             same(len(await visible(cell, topic, "read_uncommitted")), start + 3, "records seen uncommitted")
             same(len(await visible(cell, topic, "read_committed")), start, "records seen committed, before the commit")
             await client.commit_transaction()
-            same(len(await visible(cell, topic, "read_committed")), start + 3, "records seen committed, after the commit")
+            same(
+                len(await visible(cell, topic, "read_committed")), start + 3, "records seen committed, after the commit"
+            )
 
 
 @scenarios("txn-abort")
@@ -50,7 +52,8 @@ async def offsets(cell: Cell) -> None:
     ):
 
         async def committed() -> bool:
-            # The answer to EndTxn precedes the markers, and aiokafka cannot ask for stable offsets (KIP-447): it sees none meanwhile.
+            # The answer to EndTxn precedes the markers, and aiokafka cannot ask for stable offsets (KIP-447): it sees
+            # none meanwhile.
             return await reading.committed(place) == 3
 
         for count, finish in ((3, writing.commit_transaction), (2, writing.abort_transaction)):

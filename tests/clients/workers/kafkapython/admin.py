@@ -104,7 +104,11 @@ def groups(cell: Cell) -> None:
         stable = [one["group_id"] for one in client.list_groups(states_filter=["Stable"])]
         check(group in stable, "the group is not listed as stable")
         described = client.describe_groups([group])[group]
-        same((described["error"], described["group_state"], len(described["members"])), (None, "Stable", 1), "description")
+        same(
+            (described["error"], described["group_state"], len(described["members"])),
+            (None, "Stable", 1),
+            "description",
+        )
         same(client.delete_groups([group]), {group: "NonEmptyGroupError"}, "deleting a group in use")
 
 

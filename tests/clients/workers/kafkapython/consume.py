@@ -78,7 +78,11 @@ def manual_assignment(cell: Cell) -> None:
         client.assign([TopicPartition(topic, 1), TopicPartition(topic, 2)])
         client.seek(TopicPartition(topic, 1), 2)
         read = records.in_partition_order(take(client, 8))
-    same([(one.partition, one.offset) for one in read], [(1, 2), (1, 3), (1, 4), *((2, n) for n in range(5))], "places read")
+    same(
+        [(one.partition, one.offset) for one in read],
+        [(1, 2), (1, 3), (1, 4), *((2, n) for n in range(5))],
+        "places read",
+    )
     same([one.value for one in read[:3]], [b"2", b"3", b"4"], "values of partition 1")
 
 

@@ -77,7 +77,9 @@ def reaches(what: str, condition) -> None:
 
 
 def spread(start: int) -> list[records.Written]:
-    return [one for partition in range(4) for one in records.numbered(5, partition=partition, start=start + 5 * partition)]
+    return [
+        one for partition in range(4) for one in records.numbered(5, partition=partition, start=start + 5 * partition)
+    ]
 
 
 @scenarios("rebalance")
@@ -109,7 +111,11 @@ def static_membership(cell: Cell) -> None:
     reaches("two members share", lambda: both_share(first, second))
     with admin(cell) as client:
         described = client.describe_groups([group])[group]
-    same({member["group_instance_id"] for member in described["members"]}, {"one", "two"}, "instance ids in the description")
+    same(
+        {member["group_instance_id"] for member in described["members"]},
+        {"one", "two"},
+        "instance ids in the description",
+    )
     rebalances, held = len(first.assigned), second.holds()
     second.leave()
     again = Member(cell, group, topic, group_instance_id="two")

@@ -1,4 +1,6 @@
-"""The few calls of kafka-python that most scenarios share. Settings are the library's defaults unless a scenario says so."""
+"""The few calls of kafka-python that most scenarios share. Settings are the library's defaults unless a scenario says
+so.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ scenarios = Scenarios("kafka-python")
 WAIT_S = 20.0
 
 JOINING_MS = 3000
-"""How long a member polls at a time. When a poll's time is over while kafka-python 3.0.12 waits for its assignment, the answer
-is never applied and the member holds nothing for ever, whatever the brokers do; so this has to be longer than a join takes."""
+"""How long a member polls at a time. When a poll's time is over while kafka-python 3.0.12 waits for its assignment, the
+answer is never applied and the member holds nothing for ever, whatever the brokers do; so this has to be longer than a
+join takes."""
 
 
 @contextmanager
@@ -34,16 +37,18 @@ def admin(cell: Cell) -> Iterator[KafkaAdminClient]:
 def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: str) -> str:
     """Create a topic and wait until every partition's leader serves it.
 
-    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent producer
-    gets over: Kafka takes any sequence from a producer id that the partition does not know.
-    `config` is given with underscores for dots.
+    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent
+    producer gets over: Kafka takes any sequence from a producer id that the partition does not know. `config` is given
+    with underscores for dots.
     """
     topic = cell.name(suffix)
     settings = {name.replace("_", "."): value for name, value in config.items()}
     with admin(cell) as client:
         client.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)], wait_for_metadata=True)
         # It asks again where a leader does not serve yet.
-        client.list_partition_offsets({TopicPartition(topic, partition): OffsetSpec.LATEST for partition in range(partitions)})
+        client.list_partition_offsets(
+            {TopicPartition(topic, partition): OffsetSpec.LATEST for partition in range(partitions)}
+        )
     return topic
 
 
@@ -104,7 +109,9 @@ def take(client: KafkaConsumer, count: int) -> list[Seen]:
     return records
 
 
-def read_to_end(cell: Cell, topic: str, *, isolation: str = "read_committed", partitions: Sequence[int] = (0,)) -> list[Seen]:
+def read_to_end(
+    cell: Cell, topic: str, *, isolation: str = "read_committed", partitions: Sequence[int] = (0,)
+) -> list[Seen]:
     """All records of the partitions, up to what the isolation level lets a reader see now."""
     places = [TopicPartition(topic, partition) for partition in partitions]
     records: list[Seen] = []

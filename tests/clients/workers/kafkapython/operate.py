@@ -77,7 +77,11 @@ def elect_leaders(cell: Cell) -> None:
     topic = create_topic(cell, partitions=2)
     with admin(cell) as client:
         answer = client.elect_leaders(0, {topic: [0, 1]})
-    codes = {one.partition_id: one.error_code for result in answer.replica_election_results for one in result.partition_result}
+    codes = {
+        one.partition_id: one.error_code
+        for result in answer.replica_election_results
+        for one in result.partition_result
+    }
     same(codes, {0: 84, 1: 84}, "error codes (84: no election needed)")
 
 
@@ -123,7 +127,11 @@ def scram(cell: Cell) -> None:
         until("the credential", lambda: client.describe_user_scram_credentials([user])[user]["credential_infos"])
         described = client.describe_user_scram_credentials([user])[user]
         same(described["credential_infos"], [{"mechanism": kind, "iterations": 8192}], "credentials")
-        same(client.alter_user_scram_credentials([UserScramCredentialDeletion(user, kind)]), {user: None}, "result of deleting")
+        same(
+            client.alter_user_scram_credentials([UserScramCredentialDeletion(user, kind)]),
+            {user: None},
+            "result of deleting",
+        )
         until("none is left", lambda: client.describe_user_scram_credentials([user])[user]["error"])
 
 

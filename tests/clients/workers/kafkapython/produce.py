@@ -41,7 +41,11 @@ def idempotent(cell: Cell) -> None:
         send(client, topic, [Written(b"%d" % number, partition=number % 3) for number in range(900)])
     for partition in range(3):
         read = records.values(read_to_end(cell, topic, partitions=[partition]))
-        same(read, [b"%d" % number for number in range(900) if number % 3 == partition], f"values of partition {partition}")
+        same(
+            read,
+            [b"%d" % number for number in range(900) if number % 3 == partition],
+            f"values of partition {partition}",
+        )
 
 
 @scenarios("large-900k")

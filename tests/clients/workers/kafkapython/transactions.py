@@ -57,7 +57,10 @@ def offsets(cell: Cell) -> None:
     source, target, group = create_topic(cell, "in"), create_topic(cell, "out"), cell.name("group")
     place = TopicPartition(source, 0)
     write(cell, source, records.numbered(5, partition=0))
-    with transactional(cell) as writing, consumer(cell, source, group=group, isolation_level="read_committed") as reading:
+    with (
+        transactional(cell) as writing,
+        consumer(cell, source, group=group, isolation_level="read_committed") as reading,
+    ):
         for count, finish in ((3, writing.commit_transaction), (2, writing.abort_transaction)):
             writing.begin_transaction()
             send(writing, target, [one.content() for one in take(reading, count)])

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -99,7 +106,10 @@ def topic_configs_legacy(cell: Cell) -> None:
     change = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.ms": "7200000"})
     client.alter_configs([change], request_timeout=WAIT_S)[change].result(WAIT_S)
     until("the new value", lambda: settings_of(cell, ResourceType.TOPIC, topic)["retention.ms"].value == "7200000")
-    check(settings_of(cell, ResourceType.TOPIC, topic)["segment.ms"].is_default, "segment.ms was to be replaced by its default")
+    check(
+        settings_of(cell, ResourceType.TOPIC, topic)["segment.ms"].is_default,
+        "segment.ms was to be replaced by its default",
+    )
 
 
 @scenarios("broker-configs")
@@ -134,7 +144,11 @@ def delete_records(cell: Cell) -> None:
     write(cell, topic, [*records.numbered(5, partition=0), *records.numbered(5, partition=1)])
     places = [TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 5)]
     done = admin(cell).delete_records(places, request_timeout=WAIT_S, operation_timeout=WAIT_S)
-    same({place.partition: future.result(WAIT_S).low_watermark for place, future in done.items()}, {0: 3, 1: 5}, "low watermarks")
+    same(
+        {place.partition: future.result(WAIT_S).low_watermark for place, future in done.items()},
+        {0: 3, 1: 5},
+        "low watermarks",
+    )
     read = read_to_end(cell, topic, partitions=[0, 1])
     same([(one.partition, one.offset) for one in read], [(0, 3), (0, 4)], "records left")
 
@@ -224,9 +238,18 @@ def acls(cell: Cell) -> str:
     for done in created.values():
         done.result(WAIT_S)
     any_rule = AclBindingFilter(
-        ResourceType.ANY, cell.name(), ResourcePatternType.ANY, "User:alice", None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY,
+        cell.name(),
+        ResourcePatternType.ANY,
+        "User:alice",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
     )
-    until("both are described", lambda: set(client.describe_acls(any_rule, request_timeout=WAIT_S).result(WAIT_S)) == set(rules))
+    until(
+        "both are described",
+        lambda: set(client.describe_acls(any_rule, request_timeout=WAIT_S).result(WAIT_S)) == set(rules),
+    )
     deleted = client.delete_acls([any_rule], request_timeout=WAIT_S)[any_rule].result(WAIT_S)
     same(set(deleted), set(rules), "rules deleted")
     until("none is left", lambda: not client.describe_acls(any_rule, request_timeout=WAIT_S).result(WAIT_S))

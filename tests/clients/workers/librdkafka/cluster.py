@@ -28,17 +28,29 @@ def cluster(cell: Cell) -> str:
         metadata = asking.list_topics(timeout=WAIT_S)
         addresses = {f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
         cell.only_nodes(addresses, "the metadata")
-        check(metadata.controller_id in metadata.brokers, f"controller {metadata.controller_id} is none of {list(metadata.brokers)}")
+        check(
+            metadata.controller_id in metadata.brokers,
+            f"controller {metadata.controller_id} is none of {list(metadata.brokers)}",
+        )
         described = asking.describe_cluster(request_timeout=WAIT_S).result(WAIT_S)
-        cell.only_nodes((f"{node.host}:{node.port}" for node in [*described.nodes, described.controller]), "the cluster description")
-        same({node.id for node in described.nodes}, set(metadata.brokers), "node ids of the description and the metadata")
+        cell.only_nodes(
+            (f"{node.host}:{node.port}" for node in [*described.nodes, described.controller]), "the cluster description"
+        )
+        same(
+            {node.id for node in described.nodes}, set(metadata.brokers), "node ids of the description and the metadata"
+        )
         same(described.cluster_id, metadata.cluster_id, "cluster id of the description and the metadata")
         placed = asking.describe_topics(TopicCollection([topic]), request_timeout=WAIT_S)[topic].result(WAIT_S)
         for partition in placed.partitions:
             on = [partition.leader, *partition.replicas, *partition.isr]
             in_sync = {node.id for node in partition.isr}
-            check(partition.leader.id in in_sync, f"leader {partition.leader.id} of partition {partition.id} is not in sync: {in_sync}")
-            cell.only_nodes((f"{node.host}:{node.port}" for node in on), f"partition {partition.id} of the topic description")
+            check(
+                partition.leader.id in in_sync,
+                f"leader {partition.leader.id} of partition {partition.id} is not in sync: {in_sync}",
+            )
+            cell.only_nodes(
+                (f"{node.host}:{node.port}" for node in on), f"partition {partition.id} of the topic description"
+            )
         members = asking.describe_consumer_groups([group])[group].result(WAIT_S)
         cell.only_nodes([f"{members.coordinator.host}:{members.coordinator.port}"], "the group description")
         until("statistics arrive", lambda: writing.poll(0.1) or statistics)

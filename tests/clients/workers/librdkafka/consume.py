@@ -32,8 +32,11 @@ def seek_ends(cell: Cell) -> None:
         same(records.values(take(reading, 2)), [b"0", b"1"], "values after seeking to the beginning")
         same(reading.get_watermark_offsets(TopicPartition(topic, 0), WAIT_S), (0, 5), "low and high watermark")
         reading.seek(TopicPartition(topic, 0, OFFSET_END))
-        # The end is looked up in the background: what is written before that is not the consumer's. So write until it sees one.
-        until("a record arrives at the end", lambda: send(writing, topic, [Written(b"at the end")]) and reading.poll(0.2))
+        # The end is looked up in the background: what is written before that is not the consumer's. So write until it
+        # sees one.
+        until(
+            "a record arrives at the end", lambda: send(writing, topic, [Written(b"at the end")]) and reading.poll(0.2)
+        )
         reading.seek(TopicPartition(topic, 0, 3))
         same(records.values(take(reading, 2)), [b"3", b"4"], "values after seeking to an offset")
 
@@ -77,7 +80,11 @@ def manual_assignment(cell: Cell) -> None:
     with consumer(cell) as client:
         client.assign([TopicPartition(topic, 1, 2), TopicPartition(topic, 2, OFFSET_BEGINNING)])
         read = records.in_partition_order(take(client, 8))
-        same([(one.partition, one.offset) for one in read], [(1, 2), (1, 3), (1, 4), *((2, n) for n in range(5))], "places read")
+        same(
+            [(one.partition, one.offset) for one in read],
+            [(1, 2), (1, 3), (1, 4), *((2, n) for n in range(5))],
+            "places read",
+        )
         same([one.value for one in read[:3]], [b"2", b"3", b"4"], "values of partition 1")
 
 

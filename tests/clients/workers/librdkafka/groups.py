@@ -78,7 +78,9 @@ def both_share(first: Member, second: Member) -> bool:
 
 
 def spread(start: int) -> list[records.Written]:
-    return [one for partition in range(4) for one in records.numbered(5, partition=partition, start=start + 5 * partition)]
+    return [
+        one for partition in range(4) for one in records.numbered(5, partition=partition, start=start + 5 * partition)
+    ]
 
 
 @scenarios("rebalance")

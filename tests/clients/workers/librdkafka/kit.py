@@ -1,4 +1,6 @@
-"""The few calls of confluent-kafka that most scenarios share. Settings are the library's defaults unless a scenario says so."""
+"""The few calls of confluent-kafka that most scenarios share. Settings are the library's defaults unless a scenario
+says so.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,13 @@ def admin(cell: Cell) -> AdminClient:
 def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: str) -> str:
     """Create a topic and wait until every partition's leader serves it.
 
-    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent producer
-    gets over: Kafka takes any sequence from a producer id that the partition does not know.
+    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent
+    producer gets over: Kafka takes any sequence from a producer id that the partition does not know.
     """
     topic = cell.name(suffix)
-    created = admin(cell).create_topics([NewTopic(topic, partitions, 1, config=setting_names(config))], request_timeout=WAIT_S)
+    created = admin(cell).create_topics(
+        [NewTopic(topic, partitions, 1, config=setting_names(config))], request_timeout=WAIT_S
+    )
     created[topic].result(WAIT_S)
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
 
@@ -95,7 +99,10 @@ def send(client: Producer, topic: str, records: Iterable[Written]) -> list[Messa
         client.poll(0)
         wanted += 1
     left = client.flush(WAIT_S)
-    check(left == 0 and len(reports) == wanted, f"{len(reports)} of {wanted} records reported as delivered, {left} still queued")
+    check(
+        left == 0 and len(reports) == wanted,
+        f"{len(reports)} of {wanted} records reported as delivered, {left} still queued",
+    )
     return [reports[place] for place in range(wanted)]
 
 
@@ -148,11 +155,15 @@ def take(client: Consumer, count: int, within_s: float = WAIT_S) -> list[Seen]:
         if message is not None:
             records.append(seen(message))
         elif time.monotonic() > deadline:
-            raise MismatchError(f"{len(records)} of {count} records within {within_s:g} s: {[r.value for r in records][-5:]}")
+            raise MismatchError(
+                f"{len(records)} of {count} records within {within_s:g} s: {[r.value for r in records][-5:]}"
+            )
     return records
 
 
-def read_to_end(cell: Cell, topic: str, *, isolation: str = "read_committed", partitions: Sequence[int] = (0,)) -> list[Seen]:
+def read_to_end(
+    cell: Cell, topic: str, *, isolation: str = "read_committed", partitions: Sequence[int] = (0,)
+) -> list[Seen]:
     """All records of the partitions, up to what the isolation level lets a reader see now."""
     records: list[Seen] = []
     left = set(partitions)
@@ -162,7 +173,9 @@ def read_to_end(cell: Cell, topic: str, *, isolation: str = "read_committed", pa
         while left:
             message = client.poll(0.2)
             if message is None:
-                check(time.monotonic() < deadline, f"no end of partitions {sorted(left)} of {topic} within {WAIT_S:g} s")
+                check(
+                    time.monotonic() < deadline, f"no end of partitions {sorted(left)} of {topic} within {WAIT_S:g} s"
+                )
                 continue
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:

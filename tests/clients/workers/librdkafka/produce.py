@@ -8,7 +8,7 @@ from confluent_kafka.error import KafkaError, KafkaException
 from .. import records
 from ..records import Written
 from ..runtime import Cell, check, same
-from .kit import consumer, create_topic, read_to_end, scenarios, send, take, write, producer
+from .kit import consumer, create_topic, producer, read_to_end, scenarios, send, take, write
 
 
 @scenarios("acks-0", "acks-1", "acks-all")
@@ -39,7 +39,11 @@ def idempotent(cell: Cell) -> None:
         send(client, topic, (Written(b"%d" % number, partition=number % 3) for number in range(900)))
     for partition in range(3):
         read = records.values(read_to_end(cell, topic, partitions=[partition]))
-        same(read, [b"%d" % number for number in range(900) if number % 3 == partition], f"values of partition {partition}")
+        same(
+            read,
+            [b"%d" % number for number in range(900) if number % 3 == partition],
+            f"values of partition {partition}",
+        )
 
 
 @scenarios("large-900k")

@@ -27,7 +27,9 @@ def topics(cell: Cell) -> None:
 def partitions(cell: Cell) -> None:
     topic = create_topic(cell, partitions=2)
     run(cell, "kafka-topics", "--alter", "--topic", topic, "--partitions", "5")
-    until("five partitions", lambda: "PartitionCount: 5" in run(cell, "kafka-topics", "--describe", "--topic", topic).out)
+    until(
+        "five partitions", lambda: "PartitionCount: 5" in run(cell, "kafka-topics", "--describe", "--topic", topic).out
+    )
     fewer = run(cell, "kafka-topics", "--alter", "--topic", topic, "--partitions", "3", expected=1)
     check("InvalidPartitionsException" in fewer.out + fewer.err, f"fewer partitions: {fewer}")
     produce(cell, topic, [f"{number}\t{number}" for number in range(50)], "--property", "parse.key=true")
@@ -49,7 +51,10 @@ def topic_configs(cell: Cell) -> None:
     change = ("--entity-type", "topics", "--entity-name", topic, "--alter")
     adding = ("--add-config", "retention.ms=7200000,cleanup.policy=[delete,compact]", "--delete-config", "segment.ms")
     run(cell, "kafka-configs", *change, *adding)
-    until("the change", lambda: topic_config(cell, topic) == {"retention.ms": "7200000", "cleanup.policy": "delete,compact"})
+    until(
+        "the change",
+        lambda: topic_config(cell, topic) == {"retention.ms": "7200000", "cleanup.policy": "delete,compact"},
+    )
     refused = run(cell, "kafka-configs", *change, "--add-config", "retention.ms=soon", expected=1)
     check("InvalidConfigurationException" in refused.out + refused.err, f"a bad value: {refused}")
 

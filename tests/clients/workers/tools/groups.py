@@ -50,7 +50,7 @@ def both_share(first: Member, second: Member, *, cooperative: bool = False) -> b
 
 
 def spread(cell: Cell, topic: str, start_at: int) -> None:
-    """Twenty records in small batches, so that all partitions get some: the producer changes partition with each batch."""
+    """Twenty records with different keys, so that all partitions get some."""
     lines = [f"{number}\t{number}" for number in range(start_at, start_at + 20)]
     produce(cell, topic, lines, "--property", "parse.key=true")
 

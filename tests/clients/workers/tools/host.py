@@ -49,7 +49,11 @@ class Host:
 
     def start(self, main: str, arguments: Sequence[str], stdin: str = "") -> Running:
         """Run the class's `main` as a process of its own would be."""
-        return Running(self, f"{main} {' '.join(arguments)}"[:600], self.ask(start=main, arguments=list(arguments), stdin=stdin)["tool"])
+        return Running(
+            self,
+            f"{main} {' '.join(arguments)}"[:600],
+            self.ask(start=main, arguments=list(arguments), stdin=stdin)["tool"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,9 @@ class Running:
             if value := condition(seen):
                 return value
             if time.monotonic() > deadline or seen.exit is not None:
-                raise MismatchError(f"{what}: not seen in the output of {self.what}:\n{seen.out[-2000:]}\n{seen.err[-2000:]}")
+                raise MismatchError(
+                    f"{what}: not seen in the output of {self.what}:\n{seen.out[-2000:]}\n{seen.err[-2000:]}"
+                )
             time.sleep(0.02)
 
     def end(self, *, expected: int = 0, within_s: float = WAIT_S) -> Output:

@@ -63,8 +63,8 @@ def run(cell: Cell, tool: str, *arguments: str, stdin: str = "", expected: int =
 def create_topic(cell: Cell, suffix: str = "topic", partitions: int = 1, **config: str) -> str:
     """Create a topic and wait until every partition's leader serves it.
 
-    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent producer
-    gets over: Kafka takes any sequence from a producer id that the partition does not know.
+    Without that, the first of several batches under way may be refused and the second accepted, which no idempotent
+    producer gets over: Kafka takes any sequence from a producer id that the partition does not know.
     """
     topic = cell.name(suffix)
     settings = [one for name, value in config.items() for one in ("--config", f"{name.replace('_', '.')}={value}")]
@@ -78,8 +78,12 @@ def create_topic(cell: Cell, suffix: str = "topic", partitions: int = 1, **confi
 
 def produce(cell: Cell, topic: str, lines: list[str], *options: str, **settings: str) -> Output:
     """Write lines with kafka-console-producer; `settings` are producer properties with underscores for dots."""
-    given = [one for name, value in settings.items() for one in ("--producer-property", f"{name.replace('_', '.')}={value}")]
-    return run(cell, "kafka-console-producer", "--topic", topic, *options, *given, stdin="".join(f"{line}\n" for line in lines))
+    given = [
+        one for name, value in settings.items() for one in ("--producer-property", f"{name.replace('_', '.')}={value}")
+    ]
+    return run(
+        cell, "kafka-console-producer", "--topic", topic, *options, *given, stdin="".join(f"{line}\n" for line in lines)
+    )
 
 
 def numbered(count: int, start_at: int = 0) -> list[str]:
@@ -87,9 +91,17 @@ def numbered(count: int, start_at: int = 0) -> list[str]:
 
 
 def consume(cell: Cell, topic: str, count: int, *options: str) -> list[str]:
-    """Read `count` records with kafka-console-consumer and return its lines; give it a place or a group in `options`."""
+    """The lines of kafka-console-consumer for `count` records; give it a place or a group in `options`."""
     output = run(
-        cell, "kafka-console-consumer", "--topic", topic, "--max-messages", str(count), "--timeout-ms", "20000", *options
+        cell,
+        "kafka-console-consumer",
+        "--topic",
+        topic,
+        "--max-messages",
+        str(count),
+        "--timeout-ms",
+        "20000",
+        *options,
     )
     return output.lines()
 

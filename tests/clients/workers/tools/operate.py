@@ -15,7 +15,9 @@ from .transactions import open_transaction
 def list_offsets(cell: Cell) -> None:
     topic = create_topic(cell)
     produce(cell, topic, numbered(5))
-    first = int(read(cell, topic, 1, "--property", "print.timestamp=true")[0].split("\t")[0].removeprefix("CreateTime:"))
+    first = int(
+        read(cell, topic, 1, "--property", "print.timestamp=true")[0].split("\t")[0].removeprefix("CreateTime:")
+    )
     for time, expected in (("-2", ["0"]), ("-1", ["5"]), (str(first), ["0"]), (str(first + 86_400_000), [])):
         found = run(cell, "kafka-get-offsets", "--topic", topic, "--time", time).lines()
         same(found, [f"{topic}:0:{offset}" for offset in expected], f"offset at {time}")
@@ -66,7 +68,16 @@ def reassignments(cell: Cell) -> None:
 @scenarios("acls")
 def acls(cell: Cell) -> str:
     topic, principal = cell.name("topic"), "User:alice"
-    rule = ("--allow-principal", principal, "--operation", "Read", "--topic", topic, "--resource-pattern-type", "prefixed")
+    rule = (
+        "--allow-principal",
+        principal,
+        "--operation",
+        "Read",
+        "--topic",
+        topic,
+        "--resource-pattern-type",
+        "prefixed",
+    )
     listing = ("--list", "--topic", topic, "--resource-pattern-type", "prefixed")
     if not cell.secured:
         refused = run(cell, "kafka-acls", "--add", *rule, expected=1)
@@ -83,7 +94,10 @@ def acls(cell: Cell) -> str:
 def scram(cell: Cell) -> None:
     entity = ("--entity-type", "users", "--entity-name", cell.name("user"))
     run(cell, "kafka-configs", *entity, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
-    until("the credential", lambda: "SCRAM-SHA-256=iterations=8192" in run(cell, "kafka-configs", *entity, "--describe").out)
+    until(
+        "the credential",
+        lambda: "SCRAM-SHA-256=iterations=8192" in run(cell, "kafka-configs", *entity, "--describe").out,
+    )
     run(cell, "kafka-configs", *entity, "--alter", "--delete-config", "SCRAM-SHA-256")
     until("none is left", lambda: "SCRAM-SHA-256" not in run(cell, "kafka-configs", *entity, "--describe").out)
 

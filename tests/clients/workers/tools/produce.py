@@ -59,7 +59,10 @@ def very_large(cell: Cell) -> str:
     check(read(cell, topic, 1) == [value], "the value read is not the one written")
     small = create_topic(cell, "refused")
     refused = produce(cell, small, [value], max_request_size="6000000")
-    check("RecordTooLargeException" in refused.err, f"5 MB were accepted on a topic that allows 1 MB: {refused.err[-600:]}")
+    check(
+        "RecordTooLargeException" in refused.err,
+        f"5 MB were accepted on a topic that allows 1 MB: {refused.err[-600:]}",
+    )
     return "console producer"
 
 
@@ -71,7 +74,12 @@ def headers_and_tombstones(cell: Cell) -> str:
     produce(cell, topic, lines, *(one for pair in reading for one in ("--property", pair)))
     printing = ("print.headers=true", "print.key=true", "null.literal=NULL")
     read_back = read(cell, topic, 4, *(one for pair in printing for one in ("--property", pair)))
-    expected = ["a:1,a:2,größe:größer\tk\tv", "NO_HEADERS\tNULL\tno key", "why:deleted\ttombstone\tNULL", "NO_HEADERS\t\t"]
+    expected = [
+        "a:1,a:2,größe:größer\tk\tv",
+        "NO_HEADERS\tNULL\tno key",
+        "why:deleted\ttombstone\tNULL",
+        "NO_HEADERS\t\t",
+    ]
     same(read_back, expected, "records")
     return "console producer"
 
