@@ -45,7 +45,7 @@ def _paths() -> _Schema:
         "name": "topic",
         "in": "path",
         "required": True,
-        "schema": _TEXT,
+        "schema": {"type": "string", "pattern": r"^([A-Za-z0-9._-]{1,249}\*?|\*)$"},
         "description": "A topic's name, or a prefix with * behind it: `payments.*`.",
     }
     partition = {

@@ -109,4 +109,7 @@ def _item(value: Any) -> list[str]:
 def _scalar(value: Any) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and "e" in text and "." not in text:
+        return text.replace("e", ".0e")  # without a point YAML 1.1 takes it for a text
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)

@@ -1,0 +1,334 @@
+"""Commands against the HTTP side of a node on paper: what they print, where, and with which exit code."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import pytest
+import structlog
+import yaml
+from click.testing import CliRunner
+
+from sidecar.admin.server import AdminServer
+from sidecar.cli.root import cli
+from sidecar.node_port import AccessMode, Check, Owner, Policy, Topic, Waiting
+from sidecar.settings import Address, load
+from sidecar.telemetry.hooks import NodeMetrics
+from tests.unit.admin.paper_node import PaperNode
+
+OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
+ORDERS = Topic(
+    "orders", 3, Policy(AccessMode.EXCLUSIVE), 4, OWNER, waiting=[Waiting("next", "pid:8", 0)], serving_node=1
+)
+TOKEN = "s3cret"
+
+
+class Running:
+    """A node on paper behind its HTTP side, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.node = PaperNode(ORDERS, Topic("plain", 1))
+        settings = replace(load(), admin_listen=Address("127.0.0.1", 0), admin_token=TOKEN)
+        self._server = AdminServer(self.node, NodeMetrics({0: "Produce"}, "0.1.0"), settings)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._server.address}"
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("critical")
+    )  # stdout is the command's alone
+    with Running() as found:
+        yield found
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("SIDECAR_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SIDECAR_ADMIN_TOKEN", TOKEN)
+    monkeypatch.setenv("SIDECAR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> Said:
+    result = CliRunner().invoke(cli, list(arguments), prog_name="sidecar")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Said(result.exit_code, result.stdout, result.stderr)
+
+
+def unused_url() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_topics_are_listed_as_table_json_and_yaml(running: Running):
+    table = run("--admin-url", running.url, "topic", "list")
+    assert table.code == 0
+    assert [line.split()[0] for line in table.out.splitlines()] == ["TOPIC", "orders", "plain"]
+    assert "billing (pid:7)" in table.out
+    as_json = json.loads(run("topic", "list", "-o", "json", "--admin-url", running.url).out)
+    as_yaml = yaml.safe_load(run("-o", "yaml", "topic", "list", "--admin-url", running.url).out)
+    assert as_json == as_yaml
+    assert [topic["topic"] for topic in as_json] == ["orders", "plain"]
+    governed = json.loads(run("topic", "list", "--governed", "-o", "json", "--admin-url", running.url).out)
+    assert [topic["topic"] for topic in governed] == ["orders"]
+
+
+def test_a_topic_is_shown_with_its_owner_and_who_waits(running: Running):
+    said = run("--admin-url", running.url, "topic", "show", "orders")
+    for part in ("exclusive", "billing (pid:7)", "2023-11-14T22:13:20.000Z", "10.0.0.1:5", "next"):
+        assert part in said.out
+    assert said.err == ""
+
+
+def test_a_policy_is_set_and_unset(running: Running):
+    said = run("--admin-url", running.url, "topic", "set", "plain", "--access", "exclusive", "--no-dedup", "-o", "json")
+    assert (said.code, json.loads(said.out)["policy"]) == (0, {"access_mode": "exclusive", "deduplication": False})
+    assert running.node.calls[-1] == ("merge_policy", "plain", Policy(AccessMode.EXCLUSIVE, False))
+    run("--admin-url", running.url, "topic", "set", "plain", "--log-append-time", "--dedup", "--exclusive-reader")
+    assert running.node.calls[-1] == ("merge_policy", "plain", Policy(None, True, True, None, True))
+    gone = run("--admin-url", running.url, "topic", "unset", "plain")
+    assert (gone.code, gone.out) == (0, "")
+    assert run("--admin-url", running.url, "topic", "unset", "plain").code == 3
+
+
+def test_a_prefix_is_set_like_a_topic(running: Running):
+    said = run("--admin-url", running.url, "topic", "set", "payments.*", "--access", "shared", "-o", "json")
+    assert json.loads(said.out)["topic"] == "payments.*"
+
+
+def test_owners_and_those_who_wait_are_listed(running: Running):
+    rows = json.loads(run("--admin-url", running.url, "producer", "list", "-o", "json").out)
+    assert [(row["topic"], row["role"], row["name"], row["generation"]) for row in rows] == [
+        ("orders", "owner", "billing", 4),
+        ("orders", "waiting", "next", None),
+    ]
+    assert run("--admin-url", running.url, "producer", "list", "plain", "-o", "json").out.strip() == "[]"
+
+
+@pytest.mark.parametrize("what", ["fence", "release"])
+def test_an_owner_ends_and_without_one_it_is_a_conflict(running: Running, what: str):
+    said = run("--admin-url", running.url, "producer", what, "orders")
+    assert said.code == 0
+    assert "nobody" in said.out
+    again = run("--admin-url", running.url, "producer", what, "orders")
+    assert (again.code, again.out) == (4, "")
+    assert "nobody owns orders" in again.err
+    assert run("--admin-url", running.url, "producer", what, "nope").code == 3
+    run("--admin-url", running.url, "producer", what, "orders", "--partition", "2")
+    assert running.node.calls[-1] == (what, "orders", 2)
+
+
+def test_exit_codes_tell_failures_apart(running: Running, monkeypatch: pytest.MonkeyPatch):
+    url = ("--admin-url", running.url)
+    assert run(*url, "topic", "show", "nope").code == 3
+    assert run(*url, "topic", "set", "__x", "--access", "shared").code == 2
+    assert run(*url, "topic", "set", "orders").code == 2
+    assert run(*url, "topic", "set", "orders", "--access", "private").code == 2
+    assert run(*url, "nonsense").code == 2
+    assert run("--admin-url", unused_url(), "status").code == 5
+    assert run("--admin-url", "nonsense", "status").code == 2
+    running.node.down = "Redis is away"
+    unavailable = run(*url, "topic", "show", "orders")
+    assert (unavailable.code, "Redis is away" in unavailable.err) == (5, True)
+    running.node.down, running.node.bug = "", RuntimeError("x")
+    assert run(*url, "topic", "show", "orders").code == 1
+    running.node.bug = None
+    monkeypatch.setenv("SIDECAR_ADMIN_TOKEN", "wrong")
+    refused = run(*url, "producer", "fence", "orders")
+    assert (refused.code, "SIDECAR_ADMIN_TOKEN" in refused.err) == (1, True)
+
+
+def test_the_status_tells_a_node_that_is_not_ready_by_its_exit_code(running: Running):
+    said = run("--admin-url", running.url, "status")
+    assert said.code == 0
+    assert "orders" in said.out
+    running.node.readiness = [Check("redis", False, "connection refused")]
+    unready = run("--admin-url", running.url, "status", "-o", "json")
+    assert unready.code == 10
+    assert json.loads(unready.out)["ready"] is False
+    text = run("--admin-url", running.url, "status").out
+    assert "not ready" in text
+    assert "connection refused" in text
+
+
+def test_a_health_check_tells_ready_unready_and_absent_apart(running: Running):
+    assert run("--admin-url", running.url, "healthcheck") == Said(0, "ready\n", "")
+    running.node.readiness = [Check("redis", False, "connection refused")]
+    unready = run("healthcheck", "--admin-url", running.url)
+    assert (unready.code, unready.out) == (10, "")
+    assert "redis: connection refused" in unready.err
+    assert run("--admin-url", running.url, "healthcheck", "--live").code == 0
+    assert run("--admin-url", unused_url(), "healthcheck").code == 5
+
+
+def test_a_server_that_is_no_sidecar_is_told_as_such():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        said = run("--admin-url", f"http://127.0.0.1:{server.getsockname()[1]}", "status")
+        thread.join(10)
+    assert (said.code, "is it a sidecar?" in said.err) == (1, True)
+
+
+def test_wrong_settings_are_told_all_at_once_with_exit_code_2(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SIDECAR_NODE_ID", "one")
+    monkeypatch.setenv("SIDECAR_LISTEN", "0.0.0.0:19092")
+    Path("sidecar.toml").write_text("lese_ms = 1\n")
+    for command in ("check-config", "serve"):
+        said = run(command, "--cluster", "a.b")
+        assert (said.code, said.out) == (2, "")
+        for part in (
+            "4 problems",
+            "SIDECAR_NODE_ID = one (environment)",
+            "SIDECAR_ADVERTISE",
+            "lese_ms",
+            "= a.b (flag)",
+        ):
+            assert part in said.err
+    config = run("doctor", "-o", "json")
+    assert config.code == 10
+    assert [check["name"] for check in json.loads(config.out)["checks"]] == ["config"] * 3
+
+
+def test_right_settings_pass_and_odd_ones_are_warnings(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SIDECAR_PORT", "tcp://10.0.0.1:19092")
+    said = run("check-config")
+    assert said.code == 0
+    assert "warning: SIDECAR_PORT" in said.err
+
+
+def test_settings_are_shown_with_their_origin_and_without_secrets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SIDECAR_NODE_ID", "4")
+    Path("other.toml").write_text("linger_ms = 5\n")
+    shown = run("config", "show", "--origin", "--config", "other.toml", "--lease-ms", "900", "-o", "json")
+    rows = {row["setting"]: (row["value"], row["origin"]) for row in json.loads(shown.out)}
+    assert rows["SIDECAR_NODE_ID"] == ("4", "environment")
+    assert rows["SIDECAR_LINGER_MS"] == ("5", "other.toml")
+    assert rows["SIDECAR_LEASE_MS"] == ("900", "flag")
+    assert rows["SIDECAR_CLUSTER"] == ("default", "default")
+    assert rows["SIDECAR_ADMIN_TOKEN"][0] == "***"
+    assert "--admin-token" not in run("serve", "--help").out
+    assert "origin" not in json.loads(run("config", "show", "-o", "json").out)[0]
+
+
+def test_the_schema_is_json():
+    assert json.loads(run("config", "schema").out)["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("arguments", [("--listen", "127.0.0.1:0"), ("--admin-listen", "127.0.0.1:19093")])
+def test_workers_need_ports_of_their_own(arguments: tuple[str, ...]):
+    said = run("serve", "--workers", "4", *arguments)
+    assert said.code == 2
+    assert "workers" in said.err
+
+
+@pytest.mark.parametrize(
+    "command", ["", "serve", "up", "status", "doctor", "topic set", "producer fence", "config show"]
+)
+def test_every_command_explains_itself(command: str):
+    said = run(*command.split(), "--help")
+    assert said.code == 0
+    assert "Usage" in said.out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(shell: str):
+    said = run("completion", shell)
+    assert said.code == 0
+    assert "_SIDECAR_COMPLETE" in said.out
+
+
+def test_topics_complete_as_the_node_knows_them(running: Running):
+    assert complete(running.url, "sidecar topic show o", 3) == ["orders"]
+    assert complete(unused_url(), "sidecar topic show o", 3) == []
+
+
+def complete(url: str, words: str, position: int) -> list[str]:
+    environment = {
+        **os.environ,
+        "SIDECAR_ADMIN_URL": url,
+        "_SIDECAR_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(position),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "sidecar"], env=environment, capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["healthcheck"]])
+def test_what_runs_often_imports_nothing_heavy(arguments: list[str]):
+    heavy = ["aiohttp", "pydantic", "structlog", "redis", "prometheus_client", "rich.console", "asyncio", "yaml"]
+    code = (
+        "import sys\nfrom sidecar.cli import main\n"
+        f"sys.argv = ['sidecar', *{arguments!r}]\n"
+        f"try:\n    main()\nfinally:\n    print([m for m in {heavy!r} if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "SIDECAR_ADMIN_URL": unused_url()},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error_message(running: Running):
+    done = subprocess.run(
+        f"{sys.executable} -m sidecar --admin-url {running.url} topic list | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert done.stderr == ""

@@ -1,0 +1,60 @@
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.cli.output import Format, pairs, table, to_yaml, write
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+DATA = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20
+)
+
+
+@given(DATA)
+def test_yaml_says_what_json_says(data: Any):
+    assert yaml.safe_load(to_yaml(data)) == json.loads(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "text", ["yes", "null", "True", "1", "1.0", "1e3", "- a", "a: b", "", " a", "#", "2026-11-20", "~"]
+)
+def test_a_text_that_yaml_could_take_for_something_else_stays_a_text(text: str):
+    assert yaml.safe_load(to_yaml({"value": text})) == {"value": text}
+
+
+def test_simple_words_are_not_quoted():
+    assert to_yaml({"topic": "orders", "owner": None, "waiting": [{"name": "a", "id": 1}]}) == (
+        "topic: orders\nowner: null\nwaiting:\n  - name: a\n    id: 1"
+    )
+
+
+def test_columns_are_as_wide_as_they_need_and_nothing_is_cut():
+    long = "x" * 300
+    lines = plain(table(("name", "value"), [("a", 1), (long, None), ("b", True)])).splitlines()
+    assert lines[0].split() == ["NAME", "VALUE"]
+    assert lines[2] == f"{long}  -"
+    assert [line.index("VALUE") if "VALUE" in line else 302 for line in lines[:1]] == [302]
+    assert lines[3].endswith("yes")
+
+
+def test_pairs_stand_below_each_other():
+    assert plain(pairs({"topic": "orders", "owner": ""})) == "topic  orders\nowner  -"
+
+
+def plain(text: str) -> str:
+    from click import unstyle  # noqa: PLC0415
+
+    return unstyle(text)
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_data_goes_to_stdout_without_color_where_that_is_no_terminal(form: Format, capsys: pytest.CaptureFixture[str]):
+    write({"a": 1}, form, lambda: table(("a",), [(1,)]))
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "\x1b" not in captured.out
+    assert captured.out.splitlines()[0] in {"A", "{", "a: 1"}
