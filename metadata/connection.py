@@ -83,10 +83,9 @@ class Server:
                 sent = True
                 try:
                     return await _ask(link, command, on_noscript)
-                except ServerError:
-                    raise
                 except BaseException:
-                    # Cancelled or broken in between: its answer, if one comes, must not go to the next command.
+                    # Cancelled or broken in between: its answer, if one comes, must not go to the next command. After a
+                    # refusal (a replica, no room for clients) the address may lead to a better server by now.
                     link.abort()
                     raise
                 finally:

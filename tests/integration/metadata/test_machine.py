@@ -273,7 +273,7 @@ def test_generations_rise_and_have_one_owner_each_whatever_redis_forgets(valkey:
     run_state_machine_as_test(
         type("Machine", (Arbitration,), {"valkey": valkey}),
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
