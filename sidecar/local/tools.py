@@ -33,7 +33,7 @@ class Tools:
     ) -> tuple[str, ...]:
         """The command line that runs `main_class`, for callers that supervise the process themselves."""
         flags = self.java.flags(heap_mb, tuning) + ClassArchive.of(self.java, self.jars).flags_to_use()
-        return (str(self.java.path), *flags, *_LOGGING, "-cp", self.jars.class_path, main_class, *arguments)
+        return (str(self.java.path), *flags, *_LOGGING, self.jars.argument, main_class, *arguments)
 
     def run(
         self,

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def test_an_incomplete_dump_is_thrown_away(cache: Path) -> None:
 def test_a_process_that_dumped_nothing_changes_nothing(cache: Path) -> None:
     archive(cache).adopt(complete=True)
     assert not archive(cache).exists
+
+
+def test_what_a_killed_process_left_is_removed_by_a_later_dump(cache: Path) -> None:
+    paths = [draft(archive(cache, 25).flags_to_dump()) for _ in range(3)]
+    paths[1] = paths[1].with_name(f"{paths[1].name}.config")
+    for path in paths:
+        path.write_bytes(b"half")
+    for path in paths[:2]:
+        os.utime(path, (0, 0))
+    archive(cache, 25).flags_to_dump()
+    assert [path.exists() for path in paths] == [False, False, True], "the youngest may still be in the making"
 
 
 def test_two_processes_dump_into_different_files(cache: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import socket
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from jgo.maven import MavenContext
 from sidecar.local import jars
 from sidecar.local.errors import ResolveError
 from sidecar.local.jars import LOCKS, Jars, Locked, read_lock, resolve
+from sidecar.local.java import find_java
 from sidecar.local.progress import Step
 
 SHIPPED = ["3.9.1", "4.1.1", "4.3.1"]
@@ -77,6 +79,20 @@ def test_the_class_path_has_the_order_of_the_lock(repository, tmp_path: Path) ->
         paths.append(put(tmp_path, name, name.encode()))
     assert resolve("9.9.9") == Jars("9.9.9", tuple(paths))
     assert resolve("9.9.9").class_path == ":".join(map(str, paths))
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", 'with"quote', "with\\backslash"])
+def test_the_argument_file_means_the_class_path(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = tmp_path / name
+    home.mkdir()
+    paths = tuple(home / f"{letter}.jar" for letter in "ab")
+    argument = Jars("4.1.1", paths).argument
+    flags = (argument, "-XshowSettings:properties", "-version")
+    told = subprocess.run([find_java().path, *flags], capture_output=True, text=True, check=True)
+    seen = re.search(r"java\.class\.path = (\S.*)\n\s+(\S.*)\n", told.stderr)
+    assert seen is not None
+    assert seen.groups() == tuple(map(str, paths))
 
 
 def test_progress_counts_the_jars(repository, tmp_path: Path) -> None:
