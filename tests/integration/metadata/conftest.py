@@ -7,26 +7,36 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from metadata import AccessMode, ClaimRequest, Generation, MetadataStore, Node, Ownership, new_boot_id, new_token
-from tests.integration.metadata.valkey import Valkey
+from tests.integration.metadata.servers import OwnServer, RedisSide
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.conftest import OwnValkey
+    from tests.services import Services
 
 LEASE_MS = 3000
 
 
-@pytest.fixture(scope="session")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
-    """One server for all tests that leave it in peace: each has a cluster name, thus keys, of its own."""
-    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
+@pytest.fixture
+def redis_side(services: Services) -> RedisSide:
+    """The server that all tests share: each test has a cluster name, thus keys, of its own."""
+    return RedisSide(services.redis_url)
 
 
 @pytest.fixture
-def own_valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
-    """A server for this test alone, to be hurt."""
-    with Valkey(tmp_path_factory.mktemp("valkey")) as server:
-        yield server
+def start_own(own_valkey: OwnValkey) -> Callable[..., OwnServer]:
+    """Starts a server for this test alone: `start_own(maxmemory="1mb")`."""
+
+    def start(**directives: str) -> OwnServer:
+        return OwnServer(own_valkey(overrides={"appendonly": "no", "repl-diskless-sync-delay": "0"} | directives))
+
+    return start
+
+
+@pytest.fixture
+def own(start_own: Callable[..., OwnServer]) -> OwnServer:
+    return start_own()
 
 
 @pytest.fixture
@@ -35,9 +45,9 @@ def cluster() -> str:
 
 
 @pytest.fixture
-async def store(valkey: Valkey, cluster: str) -> AsyncIterator[MetadataStore]:
+async def store(redis_side: RedisSide, cluster: str) -> AsyncIterator[MetadataStore]:
     # A shared machine can take a second over anything; what the bound is for is tested where the server is stopped.
-    async with MetadataStore(valkey.url, cluster, lease_ms=LEASE_MS, command_timeout_ms=10_000) as opened:
+    async with MetadataStore(redis_side.url, cluster, lease_ms=LEASE_MS, command_timeout_ms=10_000) as opened:
         yield opened
 
 

@@ -11,8 +11,8 @@ class LossyProxy:
     """Passes everything until `lose_reply_to(marker)`: the reply to the next request with `marker` in it is swallowed
     once it came, and the client's connection is aborted. `lost` counts the replies that were lost."""
 
-    def __init__(self, port: int) -> None:
-        self._upstream_port = port
+    def __init__(self, upstream: tuple[str, int]) -> None:
+        self._upstream = upstream
         self._server: asyncio.Server | None = None
         self._marker: bytes | None = None
         self._streams: set[asyncio.StreamWriter] = set()
@@ -42,7 +42,7 @@ class LossyProxy:
         self._marker = marker
 
     async def _serve(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
-        server_in, server_out = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+        server_in, server_out = await asyncio.open_connection(*self._upstream)
         self._streams |= {client_out, server_out}
         losing = asyncio.Event()
 

@@ -26,13 +26,14 @@ from metadata import (
     new_token,
     scripts,
 )
-from tests.integration.metadata.polling import eventually, eventually_async
-from tests.integration.metadata.valkey import Valkey
+from tests.integration.metadata.servers import OwnServer
+from tests.wait import wait_for, wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    StartOwn = Callable[..., OwnServer]
     MakeNode = Callable[..., Node]
     MakeClaim = Callable[..., ClaimRequest]
     MakeOwner = Callable[..., Ownership]
@@ -44,18 +45,16 @@ NONE_KNOWN = Policies(0, {})
 
 
 @pytest.fixture
-async def hurt(own_valkey: Valkey, cluster: str) -> AsyncIterator[MetadataStore]:
+async def hurt(own: OwnServer, cluster: str) -> AsyncIterator[MetadataStore]:
     async with MetadataStore(
-        own_valkey.url, cluster, connect_timeout_ms=TIMEOUT_MS, command_timeout_ms=TIMEOUT_MS, connections=2
+        own.url, cluster, connect_timeout_ms=TIMEOUT_MS, command_timeout_ms=TIMEOUT_MS, connections=2
     ) as store:
         yield store
 
 
-async def test_a_paused_server_costs_every_caller_one_timeout_and_the_loop_nothing(
-    hurt: MetadataStore, own_valkey: Valkey
-):
+async def test_a_paused_server_costs_every_caller_one_timeout_and_the_loop_nothing(hurt: MetadataStore, own: OwnServer):
     await hurt.ping()
-    own_valkey.pause()
+    own.pause()
     gaps: list[float] = []
 
     async def tick() -> None:
@@ -79,20 +78,20 @@ async def test_a_paused_server_costs_every_caller_one_timeout_and_the_loop_nothi
     assert len(gaps) > 20, "the loop went on"
     assert max(gaps) < TIMEOUT_MS / 1000, "nothing waited for Redis on the loop"
 
-    own_valkey.resume()
-    await eventually_async(lambda: _works(hurt), "the same store works when the server goes on")
+    own.resume()
+    await wait_for_async(lambda: _works(hurt), "the same store works when the server goes on")
 
 
 async def test_what_a_paused_server_runs_late_is_recognised_by_its_token(
-    hurt: MetadataStore, own_valkey: Valkey, cluster: str
+    hurt: MetadataStore, own: OwnServer, cluster: str
 ):
     await hurt.set_policy("warm", "{}", NONE_KNOWN, new_token())
     token = new_token()
-    own_valkey.pause()
+    own.pause()
     with pytest.raises(MetadataUnavailable) as failure:
         await hurt.set_policy("orders", "{}", NONE_KNOWN, token)
     assert failure.value.maybe_applied
-    own_valkey.resume()
+    own.resume()
 
     async def version() -> int:
         with suppress(MetadataUnavailable):
@@ -100,15 +99,15 @@ async def test_what_a_paused_server_runs_late_is_recognised_by_its_token(
         return 0
 
     # Both are in the server's buffers by now: the one given up, and this one.
-    assert await eventually_async(version, "the server answers again") == 2
+    assert await wait_for_async(version, "the server answers again") == 2
     assert (await hurt.policies()).version == 2
 
 
 async def test_a_server_that_is_gone_is_told_apart_and_found_again_at_its_address(
-    hurt: MetadataStore, own_valkey: Valkey, make_claim: MakeClaim, make_owner: MakeOwner
+    hurt: MetadataStore, own: OwnServer, make_claim: MakeClaim, make_owner: MakeOwner
 ):
     await hurt.publish(make_owner(4, "pid:1"))
-    own_valkey.kill()
+    own.kill()
     failures: list[MetadataUnavailable] = []
     for _ in range(4):
         with pytest.raises(MetadataUnavailable) as failure:
@@ -116,7 +115,7 @@ async def test_a_server_that_is_gone_is_told_apart_and_found_again_at_its_addres
         failures.append(failure.value)
     assert {failure.reason for failure in failures} == {Reason.AWAY}
     assert not failures[-1].maybe_applied, "nobody was there to apply it"
-    own_valkey.restart()
+    own.restart()
     # Empty: neither owner nor cached script is left. The changelog's record brings the owner back.
     known = make_owner(4, "pid:1")
     answer = await hurt.claim(make_claim("pid:2", known=known))
@@ -131,23 +130,23 @@ async def test_nobody_there_at_all(cluster: str):
 
 
 async def test_an_older_dump_gives_no_generation_again_that_the_changelog_knows(
-    tmp_path: Path, cluster: str, make_claim: MakeClaim, make_owner: MakeOwner
+    hurt: MetadataStore, own: OwnServer, make_claim: MakeClaim, make_owner: MakeOwner
 ):
-    with Valkey(tmp_path) as server:
-        async with MetadataStore(server.url, cluster, command_timeout_ms=10_000) as store:
-            await store.publish(make_owner(3, "pid:1"))
-            with server.client() as client:
-                client.save()
-            later = make_owner(5, "pid:2")
-            await store.publish(later)
-            server.restart()
-            await eventually_async(lambda: _works(store), "the restarted server is found")
-            assert (await store.ownership("orders")).owner != later
-            answer = await store.claim(make_claim("pid:3", mode=AccessMode.EXCLUSIVE_WITH_FENCING, known=later))
-            assert (answer.status, answer.generation, answer.current) == (ClaimStatus.GRANTED, 6, later)
+    await hurt.publish(make_owner(3, "pid:1"))
+    with own.client() as client:
+        client.save()
+    later = make_owner(5, "pid:2")
+    await hurt.publish(later)
+    own.restart()
+    await wait_for_async(lambda: _works(hurt), "the restarted server is found")
+    stale = (await hurt.ownership("orders")).owner
+    assert stale is not None
+    assert stale.generation == 3
+    answer = await hurt.claim(make_claim("pid:3", mode=AccessMode.EXCLUSIVE_WITH_FENCING, known=later))
+    assert (answer.status, answer.generation, answer.current) == (ClaimStatus.GRANTED, 6, later)
 
 
-async def test_forgotten_scripts_are_sent_again(hurt: MetadataStore, own_valkey: Valkey, make_node: MakeNode):
+async def test_forgotten_scripts_are_sent_again(hurt: MetadataStore, own: OwnServer, make_node: MakeNode):
     token = new_token()
     wishes = (
         lambda: hurt.heartbeat(make_node(1, boot="aa"), ["orders"]),
@@ -166,34 +165,34 @@ async def test_forgotten_scripts_are_sent_again(hurt: MetadataStore, own_valkey:
         lambda: hurt.leave(1, "aa"),
     )
     for wish in wishes:
-        with own_valkey.client() as client:
+        with own.client() as client:
             client.script_flush()
-        before = own_valkey.calls("eval")
+        before = own.calls("eval")
         await wish()
-        assert own_valkey.calls("eval") == before + 1, "the text was sent, once"
-        with own_valkey.client() as client:
+        assert own.calls("eval") == before + 1, "the text was sent, once"
+        with own.client() as client:
             assert client.info("memory")["number_of_cached_scripts"] == 1
     assert len(wishes) == sum(isinstance(value, scripts.Script) for value in vars(scripts).values())
 
 
-async def test_connections_that_the_server_closed_are_replaced_unnoticed(hurt: MetadataStore, own_valkey: Valkey):
+async def test_connections_that_the_server_closed_are_replaced_unnoticed(hurt: MetadataStore, own: OwnServer):
     await asyncio.gather(hurt.ping(), hurt.ping())
     idle = list(hurt._server._idle)
     assert len(idle) == 2
-    with own_valkey.client() as client:
+    with own.client() as client:
         client.client_kill_filter(_type="normal", skipme=True)
 
     async def noticed() -> bool:
         return not any(link.usable for link in idle)
 
-    await eventually_async(noticed, "the loop has seen the end of the connections")
+    await wait_for_async(noticed, "the loop has seen the end of the connections")
     await hurt.ping()
     await hurt.ping()
 
 
-async def test_a_call_that_is_cancelled_gives_its_connection_back(hurt: MetadataStore, own_valkey: Valkey):
+async def test_a_call_that_is_cancelled_gives_its_connection_back(hurt: MetadataStore, own: OwnServer):
     await hurt.ping()
-    own_valkey.pause()
+    own.pause()
     for _ in range(10):
         calls = [asyncio.create_task(hurt.policies()) for _ in range(4)]
         await asyncio.sleep(0)
@@ -202,16 +201,16 @@ async def test_a_call_that_is_cancelled_gives_its_connection_back(hurt: Metadata
             call.cancel()
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
-    own_valkey.resume()
-    await eventually_async(lambda: _works(hurt), "no connection was lost with a call")
+    own.resume()
+    await wait_for_async(lambda: _works(hurt), "no connection was lost with a call")
     answers = await asyncio.gather(*(hurt.policies() for _ in range(20)))
     assert answers == [NONE_KNOWN] * 20, "no answer went to another call"
 
 
 async def test_a_full_server_is_told_apart_and_claims_nothing(
-    hurt: MetadataStore, own_valkey: Valkey, make_claim: MakeClaim
+    hurt: MetadataStore, own: OwnServer, make_claim: MakeClaim
 ):
-    with own_valkey.client() as client:
+    with own.client() as client:
         client.config_set("maxmemory", "1")
         with pytest.raises(MetadataUnavailable) as failure:
             await hurt.claim(make_claim("pid:1"))
@@ -221,10 +220,10 @@ async def test_a_full_server_is_told_apart_and_claims_nothing(
     assert (await hurt.claim(make_claim("pid:1"))).generation == 1
 
 
-async def test_a_replica_is_told_apart(hurt: MetadataStore, own_valkey: Valkey, valkey: Valkey, make_claim: MakeClaim):
-    with own_valkey.client() as client:
-        client.replicaof("127.0.0.1", valkey.port)
-        eventually(lambda: client.info("replication")["master_link_status"] == "up", "the replica is in step")
+async def test_a_replica_is_told_apart(hurt: MetadataStore, own: OwnServer, start_own: StartOwn, make_claim: MakeClaim):
+    with own.client() as client:
+        client.replicaof(*start_own().address)
+        wait_for(lambda: client.info("replication")["master_link_status"] == "up", "the replica is in step")
         with pytest.raises(MetadataUnavailable) as failure:
             await hurt.claim(make_claim("pid:1"))
         assert (failure.value.reason, failure.value.maybe_applied) == (Reason.READ_ONLY, False)
@@ -235,23 +234,32 @@ async def test_a_replica_is_told_apart(hurt: MetadataStore, own_valkey: Valkey, 
     assert (await hurt.claim(make_claim("pid:1"))).status is ClaimStatus.GRANTED
 
 
-async def test_a_server_that_still_reads_its_data_is_told_apart(tmp_path: Path, cluster: str):
-    with Valkey(tmp_path) as server:
-        with server.client() as client:
-            client.mset({f"filling:{number}": b"x" * 4096 for number in range(400)})
-            client.save()
-        server.kill()
-        # 400 keys at 10 ms each: the server is up and answers LOADING for seconds.
-        with Valkey(tmp_path, **{"key-load-delay": "10000", "loading-process-events-interval-bytes": "1024"}) as slow:
-            async with MetadataStore(slow.url, cluster, command_timeout_ms=10_000) as store:
-                with pytest.raises(MetadataUnavailable) as failure:
-                    await store.policies()
-                assert (failure.value.reason, failure.value.maybe_applied) == (Reason.LOADING, False)
+async def test_a_server_that_still_reads_its_data_is_told_apart(start_own: StartOwn, cluster: str):
+    # Loading its 200 keys takes it 2 seconds.
+    server = start_own(**{"key-load-delay": "10000", "loading-process-events-interval-bytes": "1024"})
+    with server.client() as client:
+        client.mset({f"filling:{number}": b"x" * 4096 for number in range(200)})
+        client.save()
+    async with MetadataStore(server.url, cluster, command_timeout_ms=10_000) as store:
+        restarting = asyncio.create_task(asyncio.to_thread(server.restart))
+
+        async def refusal() -> MetadataUnavailable | None:
+            try:
+                await store.policies()
+            except MetadataUnavailable as failure:
+                return failure if failure.reason is not Reason.AWAY else None
+            return None
+
+        failure = await wait_for_async(refusal, "the server answers although it is loading")
+        assert failure is not None
+        assert (failure.reason, failure.maybe_applied) == (Reason.LOADING, False)
+        await restarting
+        assert await store.policies() == NONE_KNOWN
 
 
-async def test_a_server_held_by_somebody_elses_script_is_told_apart(hurt: MetadataStore, own_valkey: Valkey):
+async def test_a_server_held_by_somebody_elses_script_is_told_apart(hurt: MetadataStore, own: OwnServer):
     await hurt.ping()
-    with own_valkey.client() as client, own_valkey.client() as beside:
+    with own.client() as client, own.client() as beside:
         client.config_set("busy-reply-threshold", "1")
         endless = asyncio.create_task(asyncio.to_thread(client.eval, "while true do end", 0))
 
@@ -262,7 +270,7 @@ async def test_a_server_held_by_somebody_elses_script_is_told_apart(hurt: Metada
                 return failure if failure.reason is not Reason.TIMEOUT else None
             return None
 
-        failure = await eventually_async(refusal, "the server says that it is busy")
+        failure = await wait_for_async(refusal, "the server says that it is busy")
         assert failure is not None
         assert (failure.reason, failure.maybe_applied) == (Reason.LOADING, False)
         beside.script_kill()
@@ -271,27 +279,24 @@ async def test_a_server_held_by_somebody_elses_script_is_told_apart(hurt: Metada
     assert await _works(hurt)
 
 
-async def test_a_wrong_password_is_told_without_repeating_it(tmp_path: Path, cluster: str):
-    with Valkey(tmp_path, requirepass="right") as server:
-        async with MetadataStore(server.url, cluster, command_timeout_ms=10_000) as store:
+async def test_a_wrong_password_is_told_without_repeating_it(own: OwnServer, cluster: str):
+    with own.client() as client:
+        client.config_set("requirepass", "right")
+        async with MetadataStore(own.url.replace("//", "//:right@"), cluster, command_timeout_ms=10_000) as store:
             await store.ping()
-        wrong = server.url.replace("right", "not-this-one")
-        async with MetadataStore(wrong, cluster, command_timeout_ms=10_000) as store:
-            with pytest.raises(MetadataUnavailable) as failure:
-                await store.ping()
-        assert (failure.value.reason, failure.value.maybe_applied) == (Reason.DENIED, False)
-        assert "not-this-one" not in str(failure.value)
-        none = server.url.replace(":right@", "")
-        async with MetadataStore(none, cluster, command_timeout_ms=10_000) as store:
-            with pytest.raises(MetadataUnavailable) as failure:
-                await store.ping()
-        assert failure.value.reason is Reason.DENIED
+        for login in (":not-this-one@", ""):
+            url = own.url.replace("//", f"//{login}")
+            async with MetadataStore(url, cluster, command_timeout_ms=10_000) as store:
+                with pytest.raises(MetadataUnavailable) as failure:
+                    await store.ping()
+            assert (failure.value.reason, failure.value.maybe_applied) == (Reason.DENIED, False)
+            assert "not-this-one" not in str(failure.value)
 
 
-async def test_a_user_without_the_permission_is_told_apart(hurt: MetadataStore, own_valkey: Valkey, cluster: str):
-    with own_valkey.client() as client:
+async def test_a_user_without_the_permission_is_told_apart(hurt: MetadataStore, own: OwnServer, cluster: str):
+    with own.client() as client:
         client.acl_setuser("narrow", enabled=True, passwords=["+secret"], keys=["*"], commands=["+ping"])
-    url = own_valkey.url.replace("redis://", "redis://narrow:secret@")
+    url = own.url.replace("redis://", "redis://narrow:secret@")
     async with MetadataStore(url, cluster, command_timeout_ms=10_000) as store:
         await store.ping()
         with pytest.raises(MetadataUnavailable) as failure:
@@ -299,8 +304,8 @@ async def test_a_user_without_the_permission_is_told_apart(hurt: MetadataStore, 
     assert failure.value.reason is Reason.DENIED
 
 
-async def test_a_defect_of_a_script_is_no_unavailability(hurt: MetadataStore, own_valkey: Valkey, cluster: str):
-    with own_valkey.client() as client:
+async def test_a_defect_of_a_script_is_no_unavailability(hurt: MetadataStore, own: OwnServer, cluster: str):
+    with own.client() as client:
         client.set(f"sidecar:{{{cluster}}}:policies", "not a hash")
     with pytest.raises(MetadataProtocolError):
         await hurt.policies()
@@ -309,9 +314,9 @@ async def test_a_defect_of_a_script_is_no_unavailability(hurt: MetadataStore, ow
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 async def test_a_server_that_may_evict_keys_is_refused_with_what_to_set(
-    hurt: MetadataStore, own_valkey: Valkey, policy: str
+    hurt: MetadataStore, own: OwnServer, policy: str
 ):
-    with own_valkey.client() as client:
+    with own.client() as client:
         client.config_set("maxmemory-policy", policy)
         with pytest.raises(MetadataMisconfigured, match=rf"set maxmemory-policy to noeviction \(it is {policy}\)"):
             await hurt.check_server()
@@ -319,40 +324,42 @@ async def test_a_server_that_may_evict_keys_is_refused_with_what_to_set(
     assert (await hurt.check_server()).eviction_policy == "noeviction"
 
 
-async def test_what_the_server_says_of_itself(tmp_path: Path, hurt: MetadataStore, own_valkey: Valkey, cluster: str):
+async def test_what_the_server_says_of_itself(hurt: MetadataStore, own: OwnServer, start_own: StartOwn, cluster: str):
     info = await hurt.check_server()
-    assert (info.name, info.role, info.aof_enabled, info.cluster_mode) == ("valkey", "master", False, False)
-    assert info.version.startswith("9.")
+    with own.client() as client:
+        told = client.info()
+    assert (info.role, info.aof_enabled, info.cluster_mode) == ("master", False, False)
+    assert info.name == told.get("server_name", "redis")
+    assert info.version == told.get("valkey_version", told["redis_version"])
+    assert info.run_id == told["run_id"]
     assert info.used_memory > 0
-    assert any("appendonly" in warning for warning in info.warnings)
-    with Valkey(tmp_path, appendonly="yes") as durable:
-        async with MetadataStore(durable.url, cluster, command_timeout_ms=10_000) as store:
-            assert (await store.check_server()).warnings == ()
-    assert info.run_id
+    (warning,) = info.warnings
+    assert "appendonly" in warning
+    async with MetadataStore(start_own(appendonly="yes").url, cluster, command_timeout_ms=10_000) as store:
+        assert (await store.check_server()).warnings == ()
 
 
-async def test_a_unix_socket_and_a_database_number_serve_as_well(tmp_path: Path, cluster: str):
+async def test_a_unix_socket_and_a_database_number_serve_as_well(tmp_path: Path, start_own: StartOwn, cluster: str):
     path = tmp_path / "redis.sock"
-    with Valkey(tmp_path, unixsocket=str(path)) as server:
-        eventually(path.exists, "the socket is there")
-        async with MetadataStore(f"unix://{path}?db=3", cluster, command_timeout_ms=10_000) as store:
-            assert store.address == str(path)
-            assert await store.set_policy("orders", "{}", NONE_KNOWN, new_token()) == 1
-        async with MetadataStore(server.url.replace("/0", "/3"), cluster, command_timeout_ms=10_000) as store:
-            assert (await store.policies()).version == 1
-        assert server.keys(cluster) == []
+    server = start_own(unixsocket=str(path))
+    async with MetadataStore(f"unix://{path}?db=3", cluster, command_timeout_ms=10_000) as store:
+        assert store.address == str(path)
+        assert await store.set_policy("orders", "{}", NONE_KNOWN, new_token()) == 1
+    async with MetadataStore(server.url.replace("/0", "/3"), cluster, command_timeout_ms=10_000) as store:
+        assert (await store.policies()).version == 1
+    assert server.keys(cluster) == []
 
 
-async def test_a_closed_store_says_so(own_valkey: Valkey, cluster: str):
-    store = MetadataStore(own_valkey.url, cluster)
+async def test_a_closed_store_says_so(own: OwnServer, cluster: str):
+    store = MetadataStore(own.url, cluster)
     await store.ping()
     await store.aclose()
     await store.aclose()
     with pytest.raises(MetadataUnavailable) as failure:
         await store.ping()
     assert failure.value.reason is Reason.CLOSED
-    with own_valkey.client() as client:
-        eventually(lambda: len(client.client_list()) == 1, "the server sees the connections end")
+    with own.client() as client:
+        wait_for(lambda: len(client.client_list()) == 1, "the server sees the connections end")
 
 
 async def _works(store: MetadataStore) -> bool:

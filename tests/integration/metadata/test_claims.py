@@ -20,12 +20,12 @@ from metadata import (
     new_token,
 )
 from metadata.ownership import MAX_INT64
-from tests.integration.metadata.polling import eventually_async
+from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.metadata.valkey import Valkey
+    from tests.integration.metadata.servers import RedisSide
 
     MakeClaim = Callable[..., ClaimRequest]
     MakeOwner = Callable[..., Ownership]
@@ -135,9 +135,9 @@ async def test_an_owner_that_asks_for_more_than_it_has_gets_a_new_generation(
 
 
 async def test_of_many_sessions_that_claim_at_once_exactly_one_is_granted(
-    valkey: Valkey, cluster: str, make_claim: MakeClaim
+    redis_side: RedisSide, cluster: str, make_claim: MakeClaim
 ):
-    async with MetadataStore(valkey.url, cluster, command_timeout_ms=10_000, connections=8) as store:
+    async with MetadataStore(redis_side.url, cluster, command_timeout_ms=10_000, connections=8) as store:
         claims = [make_claim(f"pid:{number}") for number in range(50)]
         answers = await asyncio.gather(*(store.claim(claim) for claim in claims))
         winners = [claim for claim, answer in zip(claims, answers, strict=True) if answer.status is ClaimStatus.GRANTED]
@@ -158,7 +158,7 @@ async def test_the_same_token_gets_the_same_generation_and_a_renewed_lease(store
         claim = (await store.ownership("orders")).claim
         return claim is None or claim.remaining_ms < 200
 
-    assert await eventually_async(aged, "the claim's lease runs down")
+    assert await wait_for_async(aged, "the claim's lease runs down")
     again = await store.claim(request)
     assert (again.status, again.generation) == (ClaimStatus.GRANTED, 1)
     renewed = (await store.ownership("orders")).claim
@@ -179,7 +179,7 @@ async def test_a_claim_whose_lease_ran_out_gives_way_and_its_generation_is_not_g
     async def granted() -> int | None:
         return (await store.claim(eager)).generation
 
-    assert await eventually_async(granted, "the claim that is stuck gives way") == 2
+    assert await wait_for_async(granted, "the claim that is stuck gives way") == 2
     assert (await store.claim(stuck)).status is ClaimStatus.OVER
 
 
@@ -332,13 +332,12 @@ async def test_a_release_that_redis_forgot_the_owner_of_is_written_down(
 
 
 async def test_a_beat_restores_owners_that_redis_lost_and_not_what_is_old(
-    store: MetadataStore, valkey: Valkey, cluster: str, make_node: MakeNode, make_owner: MakeOwner
+    store: MetadataStore, redis_side: RedisSide, cluster: str, make_node: MakeNode, make_owner: MakeOwner
 ):
     node, owner = make_node(1), make_owner(3, "pid:1")
     await store.publish(owner)
     assert (await store.heartbeat(node, ["orders"], [owner])).restored == 0
-    with valkey.client() as client:
-        client.delete(*valkey.keys(cluster))
+    redis_side.empty(cluster)
     assert (await store.heartbeat(node, ["orders"], [owner])).restored == 1
     assert (await store.ownership("orders")).owner == owner
     await store.release(owner)

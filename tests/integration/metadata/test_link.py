@@ -19,12 +19,12 @@ from metadata import (
     Reason,
     new_token,
 )
-from tests.integration.metadata.polling import eventually_async
+from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from tests.integration.metadata.valkey import Valkey
+    from tests.integration.metadata.servers import OwnServer, RedisSide
 
     Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -52,9 +52,9 @@ async def serving(conversation: Conversation) -> AsyncIterator[str]:
         await server.wait_closed()
 
 
-async def test_answers_that_come_byte_by_byte_are_whole(valkey: Valkey, cluster: str):
+async def test_answers_that_come_byte_by_byte_are_whole(redis_side: RedisSide, cluster: str):
     async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server_in, server_out = await asyncio.open_connection("127.0.0.1", valkey.port)
+        server_in, server_out = await asyncio.open_connection(*redis_side.address)
 
         async def replies() -> None:
             while data := await server_in.read(65536):
@@ -102,7 +102,7 @@ async def test_a_server_that_speaks_first_is_not_believed(banner: bytes, complai
                 await store.ping()
             return complaint in str(failure.value)
 
-        await eventually_async(refused, "the banner is recognised")
+        await wait_for_async(refused, "the banner is recognised")
 
 
 async def test_one_answer_too_many_ends_the_connection(cluster: str):
@@ -123,14 +123,14 @@ async def test_one_answer_too_many_ends_the_connection(cluster: str):
                 await store.ping()  # raises MetadataProtocolError were STALE taken for its answer
             return len(connections) == 2 and connections[1] > 0
 
-        await eventually_async(answered, "a new connection is used")
+        await wait_for_async(answered, "a new connection is used")
         assert connections[0] <= 2
 
 
-async def test_a_server_that_takes_no_more_clients_is_away(own_valkey: Valkey, cluster: str):
-    with own_valkey.client() as client:
+async def test_a_server_that_takes_no_more_clients_is_away(own: OwnServer, cluster: str):
+    with own.client() as client:
         client.config_set("maxclients", "1")
-        async with MetadataStore(own_valkey.url, cluster, command_timeout_ms=10_000) as store:
+        async with MetadataStore(own.url, cluster, command_timeout_ms=10_000) as store:
             with pytest.raises(MetadataUnavailable) as failure:
                 await store.ping()
             assert failure.value.reason is Reason.AWAY
@@ -138,8 +138,8 @@ async def test_a_server_that_takes_no_more_clients_is_away(own_valkey: Valkey, c
             assert await store.set_policy("orders", "{}", Policies(0, {}), new_token()) == 1
 
 
-async def test_a_login_that_the_server_does_not_want_is_denied(own_valkey: Valkey, cluster: str):
-    for url in (own_valkey.url.replace("redis://", "redis://:password@"), own_valkey.url.replace("/0", "/99")):
+async def test_a_login_that_the_server_does_not_want_is_denied(own: OwnServer, cluster: str):
+    for url in (own.url.replace("redis://", "redis://:password@"), own.url.replace("/0", "/99")):
         async with MetadataStore(url, cluster, command_timeout_ms=10_000) as store:
             with pytest.raises(MetadataUnavailable) as failure:
                 await store.ping()

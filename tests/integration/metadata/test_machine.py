@@ -29,7 +29,7 @@ from metadata import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from tests.integration.metadata.valkey import Valkey
+    from tests.integration.metadata.servers import RedisSide
 
 RESOURCE = "orders"
 SESSIONS = ("pid:1", "pid:2", "conn:3")
@@ -98,14 +98,14 @@ class Takeover:
 
 
 class Arbitration(RuleBasedStateMachine):
-    valkey: Valkey
+    redis_side: RedisSide
 
     def __init__(self) -> None:
         super().__init__()
         self.cluster = f"machine-{uuid.uuid4().hex}"
         self.runner = asyncio.Runner()
-        self.store = MetadataStore(self.valkey.url, self.cluster, command_timeout_ms=20_000, connections=1)
-        self.client = self.valkey.client()
+        self.store = MetadataStore(self.redis_side.url, self.cluster, command_timeout_ms=20_000, connections=1)
+        self.client = self.redis_side.client()
         self.reference = Redis()
         self.log: list[Ownership] = []
         self.takeovers: list[Takeover] = []
@@ -114,7 +114,7 @@ class Arbitration(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.wait(self.store.aclose())
         self.runner.close()
-        keys = self.valkey.keys(self.cluster)
+        keys = self.redis_side.keys(self.cluster)
         if keys:
             self.client.delete(*keys)
         self.client.close()
@@ -228,14 +228,14 @@ class Arbitration(RuleBasedStateMachine):
 
     @rule()
     def redis_is_emptied(self) -> None:
-        keys = self.valkey.keys(self.cluster)
+        keys = self.redis_side.keys(self.cluster)
         if keys:
             self.client.delete(*keys)
         self.reference = Redis()
 
     @rule()
     def redis_is_dumped(self) -> None:
-        content = {key: self.client.dump(key) for key in self.valkey.keys(self.cluster)}
+        content = {key: self.client.dump(key) for key in self.redis_side.keys(self.cluster)}
         reference = self.reference
         self.snapshot = content, Redis(reference.owner, reference.ticket, reference.claim, reference.used)
 
@@ -269,9 +269,9 @@ class Arbitration(RuleBasedStateMachine):
         assert (state.claim and (state.claim.token, state.claim.generation)) == expected
 
 
-def test_generations_rise_and_have_one_owner_each_whatever_redis_forgets(valkey: Valkey):
+def test_generations_rise_and_have_one_owner_each_whatever_redis_forgets(redis_side: RedisSide):
     run_state_machine_as_test(
-        type("Machine", (Arbitration,), {"valkey": valkey}),
+        type("Machine", (Arbitration,), {"redis_side": redis_side}),
         settings=settings(
             max_examples=40,
             stateful_step_count=40,

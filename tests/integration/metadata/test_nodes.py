@@ -19,12 +19,12 @@ from metadata import (
     new_boot_id,
 )
 from tests.integration.metadata.conftest import LEASE_MS
-from tests.integration.metadata.polling import eventually_async
+from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.metadata.valkey import Valkey
+    from tests.integration.metadata.servers import RedisSide
 
     MakeNode = Callable[..., Node]
 
@@ -55,8 +55,10 @@ async def test_a_node_id_of_a_live_process_is_refused_by_name(store: MetadataSto
     assert (await store.heartbeat(first)).live.nodes == {1: first}
 
 
-async def test_a_node_that_stopped_beating_is_gone_after_its_lease(valkey: Valkey, cluster: str, make_node: MakeNode):
-    async with MetadataStore(valkey.url, cluster, lease_ms=1000) as short:
+async def test_a_node_that_stopped_beating_is_gone_after_its_lease(
+    redis_side: RedisSide, cluster: str, make_node: MakeNode
+):
+    async with MetadataStore(redis_side.url, cluster, lease_ms=1000) as short:
         dead, successor = make_node(1), make_node(1)
         await short.heartbeat(dead)
         with pytest.raises(NodeIdTaken):
@@ -68,20 +70,20 @@ async def test_a_node_that_stopped_beating_is_gone_after_its_lease(valkey: Valke
             except NodeIdTaken:
                 return False
 
-        assert await eventually_async(registered, "the successor of a dead process registers under its id")
+        assert await wait_for_async(registered, "the successor of a dead process registers under its id")
 
 
 async def test_the_successor_of_a_dead_process_takes_over_the_topics_it_asserts(
-    valkey: Valkey, cluster: str, make_node: MakeNode
+    redis_side: RedisSide, cluster: str, make_node: MakeNode
 ):
-    async with MetadataStore(valkey.url, cluster, lease_ms=200) as short:
+    async with MetadataStore(redis_side.url, cluster, lease_ms=200) as short:
         dead, rival = make_node(1), make_node(2)
         await short.heartbeat(dead, ["orders"])
 
         async def taken() -> bool:
             return not (await short.heartbeat(rival, ["orders"])).lost
 
-        assert await eventually_async(taken, "the topic of a dead node is free")
+        assert await wait_for_async(taken, "the topic of a dead node is free")
         live = (await short.heartbeat(rival, ["orders"])).live
         assert live.serving == {"orders": Holder(2, rival.boot)}
         assert live.server_of("orders") == rival
@@ -129,8 +131,10 @@ async def test_one_of_two_nodes_serves_a_topic_and_the_other_learns_who(store: M
     assert (await store.serve("orders", 1, first.boot, last_node=1)).status is ServeStatus.GRANTED
 
 
-async def test_of_many_nodes_that_ask_at_once_exactly_one_serves(valkey: Valkey, cluster: str, make_node: MakeNode):
-    async with MetadataStore(valkey.url, cluster, command_timeout_ms=10_000, connections=8) as store:
+async def test_of_many_nodes_that_ask_at_once_exactly_one_serves(
+    redis_side: RedisSide, cluster: str, make_node: MakeNode
+):
+    async with MetadataStore(redis_side.url, cluster, command_timeout_ms=10_000, connections=8) as store:
         nodes = [make_node(node_id) for node_id in range(20)]
         await asyncio.gather(*(store.heartbeat(node) for node in nodes))
         answers = await asyncio.gather(
@@ -151,12 +155,11 @@ async def test_a_node_without_a_live_beat_serves_nothing(store: MetadataStore, m
 
 
 async def test_after_redis_was_emptied_the_node_that_served_last_is_given_time_to_report(
-    store: MetadataStore, valkey: Valkey, cluster: str, make_node: MakeNode
+    store: MetadataStore, redis_side: RedisSide, cluster: str, make_node: MakeNode
 ):
     silent, asker = make_node(1), make_node(2)
     await store.heartbeat(silent, ["orders"])
-    with valkey.client() as client:
-        client.delete(*valkey.keys(cluster))
+    redis_side.empty(cluster)
     await store.heartbeat(asker)
     answer = await store.serve("orders", 2, asker.boot, last_node=1)
     assert (answer.status, answer.holder) == (ServeStatus.SETTLING, None)
@@ -177,8 +180,8 @@ async def test_a_node_that_reported_without_the_topic_is_not_waited_for(store: M
     assert (await store.serve("orders", 2, asker.boot, last_node=1)).status is ServeStatus.GRANTED
 
 
-async def test_settling_ends_a_lease_after_the_first_beat(valkey: Valkey, cluster: str, make_node: MakeNode):
-    async with MetadataStore(valkey.url, cluster, lease_ms=1000, command_timeout_ms=10_000) as short:
+async def test_settling_ends_a_lease_after_the_first_beat(redis_side: RedisSide, cluster: str, make_node: MakeNode):
+    async with MetadataStore(redis_side.url, cluster, lease_ms=1000, command_timeout_ms=10_000) as short:
         node = make_node(2)
         await short.heartbeat(node)
         first = await short.serve("orders", 2, node.boot, last_node=1)
@@ -188,15 +191,15 @@ async def test_settling_ends_a_lease_after_the_first_beat(valkey: Valkey, cluste
             await short.heartbeat(node)
             return (await short.serve("orders", 2, node.boot, last_node=1)).status is ServeStatus.GRANTED
 
-        assert await eventually_async(granted, "the dead node's topic is served again")
+        assert await wait_for_async(granted, "the dead node's topic is served again")
 
 
 async def test_a_gap_in_the_beats_of_all_nodes_makes_redis_settle_again(
-    store: MetadataStore, valkey: Valkey, cluster: str, make_node: MakeNode
+    store: MetadataStore, redis_side: RedisSide, cluster: str, make_node: MakeNode
 ):
     node = make_node(2)
     await store.heartbeat(node)
-    with valkey.client() as client:
+    with redis_side.client() as client:
         # As an older dump would leave it: everything in it, the last beat, too, is older than a lease.
         key = f"sidecar:{{{cluster}}}:pulse"
         client.hset(key, mapping={"last": "1000000000000", "since": "1000000000000"})
@@ -239,9 +242,9 @@ async def test_only_its_holder_gives_a_topic_away_and_only_to_a_live_node(store:
 
 
 async def test_the_right_to_serve_is_kept_by_beating_and_by_asking_again(
-    valkey: Valkey, cluster: str, make_node: MakeNode
+    redis_side: RedisSide, cluster: str, make_node: MakeNode
 ):
-    async with MetadataStore(valkey.url, cluster, lease_ms=3000, command_timeout_ms=10_000) as short:
+    async with MetadataStore(redis_side.url, cluster, lease_ms=3000, command_timeout_ms=10_000) as short:
         node, rival = make_node(1), make_node(2)
         await short.heartbeat(node, ["beaten"])
         await short.heartbeat(rival)
@@ -252,7 +255,7 @@ async def test_the_right_to_serve_is_kept_by_beating_and_by_asking_again(
             answers = [await short.serve(topic, 2, rival.boot, last_node=None) for topic in topics]
             return all(answer.wait_ms < 2500 for answer in answers)
 
-        assert await eventually_async(aged, "both leases run down")
+        assert await wait_for_async(aged, "both leases run down")
         await short.heartbeat(node, ["beaten"])
         await short.serve("asked", 1, node.boot, last_node=1)
         for topic in topics:
@@ -262,11 +265,11 @@ async def test_the_right_to_serve_is_kept_by_beating_and_by_asking_again(
 
 
 async def test_a_topic_that_a_live_node_no_longer_asserts_is_free_after_its_lease(
-    valkey: Valkey, cluster: str, make_node: MakeNode
+    redis_side: RedisSide, cluster: str, make_node: MakeNode
 ):
     async with (
-        MetadataStore(valkey.url, cluster, lease_ms=200, command_timeout_ms=10_000) as short,
-        MetadataStore(valkey.url, cluster, lease_ms=60_000, command_timeout_ms=10_000) as long,
+        MetadataStore(redis_side.url, cluster, lease_ms=200, command_timeout_ms=10_000) as short,
+        MetadataStore(redis_side.url, cluster, lease_ms=60_000, command_timeout_ms=10_000) as long,
     ):
         node = make_node(1)
         await short.heartbeat(node, ["orders"])
@@ -275,15 +278,15 @@ async def test_a_topic_that_a_live_node_no_longer_asserts_is_free_after_its_leas
             live = (await long.heartbeat(node)).live
             return not live.serving
 
-        assert await eventually_async(gone, "the topic is listed no more")
+        assert await wait_for_async(gone, "the topic is listed no more")
 
 
 async def test_a_dead_nodes_topic_is_free_even_if_its_own_lease_were_longer(
-    valkey: Valkey, cluster: str, make_node: MakeNode
+    redis_side: RedisSide, cluster: str, make_node: MakeNode
 ):
     async with (
-        MetadataStore(valkey.url, cluster, lease_ms=1000, command_timeout_ms=10_000) as short,
-        MetadataStore(valkey.url, cluster, lease_ms=60_000, command_timeout_ms=10_000) as long,
+        MetadataStore(redis_side.url, cluster, lease_ms=1000, command_timeout_ms=10_000) as short,
+        MetadataStore(redis_side.url, cluster, lease_ms=60_000, command_timeout_ms=10_000) as long,
     ):
         dead, rival = make_node(1), make_node(2)
         await long.heartbeat(rival)
@@ -294,18 +297,18 @@ async def test_a_dead_nodes_topic_is_free_even_if_its_own_lease_were_longer(
             answer = await long.serve("orders", 2, rival.boot, last_node=None)
             return answer.status is ServeStatus.GRANTED
 
-        assert await eventually_async(granted, "the topic goes to a node that lives", within_s=10)
+        assert await wait_for_async(granted, "the topic goes to a node that lives", timeout=10)
 
 
 async def test_a_beat_carries_the_topics_again_only_after_they_changed(
-    store: MetadataStore, valkey: Valkey, cluster: str, make_node: MakeNode
+    store: MetadataStore, redis_side: RedisSide, cluster: str, make_node: MakeNode
 ):
     node = make_node(1)
     first = (await store.heartbeat(node, ["orders"])).live.serving
     assert first == {"orders": Holder(1, node.boot)}
     same = (await store.heartbeat(node, ["orders"])).live.serving
     assert same is first
-    async with MetadataStore(valkey.url, cluster) as other:
+    async with MetadataStore(redis_side.url, cluster) as other:
         await other.hand_over("orders", 1, node.boot)
     assert (await store.heartbeat(node)).live.serving == {}
 
@@ -324,12 +327,12 @@ async def test_hundreds_of_topics_and_owners_fit_into_one_beat(
 
 
 async def test_a_lease_given_before_the_servers_clock_was_set_back_does_not_outlive_it(
-    store: MetadataStore, valkey: Valkey, cluster: str, make_node: MakeNode
+    store: MetadataStore, redis_side: RedisSide, cluster: str, make_node: MakeNode
 ):
     dead, asker = make_node(1), make_node(2)
     await store.heartbeat(dead, ["orders"])
     an_hour = 3_600_000
-    with valkey.client() as client:
+    with redis_side.client() as client:
         prefix = f"sidecar:{{{cluster}}}:"
         expires, rest = client.hget(prefix + "nodes", "1").split(b" ", 1)
         client.hset(prefix + "nodes", "1", f"{int(expires) + an_hour} {rest.decode()}")

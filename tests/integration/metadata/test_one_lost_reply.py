@@ -24,7 +24,7 @@ from tests.integration.metadata.lossy_proxy import LossyProxy
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.integration.metadata.valkey import Valkey
+    from tests.integration.metadata.servers import OwnServer, RedisSide
 
 NODE = Node(1, "aa", "127.0.0.1", 19092)
 OTHER = Node(2, "bb", "127.0.0.1", 19093)
@@ -67,17 +67,17 @@ async def _state(store: MetadataStore) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("wish", WISHES)
-async def test_a_wish_whose_reply_was_lost_is_carried_out_once(valkey: Valkey, cluster: str, wish: str):
+async def test_a_wish_whose_reply_was_lost_is_carried_out_once(redis_side: RedisSide, cluster: str, wish: str):
     run = WISHES[wish]
-    async with MetadataStore(valkey.url, f"{cluster}-control", command_timeout_ms=10_000) as control:
+    async with MetadataStore(redis_side.url, f"{cluster}-control", command_timeout_ms=10_000) as control:
         await _prepare(control)
         expected = await run(control)
         expected_state = await _state(control)
 
     async with (
-        LossyProxy(valkey.port) as proxy,
+        LossyProxy(redis_side.address) as proxy,
         MetadataStore(proxy.url, cluster, command_timeout_ms=10_000, connections=1) as store,
-        MetadataStore(valkey.url, cluster, command_timeout_ms=10_000) as beside,
+        MetadataStore(redis_side.url, cluster, command_timeout_ms=10_000) as beside,
     ):
         await _prepare(store)
         proxy.lose_reply_to(b"EVALSHA")
@@ -93,9 +93,9 @@ async def test_a_wish_whose_reply_was_lost_is_carried_out_once(valkey: Valkey, c
             assert again == expected, "the same wish gets the same answer"
 
 
-async def test_the_store_sends_a_script_once_where_the_librarys_client_runs_it_again(own_valkey: Valkey, cluster: str):
+async def test_the_store_sends_a_script_once_where_the_librarys_client_runs_it_again(own: OwnServer, cluster: str):
     count = "return redis.call('INCR', KEYS[1])"
-    async with LossyProxy(own_valkey.port) as proxy:
+    async with LossyProxy(own.address) as proxy:
         client = redis.asyncio.Redis(host="127.0.0.1", port=proxy.port)
         proxy.lose_reply_to(b"EVAL")
         assert await client.eval(count, 1, "counter") == 2, "what the store is protected from happens"  # type: ignore[misc]
@@ -105,11 +105,11 @@ async def test_the_store_sends_a_script_once_where_the_librarys_client_runs_it_a
         async with MetadataStore(proxy.url, cluster, command_timeout_ms=10_000) as store:
             await store.policies()
             await store.set_policy("warm", "{}", NONE_KNOWN, new_token())
-            before = own_valkey.calls("eval", "evalsha")
+            before = own.calls("eval", "evalsha")
             proxy.lose_reply_to(b"EVALSHA")
             with pytest.raises(MetadataUnavailable):
                 await store.set_policy("orders", "{}", NONE_KNOWN, TOKEN)
             assert proxy.lost == 2
-            assert own_valkey.calls("eval", "evalsha") == before + 1
+            assert own.calls("eval", "evalsha") == before + 1
             assert await store.set_policy("orders", "{}", NONE_KNOWN, TOKEN) == 2
             assert (await store.policies()).version == 2
