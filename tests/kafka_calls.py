@@ -50,6 +50,35 @@ class DeleteTopic(FixedRequest):
         return reader.i16()
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteRecords(FixedRequest):
+    """Move the start of a partition's log to an offset."""
+
+    api_key: ClassVar[int] = 21
+    api_version: ClassVar[int] = 1
+
+    partition: TopicPartition
+    offset: Offset
+
+    def encode(self, writer: Writer) -> None:
+        writer.array(1)
+        writer.string(self.partition.topic)
+        writer.array(1)
+        writer.i32(self.partition.partition)
+        writer.i64(self.offset)
+        writer.i32(30_000)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> int:
+        reader.i32()
+        reader.array()
+        reader.string()
+        reader.array()
+        reader.i32()
+        reader.i64()
+        return reader.i16()
+
+
 class KafkaCalls:
     """One upstream and what tests do with it. Every method asks the partition's leader."""
 
@@ -92,6 +121,10 @@ class KafkaCalls:
             return False
 
         await wait_for_async(gone, f"{topic} to go")
+
+    async def delete_records(self, partition: TopicPartition, offset: Offset) -> None:
+        """Let the log begin at `offset`."""
+        assert await self.upstream.call(await self.leader(partition), DeleteRecords(partition, offset)) == 0
 
     async def leader(self, partition: TopicPartition) -> int:
         return (await self.upstream.layout(partition.topic)).leaders[partition.partition]

@@ -143,17 +143,13 @@ async def test_it_survives_the_death_of_the_only_broker(own_kafka: OwnKafka) -> 
         tailer = changelog.tailer
         await tailer.reached(await changelog.append([Record(policy_key("orders"), state.Policy(version=1))]), 10)
         broker.kill()
-        await wait_for_async(lambda: _has(tailer.last_error), "the tailer to notice")
+        await wait_for_async(lambda: _is(tailer.last_error is not None), "the tailer to notice")
         appending = asyncio.create_task(changelog.append([Record(policy_key("orders"), state.Policy(version=2))]))
         await asyncio.to_thread(broker.restart)
         await tailer.reached(await appending, timeout=30)
         assert version(tailer, "orders") == 2
         assert tailer.last_error is None
         await changelog.close()
-
-
-async def _has(error: Exception | None) -> bool:
-    return error is not None
 
 
 async def test_it_follows_the_leader_of_a_cluster_when_that_is_killed(kafka_cluster: Kafka, unique: Unique) -> None:
@@ -204,6 +200,44 @@ async def test_after_compaction_the_newest_record_of_every_key_stands(own_kafka:
             await tailer.read_to_end(timeout=20)
             assert version(tailer, "t0") == 0
             assert {version(tailer, f"t{index}") for index in range(1, 20)} == {30}
+
+
+async def test_a_log_that_ends_in_front_of_what_was_read_is_read_anew(kafka: KafkaCalls, unique: Unique) -> None:
+    """What an unclean election would leave: the reader is ahead of the log, and knows a record that it lost."""
+    topic = await kafka.create(unique("log"))
+    await append(kafka, topic, [policy("orders", 1), policy("payments", 1)])
+    errors: list[Exception] = []
+    topic_id = (await kafka.upstream.layout(topic)).topic_id
+    tailer = Tailer(kafka.upstream, TopicPartition(topic, 0), topic_id, on_error=errors.append)
+    tailer.view.apply(Offset(40), 0, None, policy("orders", 7))
+    tailer.view.apply(Offset(41), 0, None, policy("refunds", 7))
+    tailer.position, tailer._started_reading = Offset(42), True
+    changes: list[Change] = []
+    tailer.subscribe(changes.append)
+    tailer.start()
+    await wait_for_async(lambda: _is(tailer.caught_up and tailer.position == 2), "the log to be read anew")
+    assert (version(tailer, "orders"), version(tailer, "payments"), version(tailer, "refunds")) == (1, 1, 0)
+    assert [change.after is None for change in changes] == [True, True, False, False]
+    assert any("records were lost" in str(error) for error in errors)
+    await tailer.close()
+
+
+async def test_a_log_whose_start_moved_past_the_reader_is_read_on_from_there(kafka: KafkaCalls, unique: Unique) -> None:
+    topic = await kafka.create(unique("log"))
+    await append(kafka, topic, [policy(f"t{index}", 1) for index in range(10)])
+    await kafka.delete_records(TopicPartition(topic, 0), Offset(6))
+    topic_id = (await kafka.upstream.layout(topic)).topic_id
+    tailer = Tailer(kafka.upstream, TopicPartition(topic, 0), topic_id)
+    tailer.view.apply(Offset(0), 0, None, policy("t0", 1))
+    tailer.position, tailer._started_reading = Offset(1), True
+    tailer.start()
+    await wait_for_async(lambda: _is(tailer.caught_up), "the end of the log")
+    assert [version(tailer, f"t{index}") for index in range(10)] == [1, 0, 0, 0, 0, 0, 1, 1, 1, 1]
+    await tailer.close()
+
+
+async def _is(condition: bool) -> bool:
+    return condition
 
 
 async def test_another_topic_under_the_name_ends_it(kafka: KafkaCalls, open_changelog: OpenChangelog) -> None:

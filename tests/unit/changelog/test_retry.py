@@ -1,0 +1,45 @@
+"""Tries end at the deadline and say why."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from sidecar.changelog import Retry, RetryTimeoutError
+
+
+async def test_the_deadline_is_for_all_tries_together_and_names_the_last_reason() -> None:
+    retry = Retry("a fence", 0.05, first=0.001, ceiling=0.004)
+    started = asyncio.get_running_loop().time()
+    tries = 0
+
+    async def try_for_ever() -> None:
+        nonlocal tries
+        while True:
+            tries += 1
+            await retry.pause(f"reason {tries}")
+
+    with pytest.raises(RetryTimeoutError, match=r"a fence: not done within 0\.05 s, last: reason ") as ended:
+        await try_for_ever()
+    assert tries > 5
+    assert str(ended.value).endswith(f"reason {tries}")
+    assert retry.remaining < 0.004
+    assert asyncio.get_running_loop().time() - started < 5
+
+
+async def test_pauses_grow_to_the_ceiling_and_are_short_again_after_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def note(delay: float) -> None:
+        pauses.append(delay)
+
+    monkeypatch.setattr("sidecar.changelog.retry.asyncio.sleep", note)
+    retry = Retry("a fence", 1_000.0, first=0.01, ceiling=0.1, rng=random.Random(1))
+    for _ in range(8):
+        await retry.pause("")
+    retry.progressed()
+    await retry.pause("")
+    longest = [0.01, 0.02, 0.04, 0.08, 0.1, 0.1, 0.1, 0.1, 0.01]
+    assert all(bound / 2 <= pause <= bound for pause, bound in zip(pauses, longest, strict=True))
