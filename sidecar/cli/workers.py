@@ -52,7 +52,8 @@ class _Worker:
         descriptor = settings_pipe(self._settings)
         try:
             command = node_command(descriptor, parent=os.getpid())
-            self.process = subprocess.Popen(command, pass_fds=(descriptor,))
+            # A session of its own: Ctrl-C reaches the supervisor alone, which passes it on once.
+            self.process = subprocess.Popen(command, pass_fds=(descriptor,), start_new_session=True)
         finally:
             os.close(descriptor)
         self._started = now
@@ -82,6 +83,7 @@ class _Supervisor:
     def __init__(self, settings: list[Settings]) -> None:
         self._workers = [_Worker(each) for each in settings]
         self._log = structlog.get_logger()
+        self._signals: list[int] = []
         self._stopping = False
         self._exit_code = 0
 
@@ -89,6 +91,8 @@ class _Supervisor:
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, self._on_signal)
         while True:
+            while self._signals:
+                self._stop(self._signals.pop())
             now = time.monotonic()
             for worker in self._workers:
                 self._look_after(worker, now)
@@ -108,12 +112,13 @@ class _Supervisor:
         if self._stopping or code == 0 or not worker.proven:
             self._log.log(20 if code == 0 else 40, "worker_ended", worker=worker.node_id, exit_code=code)
             self._exit_code = self._exit_code or code
-            self._stop(signal.SIGTERM)
+            if not self._stopping:  # a second signal could be the end of one that is still draining
+                self._stop(signal.SIGTERM)
         else:
             self._log.error("worker_crashed", worker=worker.node_id, exit_code=code, again_in_s=worker.start_later(now))
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        self._stop(signum)
+        self._signals.append(signum)  # acted upon by the loop, which may be in the middle of starting a worker
 
     def _stop(self, signum: int) -> None:
         self._stopping = True

@@ -1,0 +1,235 @@
+"""The program as a user runs it: a node of its own process, several of them, tools beside them, all embedded parts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from sidecar.cli.api import AdminApi
+from sidecar.cli.failure import CommandError
+from sidecar.local.ports import free_ports, is_open
+from sidecar.settings import AdminAccess
+from tests.conftest import StartNode, Unique
+from tests.nodes import NodeProcess
+from tests.services import Services
+from tests.wait import wait_for
+
+SIDECAR = (sys.executable, "-m", "sidecar")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("SIDECAR_") and not name.startswith("SIDECAR_TEST_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SIDECAR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+def sidecar(*arguments: str, code: int = 0) -> str:
+    done = subprocess.run([*SIDECAR, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def checks(text: str) -> dict[str, dict[str, Any]]:
+    return {check["name"]: check for check in json.loads(text)["checks"]}
+
+
+def test_a_node_keeps_its_process_id_and_loads_nothing_of_the_command_line(node_process: StartNode):
+    node = node_process()
+    command = Path(f"/proc/{node.child.pid}/cmdline").read_bytes().decode().split("\0")
+    assert Path(command[-5]).name == "node_process.py"
+    assert "-W" in command
+    maps = Path(f"/proc/{node.child.pid}/maps").read_text()
+    assert "uvloop" in maps
+    assert "pydantic" not in maps
+
+
+def test_tools_find_a_ready_node(node_process: StartNode):
+    node = node_process()
+    url = ("--admin-url", node.admin_url)
+    assert sidecar(*url, "healthcheck") == "ready\n"
+    status = json.loads(sidecar(*url, "status", "-o", "json"))
+    assert (status["ready"], status["state"], status["cluster"]) == (True, "serving", node.cluster)
+    assert status["advertise"] == node.bootstrap
+    sidecar(*url, "topic", "show", "nope", code=3)
+    node.stop()
+    sidecar(*url, "healthcheck", code=5)
+
+
+def test_the_doctor_finds_a_node_and_its_neighbours_well(
+    node_process: StartNode, services: Services, monkeypatch: pytest.MonkeyPatch
+):
+    node = node_process()
+    be_like(node, services, monkeypatch)
+    found = checks(sidecar("doctor", "-o", "json"))
+    assert {name: check["detail"] for name, check in found.items() if check["level"] == "fail"} == {}
+    assert {"config", "node", "advertised", "kafka", "bypass", "internal topics", "redis", "open files"} <= found.keys()
+    assert node.bootstrap in found["advertised"]["detail"]
+
+
+def be_like(node: NodeProcess, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIDECAR_BOOTSTRAP_SERVERS", services.kafka_bootstrap)
+    monkeypatch.setenv("SIDECAR_REDIS_URL", services.redis_url)
+    monkeypatch.setenv("SIDECAR_CLUSTER", node.cluster)
+    monkeypatch.setenv("SIDECAR_ADMIN_URL", node.admin_url)
+
+
+def test_the_doctor_names_a_remedy_for_what_is_away(monkeypatch: pytest.MonkeyPatch):
+    kafka, redis, admin = free_ports(3)
+    monkeypatch.setenv("SIDECAR_BOOTSTRAP_SERVERS", f"127.0.0.1:{kafka}")
+    monkeypatch.setenv("SIDECAR_REDIS_URL", f"redis://127.0.0.1:{redis}/0")
+    monkeypatch.setenv("SIDECAR_ADMIN_URL", f"http://127.0.0.1:{admin}")
+    found = checks(sidecar("doctor", "-o", "json", code=10))
+    levels = {name: found[name]["level"] for name in ("config", "node", "kafka", "redis")}
+    assert levels == {"config": "ok", "node": "warn", "kafka": "fail", "redis": "fail"}
+    assert all(found[name]["remedy"] for name in ("node", "kafka", "redis"))
+    text = sidecar("doctor", code=10)
+    assert f"-> {found['kafka']['remedy']}" in text
+
+
+def test_the_doctor_refuses_a_redis_that_evicts(own_valkey: Any, services: Services, monkeypatch: pytest.MonkeyPatch):
+    valkey = own_valkey(overrides={"maxmemory-policy": "allkeys-lru"})
+    monkeypatch.setenv("SIDECAR_BOOTSTRAP_SERVERS", services.kafka_bootstrap)
+    monkeypatch.setenv("SIDECAR_REDIS_URL", f"redis://127.0.0.1:{valkey.port}/0")
+    found = checks(sidecar("doctor", "-o", "json", code=10))
+    assert found["redis"]["level"] == "fail"
+    assert "noeviction" in found["redis"]["remedy"]
+
+
+async def test_the_doctor_refuses_internal_topics_that_were_tampered_with(
+    node_process: StartNode, services: Services, monkeypatch: pytest.MonkeyPatch
+):
+    node = node_process()
+    be_like(node, services, monkeypatch)
+    topic = f"__sidecar_{node.cluster}"
+    admin = AIOKafkaAdminClient(bootstrap_servers=services.kafka_bootstrap)
+    await admin.start()
+    try:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"cleanup.policy": "delete"})])
+    finally:
+        await admin.close()
+    found = json.loads(sidecar("doctor", "-o", "json", code=10))["checks"]
+    failures = [check["detail"] for check in found if (check["name"], check["level"]) == (topic, "fail")]
+    assert "cleanup.policy is delete, must be compact" in failures
+
+
+def test_two_workers_are_two_nodes_with_ports_of_their_own(services: Services, unique: Unique, tmp_path: Path):
+    listen, admin = two_pairs()
+    cluster = unique("c")
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                *SIDECAR, "serve", "--workers", "2",
+                "--listen", f"127.0.0.1:{listen}", "--admin-listen", f"127.0.0.1:{admin}",
+                "--bootstrap-servers", services.kafka_bootstrap, "--redis-url", services.redis_url,
+                "--node-id", "5", "--cluster", cluster,
+            ],
+            stderr=log,
+        )  # fmt: skip
+    try:
+        first, second = (AdminApi(AdminAccess(f"http://127.0.0.1:{admin + i}", None), 5) for i in range(2))
+        wait_for(lambda: is_ready(first) and is_ready(second), "both nodes", 60)
+        wait_for(lambda: len(first.get("/v1/status")["nodes"]) == 2, "the nodes to know each other")
+        found = [(each["id"], each["port"]) for each in first.get("/v1/status")["nodes"]]
+        assert sorted(found) == [(5, listen), (6, listen + 1)]
+        process.terminate()
+        assert process.wait(30) == 0
+        assert not is_open(listen)
+        assert not is_open(listen + 1)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def two_pairs() -> tuple[int, int]:
+    """Two ports whose next ones are free as well."""
+    found: list[int] = []
+    for port in free_ports(50):
+        if not is_open(port) and not is_open(port + 1) and port + 1 not in found:
+            found.append(port)
+        if len(found) == 2 and abs(found[0] - found[1]) > 1:
+            return found[0], found[1]
+    raise AssertionError("no free pairs of ports")
+
+
+def is_ready(api: AdminApi) -> bool:
+    try:
+        return bool(api.get("/readyz"))
+    except CommandError:
+        return False
+
+
+class Up:
+    """`sidecar up` in a directory, its output in files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.listen, self.admin = free_ports(2)
+        self.arguments = (
+            "up", "--kafka-port", "0", "--redis-port", "0",
+            "--listen", f"127.0.0.1:{self.listen}", "--admin-listen", f"127.0.0.1:{self.admin}",
+        )  # fmt: skip
+        self._out, self._err = directory / "up.out", directory / "up.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            # A session of its own with SIGINT as a terminal would deliver it.
+            self.process = subprocess.Popen([*SIDECAR, *self.arguments], stdout=out, stderr=err, start_new_session=True)
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    found = Up(tmp_path)
+    yield found
+    if found.process.poll() is None:
+        found.process.terminate()
+        found.process.wait(60)
+
+
+@pytest.mark.timeout(180)
+def test_up_starts_everything_says_what_runs_and_stops_it_on_ctrl_c(up: Up):
+    wait_for(lambda: "Ctrl-C stops everything" in up.err or up.process.poll() is not None, "everything to run", 120)
+    assert f"127.0.0.1:{up.listen}" in up.out, up.err
+    commands = [
+        line.strip() for line in up.out.splitlines() if "topic set" in line or line.endswith(("status", "doctor"))
+    ]
+    assert len(commands) == 3
+    for command in commands[1:]:
+        words = command.partition("--admin-url")[2].split()
+        sidecar("--admin-url", *words)
+    again = sidecar(*up.arguments)
+    assert str(up.process.pid) in again
+    assert f"127.0.0.1:{up.listen}" in again
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(60) == 0, up.err
+    assert not is_open(up.listen)
+    assert "stopping node" in up.err
+
+
+def test_up_does_not_start_beside_a_program_that_has_its_port(tmp_path: Path, node_process: StartNode):
+    node = node_process()
+    done = subprocess.run(
+        [*SIDECAR, "up", "--listen", node.bootstrap, "--kafka-port", "0", "--redis-port", "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 4
+    assert f"{node.bootstrap} is in use" in done.stderr
+    assert not (tmp_path / "state").exists()

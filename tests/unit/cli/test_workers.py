@@ -1,0 +1,112 @@
+"""The supervisor of several nodes, with small programs in their place."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.wait import wait_for
+
+SUPERVISOR = """
+import sys
+from sidecar.cli import workers
+from sidecar.settings import load
+workers._STARTED_AFTER, workers._PAUSE_FIRST = 0.3, 0.2
+workers.node_command = lambda descriptor, parent: [sys.executable, "-c", sys.argv[1], str(descriptor)]
+sys.exit(workers.supervise(load({"node_id": "10", "log_format": "json"}), 2))
+"""
+WORKER = """
+import json, os, signal, sys, time
+settings = json.load(os.fdopen(int(sys.argv[1])))
+number = settings["node_id"]
+def stop(signum, frame):
+    with open("log", "a") as log: print(json.dumps([number, "signal", signum]), file=log)
+    sys.exit({exit_code})
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+with open("log", "a") as log: print(json.dumps([number, "start", os.getpid()]), file=log)
+{behaviour}
+while True: time.sleep(60)
+"""
+
+
+class Supervised:
+    """A supervisor of workers 10 and 11 in a directory where they leave notes."""
+
+    def __init__(self, directory: Path, behaviour: str, exit_code: int) -> None:
+        self._log = directory / "log"
+        worker = WORKER.replace("{behaviour}", behaviour).replace("{exit_code}", str(exit_code))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SIDECAR_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SUPERVISOR, worker],
+            cwd=directory,
+            env={**environment, "PYTHONPATH": str(Path(__file__).parents[3])},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def notes(self, what: str) -> list[tuple[int, int]]:
+        if not self._log.exists():
+            return []
+        lines = [json.loads(line) for line in self._log.read_text().splitlines()]
+        return [(number, value) for number, kind, value in lines if kind == what]
+
+    def end(self) -> tuple[int, list[dict[str, Any]]]:
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, [json.loads(line) for line in errors.splitlines()]
+
+
+@pytest.fixture
+def supervised(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supervised]:
+    behaviour, exit_code = getattr(request, "param", ("", 0))
+    found = Supervised(tmp_path, behaviour, exit_code)
+    yield found
+    if found.process.poll() is None:
+        found.process.terminate()
+    found.process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on_once_and_all_end_well(supervised: Supervised, signum: signal.Signals):
+    wait_for(lambda: len(supervised.notes("start")) == 2, "both workers")
+    supervised.process.send_signal(signum)
+    code, events = supervised.end()
+    assert code == 0
+    assert sorted(supervised.notes("signal")) == [(10, signum), (11, signum)]
+    assert [event["event"] for event in events].count("worker_ended") == 2
+
+
+def test_a_worker_that_crashes_later_is_started_again_and_the_other_is_left_alone(supervised: Supervised):
+    wait_for(lambda: len(supervised.notes("start")) == 2, "both workers")
+    victim = dict(supervised.notes("start"))[11]
+    seen = time.monotonic()
+    wait_for(lambda: time.monotonic() > seen + 0.6, "the worker to count as started, which is a matter of time")
+    os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: len(supervised.notes("start")) == 3, "the worker to be started again")
+    assert sorted(number for number, _ in supervised.notes("start")) == [10, 11, 11]
+    supervised.process.terminate()
+    code, events = supervised.end()
+    assert code == 0
+    crash = next(event for event in events if event["event"] == "worker_crashed")
+    assert (crash["worker"], crash["exit_code"], crash["again_in_s"]) == (11, -9, 0.2)
+
+
+@pytest.mark.parametrize("supervised", [("if number == 11: sys.exit(2)", 0)], indirect=True)
+def test_a_worker_that_cannot_start_ends_all_with_its_exit_code(supervised: Supervised):
+    code, events = supervised.end()
+    assert code == 2
+    assert {"worker_ended"} == {event["event"] for event in events if event.get("exit_code") == 2}
+
+
+@pytest.mark.parametrize("supervised", [("", 3)], indirect=True)
+def test_a_worker_that_does_not_end_well_shows_in_the_exit_code(supervised: Supervised):
+    wait_for(lambda: len(supervised.notes("start")) == 2, "both workers")
+    supervised.process.terminate()
+    assert supervised.end()[0] == 3
