@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
+DEFAULT_REPLICATION = -1
+"""The replication factor that leaves the choice to the cluster, on the wire too."""
+
 RECORDS_PER_CODEC = 200
 """Enough of them, and alike enough, that a codec that works stores a small part of their bytes."""
 

@@ -10,6 +10,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
@@ -103,7 +104,7 @@ final class Cell implements AutoCloseable {
             settings.put(config[place], config[place + 1]);
         }
         String topic = name(suffix);
-        done(admin().createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(settings))).all());
+        done(admin().createTopics(List.of(new NewTopic(topic, Optional.of(partitions), Optional.empty()).configs(settings))).all());
         Map<TopicPartition, OffsetSpec> latest = new HashMap<>();
         IntStream.range(0, partitions).forEach(partition -> latest.put(new TopicPartition(topic, partition), OffsetSpec.latest()));
         Check.until(topic + " is served", () -> {

@@ -45,7 +45,8 @@ async def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **conf
     with underscores for dots.
     """
     topic = cell.name(suffix)
-    settings = {name.replace("_", "."): value for name, value in config.items()}
+    # The library has no word for the cluster's own replication factor; what goes with one replica has to be said too.
+    settings = {"min.insync.replicas": "1", **{name.replace("_", "."): value for name, value in config.items()}}
     async with admin(cell) as client:
         answer = await client.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
         raise_errors(answer.topic_errors)

@@ -12,7 +12,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic, OffsetSpec
 
-from ..records import Seen, Written
+from ..records import DEFAULT_REPLICATION, Seen, Written
 from ..runtime import Cell, Scenarios, check
 
 scenarios = Scenarios("kafka-python")
@@ -44,7 +44,9 @@ def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: st
     topic = cell.name(suffix)
     settings = {name.replace("_", "."): value for name, value in config.items()}
     with admin(cell) as client:
-        client.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)], wait_for_metadata=True)
+        client.create_topics(
+            [NewTopic(topic, partitions, DEFAULT_REPLICATION, topic_configs=settings)], wait_for_metadata=True
+        )
         # It asks again where a leader does not serve yet.
         client.list_partition_offsets(
             {TopicPartition(topic, partition): OffsetSpec.LATEST for partition in range(partitions)}

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from ..records import Seen, Written
+from ..records import DEFAULT_REPLICATION, Seen, Written
 from ..runtime import Cell, MismatchError, Scenarios, check, until
 
 scenarios = Scenarios("confluent-kafka")
@@ -41,7 +41,7 @@ def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: st
     """
     topic = cell.name(suffix)
     created = admin(cell).create_topics(
-        [NewTopic(topic, partitions, 1, config=setting_names(config))], request_timeout=WAIT_S
+        [NewTopic(topic, partitions, DEFAULT_REPLICATION, config=setting_names(config))], request_timeout=WAIT_S
     )
     created[topic].result(WAIT_S)
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
