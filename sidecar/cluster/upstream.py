@@ -347,8 +347,8 @@ class _LaneOwner:
 
     def upstream_closed(self, connection: UpstreamConnection) -> None:
         upstream = self._upstream
-        if not connection.connected_once:
-            upstream.connect_failed(self._key[0], "connect")
+        if connection.failure is not None:
+            upstream.connect_failed(self._key[0], connection.failure)
         upstream.forget_connection(self._key, connection)
 
 

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from sidecar.forwarder.lane import Append, Lane, Outcome
+from sidecar.network.framing import TURN
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
 from sidecar.protocol import produce
 from sidecar.protocol.caller import DisconnectedError
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from sidecar.network.framing import Frame
     from sidecar.protocol.primitives import Octets
 
-CLIENT_ID: Final = b"sidecar"
-_VERSION: Final = 8
 _ACKS_ALL: Final = -1
 _UNDER_WAY: Final = 5
 _GRACE_S: Final = 5.0
@@ -49,12 +48,17 @@ class LeaderLink:
         """Send a batch with the next request; the lane is told of its outcome."""
         self._waiting.append((lane, append))
         if not self._scheduled:
-            self._scheduled = True
-            loop = asyncio.get_running_loop()
-            if self._linger > 0:
-                loop.call_later(self._linger, self._flush)
-            else:
-                loop.call_soon(self._flush)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        """An idle connection sends when the read turn ends; on a busy one the whole turn of the loop gathers."""
+        self._scheduled = True
+        if self._linger > 0:
+            asyncio.get_running_loop().call_later(self._linger, TURN.run, self._flush)
+        elif self._under_way:
+            asyncio.get_running_loop().call_soon(TURN.run, self._flush)
+        else:
+            TURN.at_end(self._flush)
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -101,11 +105,18 @@ class LeaderLink:
 
     def _send(self, connection: UpstreamConnection, batches: dict[tuple[bytes, int], tuple[Lane, Append]]) -> None:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        records: list[tuple[bytes, int, Octets]] = [
-            (topic, partition, append.batch) for (topic, partition), (_, append) in batches.items()
-        ]
-        timeout_ms = max(append.upstream_timeout_ms for _, append in batches.values())
-        message = produce.encode_request(self._correlation, CLIENT_ID, _VERSION, _ACKS_ALL, timeout_ms, records)
+        if len(batches) == 1:
+            ((lane, append),) = batches.values()
+            timeout_ms = append.upstream_timeout_ms
+            message = produce.encode_single(self._correlation, timeout_ms, lane.table_head, append.batch)
+        else:
+            records: list[tuple[bytes, int, Octets]] = [
+                (topic, partition, append.batch) for (topic, partition), (_, append) in batches.items()
+            ]
+            timeout_ms = max(append.upstream_timeout_ms for _, append in batches.values())
+            message = produce.encode_request(
+                self._correlation, produce.OWN_CLIENT_ID, produce.SINGLE_VERSION, _ACKS_ALL, timeout_ms, records
+            )
         reply = _ProduceReply(self, self._correlation, batches)
         loop = asyncio.get_running_loop()
         self._under_way[reply] = loop.time() + timeout_ms / 1000 + _GRACE_S
@@ -128,8 +139,7 @@ class LeaderLink:
         """A request is over: the next may go."""
         self._under_way.pop(reply, None)
         if self._waiting and not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._schedule()
 
     def close(self) -> None:
         """Drop the connection; what is under way is told."""
@@ -149,8 +159,8 @@ class LeaderLink:
     def upstream_closed(self, connection: UpstreamConnection) -> None:
         if self._connection is connection:
             self._connection = None
-        if not connection.connected_once:
-            self._upstream.connect_failed(self._broker_id, "connect")
+        if connection.failure is not None:
+            self._upstream.connect_failed(self._broker_id, connection.failure)
 
 
 class _ProduceReply:
@@ -166,7 +176,7 @@ class _ProduceReply:
         self.correlation_id = correlation_id
 
     def answer_received(self, frame: Frame) -> None:
-        results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, _VERSION)
+        results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, produce.SINGLE_VERSION)
         self._link.answered(self)
         for result in results:
             found = self._batches.pop((result.topic, result.partition), None)

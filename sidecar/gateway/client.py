@@ -7,6 +7,7 @@ connection at a time, so a parked Fetch or JoinGroup on a shared one would stall
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,6 +22,7 @@ from sidecar.protocol.primitives import I16
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.fetch import PollLane
 
@@ -33,7 +35,7 @@ _HEAD: Final = Struct(">ihhi")
 class ClientLinks:
     """A client's connections upstream, by broker and lane. Implements `sidecar.network.upstream.Owner`."""
 
-    __slots__ = ("_client", "_connections", "_full", "_keys", "_opened", "_paused", "_upstream")
+    __slots__ = ("_client", "_connections", "_full", "_keys", "_opened", "_paused", "_unconfirmed", "_upstream")
 
     def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkHooks) -> None:
         self._client = client
@@ -42,6 +44,7 @@ class ClientLinks:
         self._connections: dict[tuple[int, int], UpstreamConnection] = {}
         self._keys: dict[UpstreamConnection, tuple[int, int]] = {}
         self._full: set[UpstreamConnection] = set()
+        self._unconfirmed: dict[UpstreamConnection, set[bytes]] = {}
         self._paused = False
 
     def to(self, broker_id: int, lane: int = MAIN) -> UpstreamConnection:
@@ -66,6 +69,10 @@ class ClientLinks:
         connection = self._connections.get((broker_id, lane))
         if connection is not None:
             connection.close("not wanted any more")
+
+    def unconfirmed(self, connection: UpstreamConnection, topics: Iterable[bytes]) -> None:
+        """Records of these topics went out with acks=0: only the end of the connection can tell of trouble."""
+        self._unconfirmed.setdefault(connection, set()).update(topics)
 
     def close(self) -> None:
         """The client is gone: nothing upstream is wanted any more."""
@@ -99,16 +106,21 @@ class ClientLinks:
 
     def upstream_closed(self, connection: UpstreamConnection) -> None:
         self._full.discard(connection)
-        if not self._full:
-            self._client.resume(Pause.UPSTREAM_FULL)
+        if not self._full:  # later, when those that wait for answers know that they are lost
+            asyncio.get_running_loop().call_soon(self._client.resume, Pause.UPSTREAM_FULL)
         key = self._keys.pop(connection, None)
         if key is None:
             return
         self._opened.upstream_closed()
         if self._connections.get(key) is connection:
             del self._connections[key]
-        if not connection.connected_once:
-            self._upstream.connect_failed(key[0], "connect")
+        if connection.failure is not None:
+            self._upstream.connect_failed(key[0], connection.failure)
+        topics = self._unconfirmed.pop(connection, None)
+        if topics and connection.lost:
+            # A broker refuses records with acks=0 by closing: pass that on, or the client would write into the void.
+            self._upstream.refresh_soon(topics)
+            self._client.close()
 
 
 class LinkHooks(Protocol):
@@ -122,6 +134,7 @@ class Client:
     """The state of one client connection on this node."""
 
     __slots__ = (
+        "claimants",
         "connection",
         "empty_elements",
         "identity",
@@ -141,6 +154,7 @@ class Client:
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None
         self.producer_ids: set[int] = set()
+        self.claimants: dict[tuple[bytes, int], Claimant] = {}
         self.polls: dict[int, PollLane] = {}
         self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
 

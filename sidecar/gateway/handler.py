@@ -116,6 +116,7 @@ class Gateway:
 
     def _identify(self, client: Client, head: RequestHead) -> None:
         """Read the client id; one that is wrong shows when it matters (InitProducerId, Produce)."""
+        client.claimants.clear()
         try:
             client.identity = identity.parse(head.client_id)
         except KafkaError as error:
@@ -174,8 +175,9 @@ class Gateway:
         for callback in self.closed_callbacks:
             callback(client)
 
-    def client_rejected(self, connection: ClientConnection, reason: str, detail: str) -> None:
-        self._rejected.add(connection.id)
+    def client_rejected(self, connection: ClientConnection, reason: str, detail: str, *, closed: bool) -> None:
+        if closed:
+            self._rejected.add(connection.id)
         client: Client = connection.state
         said = client.identity.raw.decode(errors="replace") if client.identity else ""
         self._hooks.client_rejected(connection.peer, said, reason, detail)

@@ -23,21 +23,30 @@ _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
-_MAX_HELD_ANSWER_BYTES: Final = 32 * 1024 * 1024
+_BUDGET: Final = 64 * 1024 * 1024
+"""Bytes of answers that wait, or may come to wait, behind the oldest unanswered request of one connection."""
 
 
 class Pause(IntFlag):
-    """Why reading from a client stands still."""
+    """Why a client's requests are not taken up; reasons add up."""
 
     NONE = 0
     HELD = 1
+    """A request before them is being looked up, or answered as a whole."""
     UPSTREAM_FULL = 2
+    """A broker does not take what is sent to it, or cannot be reached yet."""
     UNANSWERED = 4
+    """Many requests have no answer yet."""
     BUDGET = 8
+    """Many bytes of answers wait, or may come to wait, behind an unanswered request."""
+    CLIENT_FULL = 16
+    """The client does not read its answers."""
 
 
 class Exchange:
     """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
+
+    `weight`: bytes that the answer may have, where that can be much; once it waits for its turn, those that it has.
     """
 
     __slots__ = (
@@ -50,6 +59,7 @@ class Exchange:
         "request_bytes",
         "started",
         "version",
+        "weight",
     )
 
     def __init__(
@@ -69,6 +79,7 @@ class Exchange:
         self.request_bytes = request_bytes
         self.started = time.perf_counter()
         self.answered = False
+        self.weight = 0
         self._answer: list[Octets] | None = None
 
     def answer(self, parts: list[Octets]) -> None:
@@ -112,8 +123,8 @@ class Handler(Protocol):
 
     def client_closed(self, connection: ClientConnection) -> None: ...
 
-    def client_rejected(self, connection: ClientConnection, reason: str, detail: str) -> None:
-        """The connection is closed for what the client sent: one event for the log."""
+    def client_rejected(self, connection: ClientConnection, reason: str, detail: str, *, closed: bool) -> None:
+        """What the client sent makes no sense: one event for the log. `closed` False: it was answered with an error."""
         ...
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
@@ -157,8 +168,12 @@ class ClientConnection(FrameReceiver):
         self._outbox = Outbox()
         self._exchanges: deque[Exchange] = deque()
         self._waiting: deque[Frame] = deque()
-        self._held_bytes = 0
-        self._pause = Pause.NONE
+        self._weight = 0
+        self._pause = 0
+        self._reading = True
+        self._going_on = False
+        self._relieving = False
+        self._reported: set[str] = set()
         self._transport: asyncio.Transport | None = None
         self._client_id = b""
 
@@ -168,6 +183,9 @@ class ClientConnection(FrameReceiver):
         """Take a place in the order of answers."""
         exchanges = self._exchanges
         exchanges.append(exchange)
+        if exchange.weight:
+            self._weight += exchange.weight
+            self._check_budget()
         if len(exchanges) >= _MAX_UNANSWERED:
             self.pause(Pause.UNANSWERED)
 
@@ -177,10 +195,11 @@ class ClientConnection(FrameReceiver):
         if not exchanges or exchanges[0] is not exchange:
             return self.closed
         exchanges.popleft()
+        self._weight -= exchange.weight
         self._outbox.add_frame(frame)
         self._handler.exchange_done(exchange, frame.end - frame.start)
         if exchanges and exchanges[0].answered:
-            self._write_ready(held=True)
+            self._write_ready()
         elif self._pause:
             self._relieve()
         return True
@@ -191,43 +210,71 @@ class ClientConnection(FrameReceiver):
         if exchanges and exchanges[0] is exchange:
             self._write_ready()
         elif not self.closed:
-            self._held_bytes += exchange.answer_bytes
-            if self._held_bytes > _MAX_HELD_ANSWER_BYTES:
-                self.pause(Pause.BUDGET)
+            size = exchange.answer_bytes
+            self._weight += size - exchange.weight
+            exchange.weight = size
+            self._check_budget()
 
-    def _write_ready(self, held: bool = False) -> None:
+    def _write_ready(self) -> None:
         exchanges, outbox = self._exchanges, self._outbox
         while exchanges and exchanges[0].answered:
             exchange = exchanges.popleft()
+            self._weight -= exchange.weight
             size = exchange.answer_bytes
             for part in exchange.take_answer():
                 outbox.add(part)
-            if held:
-                self._held_bytes -= size
-            held = True
             self._handler.exchange_done(exchange, size)
-        self._relieve()
+        if self._pause:
+            self._relieve()
+
+    def _behind(self) -> int:
+        """What the answers behind the first one weigh, in bytes."""
+        return self._weight - self._exchanges[0].weight if self._exchanges else 0
+
+    def _check_budget(self) -> None:
+        if self._behind() > _BUDGET:
+            self.pause(Pause.BUDGET)
 
     def _relieve(self) -> None:
+        """Look, once this turn is over, whether requests can be taken up again.
+
+        Not at once: of several answers that are lost together the later ones would not be known as lost yet.
+        """
+        if not self._relieving:
+            self._relieving = True
+            asyncio.get_running_loop().call_soon(self._relieved)
+
+    def _relieved(self) -> None:
+        self._relieving = False
         if len(self._exchanges) < _MAX_UNANSWERED // 2:
             self.resume(Pause.UNANSWERED)
-        if self._held_bytes <= _MAX_HELD_ANSWER_BYTES // 2:
+        if self._behind() <= _BUDGET // 2:
             self.resume(Pause.BUDGET)
 
     # Back-pressure and order of requests --------------------------------------------------------------------------
 
     def pause(self, reason: Pause) -> None:
-        """Stop reading requests for a reason; reasons add up."""
-        if not self._pause and self._transport is not None and not self._transport.is_closing():
+        """Take up no more requests for a reason; reasons add up."""
+        self._pause |= int(reason)
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
             self._transport.pause_reading()
-        self._pause |= reason
 
     def resume(self, reason: Pause) -> None:
-        """Take a reason back; reading goes on when none is left."""
+        """Take a reason back. When none is left requests that waited are taken up, then more are read."""
         if not self._pause & reason:
             return
-        self._pause &= ~reason
-        if not self._pause and self._transport is not None and not self._transport.is_closing():
+        self._pause &= ~int(reason)
+        if self._pause or self._going_on:
+            return
+        self._going_on = True
+        try:
+            while self._waiting and not self._pause and not self._stopped:
+                self._dispatch(self._waiting.popleft())
+        finally:
+            self._going_on = False
+        if not self._pause and not self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = True
             self._transport.resume_reading()
 
     def hold(self) -> None:
@@ -236,17 +283,12 @@ class ClientConnection(FrameReceiver):
 
     def release(self) -> None:
         """Go on with what waited."""
-        self._pause &= ~Pause.HELD
-        while self._waiting and not self._pause & Pause.HELD and not self.closed:
-            self._dispatch(self._waiting.popleft())
-        if not self._pause & Pause.HELD:
-            self._pause |= Pause.HELD
-            self.resume(Pause.HELD)
+        self.resume(Pause.HELD)
 
     # FrameReceiver ------------------------------------------------------------------------------------------------
 
     def frame_received(self, frame: Frame) -> None:
-        if self._pause & Pause.HELD:
+        if self._pause or self._waiting:
             self._waiting.append(frame.own())
             return
         self._dispatch(frame)
@@ -289,20 +331,28 @@ class ClientConnection(FrameReceiver):
 
     def reject(self, reason: str, detail: str) -> None:
         """Close for what the client sent, after what is answered already has left."""
-        if self.closed:
+        if self._stopped:
             return
-        self._handler.client_rejected(self, reason, detail)
-        self.stop_receiving()
+        self._handler.client_rejected(self, reason, detail, closed=True)
         self.close()
 
+    def report(self, reason: str, detail: str) -> None:
+        """Tell of input that is answered with an error, once per connection and reason: clients may go on for ever."""
+        if reason not in self._reported:
+            self._reported.add(reason)
+            self._handler.client_rejected(self, reason, detail, closed=False)
+
     def close(self) -> None:
-        """Close after the answers written so far."""
+        """Close after the answers written so far; what the client still sends is ignored."""
+        self.stop_receiving()
+        self._waiting.clear()
         self._outbox.flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once."""
+        self.stop_receiving()
         if self._transport is not None:
             self._transport.abort()
 
@@ -330,7 +380,9 @@ class ClientConnection(FrameReceiver):
         return False
 
     def pause_writing(self) -> None:
+        self.pause(Pause.CLIENT_FULL)
         self._handler.client_full(self, True)
 
     def resume_writing(self) -> None:
         self._handler.client_full(self, False)
+        self.resume(Pause.CLIENT_FULL)

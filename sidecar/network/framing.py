@@ -12,14 +12,17 @@ a pipelining depth of eight.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol
 
+from sidecar.network.pool import BufferPool
 from sidecar.protocol.primitives import I32, Octets
 
 RECEIVE_BYTES: Final = 256 * 1024
 _OWN_FRAME_BYTES: Final = 16 * 1024
-_FIRST_GRANT: Final = 1024 * 1024
+_LEAST_GRANT: Final = 64 * 1024
 
+_pool: Final = BufferPool()
 _shared: Final = bytearray(RECEIVE_BYTES)
 _shared_view: Final = memoryview(_shared)
 
@@ -144,9 +147,10 @@ class Outbox:
 class Turn:
     """The outboxes that this turn of the event loop has filled."""
 
-    __slots__ = ("_dirty", "_running", "_scheduled")
+    __slots__ = ("_actions", "_dirty", "_running", "_scheduled")
 
     def __init__(self) -> None:
+        self._actions: list[Callable[[], None]] = []
         self._dirty: list[Outbox] = []
         self._running = False
         self._scheduled = False
@@ -156,12 +160,34 @@ class Turn:
 
     def end(self) -> None:
         """Flush what the frames of one read have produced."""
+        while self._actions:
+            actions, self._actions = self._actions, []
+            for action in actions:
+                action()
         self._running = False
         dirty = self._dirty
         if dirty:
             self._dirty = []
             for outbox in dirty:
                 outbox.flush()
+
+    def at_end(self, action: Callable[[], None]) -> None:
+        """Do something once the frames of this read are all handled, before what they produced is flushed."""
+        if self._running:
+            self._actions.append(action)
+        else:
+            asyncio.get_running_loop().call_soon(self.run, action)
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Do something as a turn of its own: what it produces is flushed at once."""
+        if self._running:
+            action()
+            return
+        self.begin()
+        try:
+            action()
+        finally:
+            self.end()
 
     def touched(self, outbox: Outbox) -> None:
         """Remember an outbox; outside a read it is flushed at the end of this loop turn."""
@@ -181,8 +207,10 @@ TURN: Final = Turn()
 class FrameReceiver(asyncio.BufferedProtocol):
     """Cuts what arrives into frames. Subclasses implement `frame_received` and `bad_length`."""
 
-    def __init__(self, frame_limit: int) -> None:
+    def __init__(self, frame_limit: int, *, trusted: bool = False) -> None:
+        """A `trusted` peer's word on the size of a frame is enough to set memory aside; others have to send it."""
         self.frame_limit = frame_limit
+        self._trusted = trusted
         self._own: bytearray | None = None
         self._own_size = 0
         self._position = 0
@@ -209,9 +237,10 @@ class FrameReceiver(asyncio.BufferedProtocol):
         if own is not None:
             if self._position == len(own):
                 own.extend(bytes(min(len(own), self._own_size - len(own))))
-            return memoryview(own)[self._position :]
+            return memoryview(own)[self._position : self._own_size]
         left = self._left
         if left:
+            COPIES.copied_bytes += len(left)
             _shared_view[: len(left)] = left
             return _shared_view[len(left) :]
         return _shared_view
@@ -244,7 +273,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
             rest = have - offset
             if rest < 4:
                 if rest:
-                    self._left = bytes(_shared_view[offset:have])
+                    self._leave(offset, have)
                 return
             announced = I32.unpack_from(_shared, offset)[0]
             if announced < 0 or announced > self.frame_limit:
@@ -262,10 +291,14 @@ class FrameReceiver(asyncio.BufferedProtocol):
     def _keep(self, offset: int, have: int, size: int) -> None:
         """Keep the beginning of a frame whose rest has not arrived."""
         if size <= _OWN_FRAME_BYTES:
-            self._left = bytes(_shared_view[offset:have])
+            self._leave(offset, have)
             return
         rest = have - offset
-        own = bytearray(max(rest, min(size, _FIRST_GRANT)))
+        own = _pool.take(size) if self._trusted else bytearray(min(size, max(4 * rest, _LEAST_GRANT)))
         own[:rest] = _shared_view[offset:have]
         COPIES.copied_bytes += rest
         self._own, self._own_size, self._position = own, size, rest
+
+    def _leave(self, offset: int, have: int) -> None:
+        COPIES.copied_bytes += have - offset
+        self._left = bytes(_shared_view[offset:have])

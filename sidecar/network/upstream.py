@@ -20,6 +20,8 @@ from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 ANSWER_LIMIT: Final = 2**31 - 1
 _BACKOFF_FIRST: Final = 0.05
 _BACKOFF_MAX: Final = 2.0
+_WAITING_LIMIT: Final = 256 * 1024
+"""Bytes that may wait for a connection to stand before their sender is held back."""
 
 
 class UpstreamLostError(ConnectionError):
@@ -46,10 +48,16 @@ class Reply(Protocol):
 
 
 class Owner(Protocol):
-    """To whom a connection belongs: told when it stands, about back-pressure, and of the end."""
+    """To whom a connection belongs: told when it has proven good, about back-pressure, and of the end."""
 
-    def upstream_opened(self, connection: UpstreamConnection) -> None: ...
-    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None: ...
+    def upstream_opened(self, connection: UpstreamConnection) -> None:
+        """Its first answer is here: what merely accepts connections, as a port forwarder does, never gets so far."""
+        ...
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+        """It takes no more for now (or again): hold back what feeds it."""
+        ...
+
     def upstream_closed(self, connection: UpstreamConnection) -> None: ...
 
 
@@ -79,10 +87,17 @@ class UpstreamConnection(FrameReceiver):
     """
 
     def __init__(self, owner: Owner, address: tuple[str, int], connect_timeout: float) -> None:
-        super().__init__(ANSWER_LIMIT)
+        super().__init__(ANSWER_LIMIT, trusted=True)
         self.address = address
         self.closed = False
-        self.connected_once = False
+        self.failure: str | None = None
+        """Why the broker is to be left alone for a moment: no connection to it, or one that ended without an answer."""
+        self.lost = False
+        """Whether it ended otherwise than by `close`."""
+        self._answered = False
+        self._waiting_bytes = 0
+        self._waiting_full = False
+        self._full = False
         self._owner = owner
         self._outbox = Outbox()
         self._pending: deque[Reply] = deque()
@@ -96,10 +111,10 @@ class UpstreamConnection(FrameReceiver):
         try:
             async with asyncio.timeout(self._connect_timeout):
                 await loop.create_connection(lambda: self, *self.address)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name
             host, port = self.address
             reason = "timed out" if isinstance(error, TimeoutError) else str(error)
-            self._end(UpstreamLostError(f"cannot connect to {host}:{port}: {reason}", sent=False))
+            self._fail(f"cannot connect to {host}:{port}: {reason}", sent=False)
         finally:
             self._connecting = None
 
@@ -121,8 +136,9 @@ class UpstreamConnection(FrameReceiver):
             return
         if reply is not None:
             self._pending.append(reply)
-        if self._transport is None and not frame.owned:
+        if self._transport is None:
             frame = frame.own()
+            self._wait(frame.size)
         self._outbox.add_frame(frame)
 
     def send_parts(self, parts: list[Octets], reply: Reply | None) -> None:
@@ -131,8 +147,17 @@ class UpstreamConnection(FrameReceiver):
             return
         if reply is not None:
             self._pending.append(reply)
+        if self._transport is None:
+            self._wait(sum(map(len, parts)))
         for part in parts:
             self._outbox.add(part)
+
+    def _wait(self, size: int) -> None:
+        """Count what waits for the connection to stand, and hold the sender back when it is much."""
+        self._waiting_bytes += size
+        if self._waiting_bytes > _WAITING_LIMIT and not self._waiting_full:
+            self._waiting_full = True
+            self._owner.upstream_full(self, True)
 
     def _refused(self, reply: Reply | None) -> bool:
         if self.closed and reply is not None:
@@ -144,7 +169,7 @@ class UpstreamConnection(FrameReceiver):
     def pause(self) -> None:
         """Stop reading answers: their reader is full."""
         self._paused = True
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
@@ -152,9 +177,23 @@ class UpstreamConnection(FrameReceiver):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def _pause_again(self) -> None:
+        """For uvloop, which begins to read after `connection_made`, whatever was said meanwhile."""
+        if self._paused:
+            self.pause()
+
     def close(self, reason: str = "closed by this node") -> None:
         """Drop the connection; whoever still waits is told."""
-        self._end(UpstreamLostError(f"{self.address[0]}:{self.address[1]}: {reason}", sent=True))
+        sent = self._transport is not None
+        self._end(UpstreamLostError(f"{self.address[0]}:{self.address[1]}: {reason}", sent=sent))
+
+    def _fail(self, reason: str, *, sent: bool) -> None:
+        """It ended, and not because this node wanted it to."""
+        if not self.closed:
+            self.lost = True
+            if not self._answered:
+                self.failure = reason
+        self._end(UpstreamLostError(reason, sent=sent))
 
     def _end(self, error: UpstreamLostError) -> None:
         if self.closed:
@@ -181,6 +220,9 @@ class UpstreamConnection(FrameReceiver):
             self._pending.appendleft(reply)
             self.close("answer with a foreign correlation id")
             return
+        if not self._answered:
+            self._answered = True
+            self._owner.upstream_opened(self)
         try:
             reply.answer_received(frame)
         except (MalformedFrameError, struct.error, IndexError) as error:
@@ -198,25 +240,28 @@ class UpstreamConnection(FrameReceiver):
             transport.abort()
             return
         self._transport = transport
-        self.connected_once = True
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         detect_silent_peer(sock)
         self._outbox.transport = transport
         if self._paused:
-            transport.pause_reading()
-        self._owner.upstream_opened(self)
+            asyncio.get_running_loop().call_soon(self._pause_again)
         self._outbox.flush()
+        if self._waiting_full:
+            self._waiting_full = False
+            self._owner.upstream_full(self, self._full)
 
     def connection_lost(self, exc: Exception | None) -> None:
         host, port = self.address
-        self._end(UpstreamLostError(f"{host}:{port} closed the connection" + (f": {exc}" if exc else ""), sent=True))
+        self._fail(f"{host}:{port} closed the connection" + (f": {exc}" if exc else ""), sent=True)
 
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
+        self._full = True
         self._owner.upstream_full(self, True)
 
     def resume_writing(self) -> None:
+        self._full = False
         self._owner.upstream_full(self, False)

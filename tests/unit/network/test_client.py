@@ -1,0 +1,250 @@
+"""A client's connection: order, silence, back-pressure, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sidecar.network.client import FIRST_FRAME_LIMIT
+from sidecar.protocol.primitives import I32
+from tests.unit.network.peers import Recorder, answer, frame_of, listening, on_uvloop, request
+from tests.wait import wait_for_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.network.client import ClientConnection, Exchange, RequestHead
+    from sidecar.network.framing import Frame
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    async def holds() -> bool:
+        return bool(condition())
+
+    await wait_for_async(holds, what, timeout=5)
+
+
+async def settled() -> None:
+    """Let everything that is ready in the loop run: enough turns for a write, a read and what follows."""
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+
+
+@on_uvloop
+async def test_answers_leave_in_the_order_of_requests() -> None:
+    recorder = Recorder()
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number) for number in range(5)))
+        await until(lambda: len(recorder.received) == 5, "the requests")
+        for number in (4, 2, 3, 0, 1):
+            recorder.exchanges[number].answer(answer(number))
+        assert await peer.answers(5) == [0, 1, 2, 3, 4]
+        assert recorder.done == [0, 1, 2, 3, 4]
+
+
+@on_uvloop
+async def test_a_request_without_an_answer_takes_no_place() -> None:
+    recorder = Recorder()
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0, key=99) + request(1) + request(2, key=99))
+        await until(lambda: len(recorder.received) == 3, "the requests")
+        recorder.exchanges[1].answer(answer(1))
+        assert await peer.answers(1) == [1]
+
+
+@on_uvloop
+async def test_what_comes_behind_a_held_request_waits_and_keeps_its_order() -> None:
+    def hold(connection: ClientConnection, frame: Frame, head: RequestHead, exchange: Exchange) -> None:
+        if head.correlation_id in {1, 3}:
+            connection.hold()
+
+    recorder = Recorder(act=hold)
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number, body=bytes(100)) for number in range(5)))
+        await until(lambda: recorder.received == [0, 1], "the held request")
+        await settled()
+        assert recorder.received == [0, 1]
+        recorder.connections[0].release()
+        assert recorder.received == [0, 1, 2, 3]
+        peer.writer.write(request(5))
+        await settled()
+        recorder.connections[0].release()
+        await until(lambda: recorder.received == [0, 1, 2, 3, 4, 5], "the rest")
+
+
+@on_uvloop
+async def test_nothing_behind_a_rejected_request_is_taken_up_and_it_is_told_once() -> None:
+    recorder = Recorder(act=lambda connection, *_: connection.hold())
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0) + request(1, key=98) + request(2) + request(3, key=98))
+        await until(lambda: recorder.received == [0], "the first request")
+        await settled()
+        recorder.connections[0].release()
+        assert await peer.ended()
+        assert recorder.rejected == [("nonsense", "request 1", True)]
+        assert recorder.received == [0]
+
+
+@on_uvloop
+async def test_what_was_answered_before_a_rejection_still_arrives() -> None:
+    recorder = Recorder(act=lambda connection, frame, head, exchange: exchange.answer(answer(head.correlation_id)))
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0) + request(1) + request(2, key=98) + request(3))
+        assert await peer.answers(2) == [0, 1]
+        assert await peer.ended()
+        assert recorder.received == [0, 1]
+
+
+@on_uvloop
+async def test_a_closed_connection_takes_up_nothing_more() -> None:
+    recorder = Recorder(act=lambda connection, *_: connection.close())
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number, key=99) for number in range(3)))
+        assert await peer.ended()
+        assert recorder.received == [0]
+
+
+@on_uvloop
+async def test_input_that_is_answered_with_an_error_is_told_once_and_closes_nothing() -> None:
+    def report(connection: ClientConnection, frame: Frame, head: RequestHead, exchange: Exchange) -> None:
+        connection.report("crc", "does not match")
+        exchange.answer(answer(head.correlation_id))
+
+    recorder = Recorder(act=report)
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0) + request(1))
+        assert await peer.answers(2) == [0, 1]
+        assert recorder.rejected == [("crc", "does not match", False)]
+
+
+@on_uvloop
+async def test_a_client_that_does_not_read_is_not_read_either() -> None:
+    def answer_much(connection: ClientConnection, frame: Frame, head: RequestHead, exchange: Exchange) -> None:
+        exchange.answer(answer(head.correlation_id, bytes(64 * 1024)))
+
+    recorder = Recorder(act=answer_much)
+    async with listening(recorder) as connect, connect() as peer:
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        for number in range(2_000):
+            peer.writer.write(request(number, body=bytes(1000)))
+        await until(lambda: recorder.full, "the client's socket to be full")
+        await settled()
+        taken_up = len(recorder.received)
+        await settled()
+        assert len(recorder.received) == taken_up < 1_500
+        peer.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        assert await peer.answers(2_000) == list(range(2_000))
+        assert recorder.full[-1] is False
+
+
+@on_uvloop
+async def test_many_unanswered_requests_pause_the_client_until_half_are_answered() -> None:
+    recorder = Recorder()
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number) for number in range(2_000)))
+        await until(lambda: len(recorder.received) == 512, "the first requests")
+        await settled()
+        assert len(recorder.received) == 512
+        for number in range(300):
+            recorder.exchanges[number].answer(answer(number))
+        await until(lambda: len(recorder.received) == 812, "more requests")
+
+
+@on_uvloop
+async def test_answers_that_may_be_large_are_not_gathered_behind_one_that_is_late() -> None:
+    recorder = Recorder(weight=40 * 1024 * 1024)
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number) for number in range(10)))
+        await until(lambda: len(recorder.received) == 3, "as many as the budget allows")
+        await settled()
+        assert recorder.received == [0, 1, 2]
+        recorder.exchanges[1].answer(answer(1))
+        recorder.exchanges[2].answer(answer(2))
+        recorder.exchanges[0].answer(answer(0))
+        await until(lambda: recorder.received == [0, 1, 2, 3, 4, 5], "more when it is answered")
+        assert await peer.answers(3) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "http"),
+        (b"POST /v1 HTTP/1.1\r\n\r\n", "http"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "tls"),
+        (I32.pack(-1), "malformed"),
+        (I32.pack(-(2**31)), "malformed"),
+        (I32.pack(FIRST_FRAME_LIMIT + 1), "too_large"),
+        (frame_of(b""), "truncated"),
+        (frame_of(bytes(9)), "truncated"),
+        (frame_of(bytes(8) + b"\x00\x05ab"), "truncated"),
+        (frame_of(bytes(8) + b"\xff\xfe"), "malformed"),
+        (b"\xff" * 200, "malformed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else repr(value[:12]),
+)
+@on_uvloop
+async def test_what_is_no_frame_closes_the_connection_with_its_reason(data: bytes, reason: str) -> None:
+    recorder = Recorder()
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(data)
+        assert await peer.ended()
+        assert [(found, closed) for found, _, closed in recorder.rejected] == [(reason, True)]
+        assert recorder.received == []
+        await until(lambda: recorder.closed == 1, "the end")
+
+
+@on_uvloop
+async def test_large_frames_are_allowed_once_a_request_was_valid() -> None:
+    recorder = Recorder(limit=2 * FIRST_FRAME_LIMIT)
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0) + request(1, body=bytes(FIRST_FRAME_LIMIT + 1)))
+        await until(lambda: recorder.received == [0, 1], "both requests")
+        peer.writer.write(I32.pack(2 * FIRST_FRAME_LIMIT + 1))
+        assert await peer.ended()
+        assert [reason for reason, _, _ in recorder.rejected] == ["too_large"]
+
+
+@on_uvloop
+async def test_a_client_without_a_name_has_an_empty_one() -> None:
+    names: list[bytes] = []
+    recorder = Recorder(act=lambda connection, frame, head, exchange: names.append(head.client_id))
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(
+            request(0, client_id=None) + request(1, client_id="") + request(2, client_id="x") + request(3)
+        )
+        await until(lambda: len(names) == 4, "the requests")
+        assert names == [b"", b"", b"x", b"c"]
+
+
+@on_uvloop
+async def test_a_silent_client_is_looked_for_by_the_kernel() -> None:
+    recorder = Recorder()
+    async with listening(recorder) as connect, connect():
+        await until(lambda: recorder.connections, "the connection")
+        transport = recorder.connections[0]._transport
+        assert transport is not None
+        sock: socket.socket = transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle, interval, probes = (
+            sock.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert idle + interval * probes <= 25
+        assert 0 < sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 25_000
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@on_uvloop
+async def test_an_answer_to_a_client_that_has_gone_is_dropped() -> None:
+    recorder = Recorder()
+    async with listening(recorder) as connect:
+        async with connect() as peer:
+            peer.writer.write(request(0) + request(1))
+            await until(lambda: len(recorder.received) == 2, "the requests")
+        await until(lambda: recorder.closed == 1, "the end")
+        recorder.exchanges[1].answer(answer(1))
+        recorder.exchanges[0].answer(answer(0))
+        assert recorder.done == []

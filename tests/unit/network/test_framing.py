@@ -1,0 +1,196 @@
+"""Frames cut out of what arrives, in whatever pieces, with the copies counted."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sidecar.network.framing import COPIES, RECEIVE_BYTES, TURN, FrameReceiver, Outbox
+from sidecar.protocol.primitives import I32
+from tests.unit.network.peers import frame_of
+
+if TYPE_CHECKING:
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.primitives import Octets
+
+LIMIT = 100 * 1024 * 1024
+
+
+class Transport:
+    """Keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: Octets) -> None:
+        self.written.append(bytes(data))
+
+    def writelines(self, list_of_data: list[Octets]) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+    @property
+    def bytes(self) -> bytes:
+        return b"".join(self.written)
+
+
+class Forwarder(FrameReceiver):
+    """Passes every frame on, as it is, to a transport."""
+
+    def __init__(self, *, own: bool = False) -> None:
+        super().__init__(LIMIT)
+        self.transport = Transport()
+        self.frames = 0
+        self.bad: list[tuple[int, bytes]] = []
+        self._outbox = Outbox()
+        self._outbox.transport = self.transport
+        self._owns = own
+
+    def frame_received(self, frame: Frame) -> None:
+        self.frames += 1
+        self._outbox.add_frame(frame.own() if self._owns else frame)
+
+    def bad_length(self, size: int, head: bytes) -> None:
+        self.bad.append((size, head))
+        self.stop_receiving()
+
+
+def feed(receiver: FrameReceiver, data: bytes, most: int = RECEIVE_BYTES) -> None:
+    """Hand data over as an event loop does: as much as the buffer takes, and at most `most` bytes, at a time."""
+    at = 0
+    while at < len(data):
+        buffer = receiver.get_buffer(-1)
+        size = min(len(buffer), most, len(data) - at)
+        assert size > 0
+        buffer[:size] = data[at : at + size]
+        del buffer
+        receiver.buffer_updated(size)
+        at += size
+
+
+def copies_of(work: object) -> int:
+    before = COPIES.copied_bytes
+    assert callable(work)
+    work()
+    return COPIES.copied_bytes - before
+
+
+SIZES = st.one_of(st.integers(0, 64), st.integers(16_000, 17_000), st.integers(0, 600_000))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(SIZES, min_size=1, max_size=8), st.lists(st.integers(1, 300_000), min_size=1, max_size=20))
+def test_frames_come_out_as_they_were_sent_whatever_the_pieces(sizes: list[int], pieces: list[int]) -> None:
+    stream = b"".join(frame_of(bytes([number]) * size) for number, size in enumerate(sizes))
+    for own in (False, True):
+        receiver = Forwarder(own=own)
+        at = number = 0
+        while at < len(stream):
+            piece = stream[at : at + max(pieces[number % len(pieces)], len(stream) // 2_000)]
+            feed(receiver, piece)
+            at += len(piece)
+            number += 1
+        assert receiver.transport.bytes == stream
+        assert receiver.frames == len(sizes)
+
+
+def test_connections_that_share_the_buffer_do_not_disturb_each_other() -> None:
+    left, right = Forwarder(), Forwarder()
+    first, second = frame_of(b"left" * 5_000), frame_of(b"right" * 5_000)
+    for at in range(0, max(len(first), len(second)), 700):
+        feed(left, first[at : at + 700])
+        feed(right, second[at : at + 700])
+    assert left.transport.bytes == first
+    assert right.transport.bytes == second
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 16_000, 60_000, 200_000, 1_000_000, 10_000_000])
+def test_a_frame_is_copied_once_at_the_most(size: int) -> None:
+    frame = frame_of(bytes(size))
+    receiver = Forwarder()
+    copied = copies_of(lambda: feed(receiver, frame))
+    assert receiver.transport.bytes == frame
+    assert copied <= min(len(frame), RECEIVE_BYTES)
+
+
+def test_many_small_frames_are_written_together_and_copied_once() -> None:
+    stream = b"".join(frame_of(bytes(100)) for _ in range(500))
+    receiver = Forwarder()
+    assert copies_of(lambda: feed(receiver, stream)) == len(stream)
+    assert receiver.transport.written == [stream]
+
+
+def test_a_frame_that_was_received_into_memory_of_its_own_is_not_copied_again() -> None:
+    frame = frame_of(bytes(5_000_000))
+    receiver = Forwarder(own=True)
+    assert copies_of(lambda: feed(receiver, frame)) <= RECEIVE_BYTES
+
+
+def test_a_peer_that_announces_much_and_sends_little_pins_little() -> None:
+    receivers = [Forwarder() for _ in range(50)]
+    tracemalloc.start()
+    try:
+        for receiver in receivers:
+            feed(receiver, I32.pack(90 * 1024 * 1024) + b"drip")
+            for _ in range(10):
+                feed(receiver, b"drip")
+        pinned = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert pinned < 50 * 80 * 1024
+
+
+def test_memory_for_a_frame_grows_with_what_has_arrived() -> None:
+    arrived = bytes(3_000_000)
+    receiver = Forwarder()
+    tracemalloc.start()
+    try:
+        feed(receiver, I32.pack(90 * 1024 * 1024) + arrived)
+        assert tracemalloc.get_traced_memory()[0] < 2.1 * len(arrived)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
+def test_a_length_out_of_bounds_is_told_with_the_first_bytes_and_ends_the_reading(size: int) -> None:
+    receiver = Forwarder()
+    good = frame_of(b"good")
+    feed(receiver, good + I32.pack(size) + b"rest" + good)
+    assert receiver.frames == 1
+    assert receiver.bad == [(size, (I32.pack(size) + b"rest" + good)[:16])]
+    feed(receiver, good)
+    assert receiver.frames == 1
+    assert receiver.transport.bytes == good
+
+
+def test_parts_and_frames_leave_in_the_order_they_were_added() -> None:
+    transport = Transport()
+    outbox = Outbox()
+    outbox.transport = transport
+
+    class Mixed(Forwarder):
+        def frame_received(self, frame: Frame) -> None:
+            outbox.add(b"<")
+            outbox.add_frame(frame)
+            outbox.add(b">")
+
+    feed(Mixed(), frame_of(b"a") + frame_of(b"b"))
+    assert transport.bytes == b"<" + frame_of(b"a") + b"><" + frame_of(b"b") + b">"
+
+
+def test_what_is_added_before_there_is_a_transport_is_written_when_it_comes() -> None:
+    outbox = Outbox()
+    TURN.begin()
+    outbox.add(b"early")
+    TURN.end()
+    assert outbox.waiting_bytes == 5
+    outbox.transport = transport = Transport()
+    outbox.flush()
+    assert transport.bytes == b"early"
