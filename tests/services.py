@@ -121,7 +121,7 @@ def _docker(_directory: Path) -> Iterator[Services]:
 
 @contextmanager
 def _embedded(directory: Path) -> Iterator[Services]:
-    with Kafka(directory / "kafka", KafkaConfig()) as kafka, Valkey(directory / "valkey") as valkey:
+    with Kafka(directory / "kafka", KafkaConfig(leave_archive=True)) as kafka, Valkey(directory / "valkey") as valkey:
         yield Services(kafka.bootstrap, valkey.url, "embedded", frozenset({Capability.DISPOSABLE}))
 
 

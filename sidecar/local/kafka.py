@@ -24,6 +24,7 @@ from sidecar.local.tools import Tools, find_tools
 
 _PORT_ATTEMPTS = 3
 _FORMAT_TIMEOUT = 60
+_DUMP_GRACE = 60  # seconds for a class archive on a busy machine; 2 to 4 on an idle one
 _ENDED_WELL = (0, 143)  # a JVM that ran its shutdown hooks after SIGTERM exits with 128 + 15
 _LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
@@ -101,6 +102,8 @@ class Kafka:
         One after the other, as each hands its partitions to the rest; the last of several is killed at once: without a
         quorum it would wait for one until the grace is over, and it has nobody left to hand anything to.
         """
+        if self._dumping is not None and grace:
+            grace += _DUMP_GRACE
         for number, child in sorted(self._children.items(), reverse=True):
             child.stop(0 if number == 1 and len(self._children) > 1 else grace)
         self._adopt_archive()
@@ -177,7 +180,8 @@ class Kafka:
     def _launch(self, progress: Listener, timeout: float) -> None:
         self._children = {}
         archive = ClassArchive.of(self.tools.java, self.tools.jars)
-        self._dumping = archive if self.config.brokers == 1 and not archive.exists else None
+        wanted = self.config.leave_archive and self.config.brokers == 1 and not archive.exists
+        self._dumping = archive if wanted else None
         for number in self.config.numbers:
             self._children[number] = self._spawn(number, dump=self._dumping if number == 1 else None)
         for done, number in enumerate(self.config.numbers, 1):

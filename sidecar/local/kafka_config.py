@@ -32,7 +32,8 @@ class KafkaConfig:
     """A cluster of `brokers` combined nodes (broker and controller), numbered from 1.
 
     `ports` are the client ports in order of number, all free ones where empty. `heap_mb` is each node's. `overrides`
-    are broker properties that win over everything here.
+    are broker properties that win over everything here. `leave_archive`: where there is no class archive yet, a single
+    broker leaves one for all later starts when it is stopped, which then takes seconds more.
     """
 
     version: str = field(default_factory=default_version)
@@ -41,6 +42,7 @@ class KafkaConfig:
     heap_mb: int = 320
     tuning: Tuning = Tuning.QUICK
     overrides: Mapping[str, str] = field(default_factory=dict[str, str])
+    leave_archive: bool = False
 
     def __post_init__(self) -> None:
         parse_version(self.version)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from sidecar.local import Kafka, KafkaConfig
+from sidecar.local.class_archive import ClassArchive
 from sidecar.local.errors import LocalError, PortInUseError, StartError
+from sidecar.local.jars import resolve
 from sidecar.local.java import Tuning, find_java
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.probe import ClusterView, ask_kafka
@@ -217,3 +219,19 @@ def test_data_of_an_older_kafka_is_taken_over(tmp_path: Path, unique) -> None:
             write(kafka, topic, version)
     with Kafka(tmp_path, KafkaConfig(version="4.3.1")) as kafka:
         assert read(kafka, topic, 3) == ["3.9.1", "4.1.1", "4.3.1"]
+
+
+def test_a_broker_leaves_its_classes_for_later_starts_only_where_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = resolve()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archive = ClassArchive.of(find_java(), jars)
+    for leave in (False, True):
+        assert not archive.exists
+        with Kafka(tmp_path / "kafka", KafkaConfig(leave_archive=leave)):
+            assert not archive.exists
+    assert archive.exists
+    with Kafka(tmp_path / "kafka", KafkaConfig(overrides={"log.retention.hours": "1"})) as kafka:
+        assert f"={archive.path}" in Path(f"/proc/{kafka.child(1).pid}/cmdline").read_text()
+        assert view(kafka) is not None
