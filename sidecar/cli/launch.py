@@ -1,6 +1,6 @@
 """From the command line to a node's process: the same process id, another program.
 
-Reading settings costs some 15 MB that a node has no use for, and Python gives nothing back. So the process replaces
+Reading settings costs 11 MB that a node has no use for, and Python gives nothing back. So the process replaces
 itself with a fresh interpreter that runs `node_process.py`. Settings travel through a pipe: they hold secrets, which
 have no place on a command line, and in an environment only where somebody put them there.
 """
