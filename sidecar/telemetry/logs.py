@@ -90,7 +90,7 @@ def _as_json(_logger: object, _method: str, event: Event) -> str:
 
 
 def _failure(exc_info: Any) -> ExcInfo | None:
-    """What structlog's callers may say: an exception, what `sys.exc_info` returns, or True for the one being handled."""
+    """What structlog takes: an exception, the triple of `sys.exc_info`, or True for the one being handled."""
     if isinstance(exc_info, BaseException):
         return type(exc_info), exc_info, exc_info.__traceback__
     found = sys.exc_info() if exc_info is True else exc_info
