@@ -45,12 +45,16 @@ if TYPE_CHECKING:
     from sidecar.protocol.produce import ProducePart
 
 _SUCCESSORS_KEPT: Final = 10_000
+_CLAIMANTS_KEPT: Final = 1_000
 _POLICY_SEEN_S: Final = 5.0
 _POLICY_POLL_S: Final = 0.05
 
 
 class Producing(Protocol):
     """What this room needs to know of a client connection."""
+
+    claimants: dict[tuple[bytes, int], Claimant]
+    """Who produces on this connection, by topic and producer id: remembered here, forgotten with its client id."""
 
     @property
     def connection_id(self) -> int: ...
@@ -106,6 +110,7 @@ class Governor:
         self._resolver = resolver
         self._nodes = nodes
         self._topics: dict[str, GovernedTopic] = {}
+        self._by_name: dict[bytes, GovernedTopic] = {}
         self._of_connection: dict[int, set[GovernedTopic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
         self._live: LiveNodes | None = None
@@ -248,20 +253,31 @@ class Governor:
         if not self.forwarder.admit(len(batch)):
             answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))
             return
-        topic = self.topic(part.topic.decode())
+        claimant = client.claimants.get((part.topic, header.producer_id))
+        if claimant is None:
+            claimant = self._introduce(client, part.topic, header.producer_id)
+        topic = self._by_name[part.topic]
+        if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
+            address, alive = client.address, client.is_alive
+            topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
+
+    def _introduce(self, client: Producing, topic: bytes, producer_id: int) -> Claimant:
+        """Who produces to a topic under a producer id, for the first time on this connection."""
+        session = f"pid:{producer_id}" if producer_id >= 0 else client.session
         name, is_named, mode, generation = client.producer
-        session = f"pid:{header.producer_id}" if header.producer_id >= 0 else client.session
-        claimant = Claimant(
-            session, name, is_named, client.connection_id, mode, generation, self._successors.get(session)
-        )
-        self._of_connection.setdefault(client.connection_id, set()).add(topic)
-        topic.offer(Offer(claimant, client.address, part.partition, header, batch, timeout_ms, client.is_alive, answer))
+        successor = self._successors.get(session)
+        found = Claimant(session, name, is_named, client.connection_id, mode, generation, successor)
+        if len(client.claimants) >= _CLAIMANTS_KEPT:
+            client.claimants.clear()
+        client.claimants[topic, producer_id] = found
+        self._of_connection.setdefault(client.connection_id, set()).add(self.topic(topic.decode()))
+        return found
 
     def topic(self, name: str) -> GovernedTopic:
         """The state of a governed topic on this node."""
         found = self._topics.get(name)
         if found is None:
-            found = self._topics[name] = GovernedTopic(name, self)
+            found = self._topics[name] = self._by_name[name.encode()] = GovernedTopic(name, self)
         return found
 
     def known_topics(self) -> list[str]:

@@ -133,6 +133,31 @@ class GovernedTopic:
 
     # Batches ------------------------------------------------------------------------------------------------------
 
+    def forward(
+        self,
+        claimant: Claimant,
+        partition: int,
+        header: BatchHeader,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[Outcome], None],
+    ) -> bool:
+        """The usual case, a batch of the owner in good order, without anything to decide; False where there is."""
+        holder, epoch = self.holder, self.epoch
+        if (
+            self._busy
+            or epoch is None
+            or holder is None
+            or holder.session != claimant.session
+            or claimant.connection not in holder.connections
+            or not epoch.covers(partition)
+            or epoch.verdict(partition, header) is not Verdict.FORWARD
+        ):
+            return False
+        self._env.hooks.governed_produce(self.name, header.records, len(batch))
+        epoch.append(partition, header, batch, timeout_ms, done)
+        return True
+
     def offer(self, offer: Offer) -> None:
         """Decide on a batch, now or when the operation under way is over."""
         if not self._busy:

@@ -21,7 +21,7 @@ _LINKS_PER_LEADER = 2
 
 
 class Forwarder:
-    """Carries governed batches to Kafka. `buffer_bytes` bounds everything that waits or is in flight, over all topics."""
+    """Carries governed batches to Kafka. `buffer_bytes` bounds what waits or is in flight, over all topics."""
 
     def __init__(
         self,

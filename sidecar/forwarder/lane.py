@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from sidecar.forwarder.sequences import PlainSequences
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.produce import table_head
 
 if TYPE_CHECKING:
     from sidecar.protocol.ids import Stamp
@@ -119,9 +120,24 @@ class Lane:
 
     __slots__ = (
         "_alone",
-        "_gap", "_closed", "_failures", "_in_flight", "_muted", "_order", "_owner", "_queue", "_random", "_retry",
-        "_shipper", "_timer", "partition", "plain", "stamp", "topic",
-    )  # fmt: skip
+        "_closed",
+        "_failures",
+        "_gap",
+        "_in_flight",
+        "_muted",
+        "_order",
+        "_owner",
+        "_queue",
+        "_random",
+        "_retry",
+        "_shipper",
+        "_timer",
+        "partition",
+        "plain",
+        "stamp",
+        "table_head",
+        "topic",
+    )
 
     def __init__(
         self, topic: bytes, partition: int, stamp: Stamp, plain: PlainSequences | None, shipper: Shipper, owner: Owner,
@@ -131,6 +147,7 @@ class Lane:
         self.partition = partition
         self.stamp = stamp
         self.plain = plain
+        self.table_head = table_head(topic, partition)
         self._shipper = shipper
         self._owner = owner
         self._random = rng

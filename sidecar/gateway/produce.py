@@ -125,6 +125,14 @@ class ProduceApi:
             client.connection.release()
 
     def _split(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> None:
+        if len(request.parts) == 1 and request.acks != 0:
+            part = request.parts[0]
+            if self._resolver.kind(part.topic) is TopicKind.GOVERNED:
+                single = _SingleProduce(client, head, frame.size)
+                client.connection.expect(single)
+                batch = frame.view(part.start, part.end)
+                self._governed.append(client, part, batch, request.timeout_ms, single.settle)
+                return
         merge = _MergedProduce(client, head, frame.size, request)
         if request.acks != 0:
             client.connection.expect(merge)
@@ -235,6 +243,20 @@ class _PassedProduce(Exchange):
         self._upstream.refresh_soon({topic for topic, _ in self._parts})
         results = [ProduceResult(topic, partition, code) for topic, partition in self._parts]
         self.answer([produce.encode_answer(self.correlation_id, self.version, results)])
+
+
+class _SingleProduce(Exchange):
+    """A request with one governed partition."""
+
+    __slots__ = ()
+
+    def __init__(self, client: Client, head: RequestHead, size: int) -> None:
+        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+
+    def settle(self, result: ProduceResult) -> None:
+        """The outcome."""
+        if not self.connection.closed:
+            self.answer([produce.encode_answer(self.correlation_id, self.version, [result])])
 
 
 class _MergedProduce(Exchange):

@@ -7,9 +7,8 @@ records 61. The CRC-32C covers everything from the attributes to the end, so a n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -33,8 +32,7 @@ NO_PRODUCER_ID: Final = -1
 SEQUENCE_MODULUS: Final = 2**31
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(NamedTuple):
     """What a node needs of a batch's header. Timestamps are Unix milliseconds."""
 
     base_offset: int

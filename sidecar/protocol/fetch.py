@@ -30,8 +30,7 @@ class FetchPart(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A walked request. Offsets are positions in the buffer: `limits` of the first field, `session` of the session id.
-    """
+    """A walked request. Positions in the buffer: `limits` of the first field, `session` of the session id."""
 
     max_wait_ms: int
     min_bytes: int
