@@ -206,7 +206,7 @@ def _encode_plain(correlation_id: int, version: int, result: ProduceResult, thro
     if version >= FIRST_FLEXIBLE:
         return b"".join(
             (
-                _PLAIN_HEAD_V9.pack(length + 48, correlation_id, 0, 2, length + 1),
+                _PLAIN_HEAD_V9.pack(length + 47, correlation_id, 0, 2, length + 1),
                 topic,
                 _PLAIN_TAIL_V9.pack(2, *result[1:6], 1, 0, 0, 0, throttle_ms, 0),
             )
@@ -275,7 +275,7 @@ _FIRST_FLEXIBLE: Final = Struct(">ih")
 
 def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
     """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`."""
-    if version == 8:
+    if version == 8 and end - start > _PLAIN_TAIL_V8.size:
         topics, length = _TOPICS.unpack_from(buffer, start + 8)
         at = start + 14 + length
         if topics == 1 and at + _PLAIN_TAIL_V8.size == end:
