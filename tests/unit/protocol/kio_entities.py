@@ -137,6 +137,15 @@ def _scalar(field: dataclasses.Field[Any]) -> st.SearchStrategy[Any]:
     return found
 
 
+def milliseconds(value: int) -> dt.timedelta:
+    """A duration as kio has it."""
+    return dt.timedelta(milliseconds=value)
+
+
+def as_milliseconds(value: dt.timedelta) -> int:
+    return round(value / dt.timedelta(milliseconds=1))
+
+
 def body(message: Any) -> bytes:
     """The bytes of a message as kio writes them, without any header."""
     out = io.BytesIO()

@@ -1,0 +1,300 @@
+"""Produce in every version served, against kio: walked, split, answered, read."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode as KioError
+
+from sidecar.protocol import produce
+from sidecar.protocol.primitives import MalformedFrameError, Writer
+from sidecar.protocol.produce import ProduceResult
+from tests.unit.protocol import kio_entities as kio
+
+VERSIONS = range(3, 10)
+every_version = pytest.mark.parametrize("version", VERSIONS)
+
+
+def request_class(version: int) -> Any:
+    return kio.entity(0, version, "request")
+
+
+def walk(frame: bytes, version: int) -> produce.ProduceRequest:
+    return produce.walk(frame, kio.body_at(), len(frame), version)
+
+
+def request_of(version: int, topics: dict[str, dict[int, bytes | None]], transactional_id: str | None = None) -> Any:
+    """A request of kio's: records by topic and partition."""
+    cls = request_class(version)
+    topic_class = cls.__annotations__["topic_data"].__args__[0]
+    partition_class = topic_class.__annotations__["partition_data"].__args__[0]
+    return cls(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout=kio.milliseconds(30_000),
+        topic_data=tuple(
+            topic_class(
+                name=name,
+                partition_data=tuple(partition_class(index=index, records=found) for index, found in records.items()),
+            )
+            for name, records in topics.items()
+        ),
+    )
+
+
+def expected(request: Any) -> list[tuple[bytes, int, bytes]]:
+    return [
+        (topic.name.encode(), partition.index, partition.records or b"")
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    ]
+
+
+def assert_walked(frame: bytes, request: Any, version: int) -> None:
+    found = walk(frame, version)
+    assert [(part.topic, part.partition, frame[part.start : part.end]) for part in found.parts] == expected(request)
+    assert (found.transactional_id, found.acks) == (request.transactional_id, request.acks)
+    assert kio.milliseconds(found.timeout_ms) == request.timeout
+
+
+@every_version
+@settings(max_examples=50)
+@given(data=st.data())
+def test_a_request_is_walked_to_its_records(version: int, data: st.DataObject) -> None:
+    request = data.draw(kio.messages(request_class(version)))
+    assert_walked(kio.request_frame(request), request, version)
+
+
+_SIZES = [0, 1, 126, 127, 128, 16_382, 16_383, 16_384, 2_097_150, 2_097_152]
+_NAMES = ["t", "t" * 126, "t" * 127, "t" * 249, "Ürümqi"]
+
+
+@every_version
+def test_lengths_around_the_borders_of_their_encoding(version: int) -> None:
+    for size in _SIZES:
+        request = request_of(version, {"orders": {0: bytes(size), 7: b"behind"}})
+        assert_walked(kio.request_frame(request), request, version)
+    for name in _NAMES:
+        for transactional_id in (None, "", "txn", "x" * 200):
+            request = request_of(version, {name: {0: b"records", 7: b"behind"}}, transactional_id)
+            assert_walked(kio.request_frame(request), request, version)
+
+
+@every_version
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 126), (1, 127), (1, 200), (126, 1), (127, 2), (200, 1)])
+def test_many_topics_and_partitions(version: int, topics: int, partitions: int) -> None:
+    request = request_of(
+        version, {f"topic-{number}": {index: b"%d" % index for index in range(partitions)} for number in range(topics)}
+    )
+    assert_walked(kio.request_frame(request), request, version)
+
+
+@every_version
+def test_a_partition_without_a_record_set_is_an_empty_one(version: int) -> None:
+    (part,) = walk(kio.request_frame(request_of(version, {"t": {3: None}})), version).parts
+    assert (part.topic, part.partition, part.start) == (b"t", 3, part.end)
+
+
+def test_tags_that_nobody_here_knows_are_stepped_over_wherever_they_stand() -> None:
+    tags = b"\x02\x05\x03abc\x87\x01\x00"
+    writer = Writer()
+    writer.raw(tags)
+    writer.compact_string(None)
+    writer.i16(1)
+    writer.i32(1000)
+    writer.array(1, True)
+    writer.compact_string("orders")
+    writer.array(2, True)
+    for index, records in ((4, b"first"), (5, b"second")):
+        writer.i32(index)
+        writer.compact_nullable_bytes(records)
+        writer.raw(tags)
+    writer.raw(tags + tags)
+    body = writer.finish()
+    found = produce.walk(body, 0, len(body), 9)
+    assert [(part.partition, body[part.start : part.end]) for part in found.parts] == [(4, b"first"), (5, b"second")]
+    for size in range(len(body)):
+        with pytest.raises(MalformedFrameError):
+            produce.walk(body[:size], 0, size, 9)
+
+
+@every_version
+@settings(max_examples=10)
+@given(data=st.data())
+def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObject) -> None:
+    frame = kio.request_frame(data.draw(kio.messages(request_class(version))))
+    for size in range(kio.body_at(), len(frame)):
+        with pytest.raises(MalformedFrameError):
+            walk(frame[:size], version)
+        with pytest.raises(MalformedFrameError):  # the same, with other bytes behind it in the buffer
+            produce.walk(frame, kio.body_at(), size, version)
+    with pytest.raises(MalformedFrameError):
+        walk(frame + b"\0", version)
+
+
+@every_version
+@settings(max_examples=200)
+@given(data=st.data())
+def test_no_damaged_request_raises_anything_but_malformed(version: int, data: st.DataObject) -> None:
+    frame = bytearray(kio.request_frame(data.draw(kio.messages(request_class(version)))))
+    at = data.draw(st.integers(kio.body_at(), len(frame)))
+    frame[at : at + 4] = data.draw(st.binary(min_size=1, max_size=6))
+    with contextlib.suppress(MalformedFrameError):
+        for part in walk(bytes(frame), version).parts:
+            assert kio.body_at() <= part.start <= part.end <= len(frame)
+
+
+@every_version
+def test_lengths_that_no_frame_can_have_are_malformed(version: int) -> None:
+    frame = bytearray(kio.request_frame(request_of(version, {"orders": {0: b"records"}})))
+    for at in range(kio.body_at(), len(frame)):
+        for lie in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xfe", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff\x0f"):
+            damaged = bytes(frame[:at]) + lie + bytes(frame[at + len(lie) :])
+            with contextlib.suppress(MalformedFrameError):
+                for part in walk(damaged, version).parts:
+                    assert kio.body_at() <= part.start <= part.end <= len(damaged)
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+def answer_class(version: int) -> Any:
+    return kio.entity(0, version, "response")
+
+
+def results_of(answer: Any, version: int) -> list[ProduceResult]:
+    """What kio's answer says, as the node tells it."""
+    found: list[ProduceResult] = []
+    for topic in answer.responses:
+        for partition in topic.partition_responses:
+            errors = getattr(partition, "record_errors", ())
+            time = partition.log_append_time
+            found.append(
+                ProduceResult(
+                    topic.name.encode(),
+                    partition.index,
+                    partition.error_code.value,
+                    partition.base_offset,
+                    -1 if time is None else round(time.timestamp() * 1000),
+                    getattr(partition, "log_start_offset", -1),
+                    getattr(partition, "error_message", None),
+                    tuple((error.batch_index, error.batch_index_error_message) for error in errors),
+                )
+            )
+    return found
+
+
+def distinct_topics(answer: Any) -> bool:
+    names = [topic.name for topic in answer.responses]
+    return len(set(names)) == len(names) and all(topic.partition_responses for topic in answer.responses)
+
+
+@every_version
+@settings(max_examples=50)
+@given(data=st.data())
+def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int, data: st.DataObject) -> None:
+    answer = data.draw(kio.messages(answer_class(version)).filter(distinct_topics))
+    frame = kio.answer_frame(answer)
+    results, throttle_ms = results_of(answer, version), kio.as_milliseconds(answer.throttle_time)
+    assert produce.encode_answer(7, version, results, throttle_ms) == frame
+    assert produce.decode_answer(frame, 0, len(frame), version) == (results, throttle_ms)
+    padded = b"behind another frame" + frame + b"in front of a third"
+    assert produce.decode_answer(padded, 20, 20 + len(frame), version) == (results, throttle_ms)
+    assert produce.has_error(padded, 20, 20 + len(frame), version) == any(result.error for result in results)
+
+
+@every_version
+@pytest.mark.parametrize("name", ["t", "t" * 125, "t" * 126, "t" * 127, "t" * 249])
+@pytest.mark.parametrize(("error", "message"), [(0, None), (7, None), (44, "held by billing"), (44, "")])
+def test_the_usual_answer_of_one_partition(version: int, name: str, error: int, message: str | None) -> None:
+    start = -1 if version < 5 else 3
+    result = ProduceResult(name.encode(), 5, error, 1234, -1, start, message if version >= 8 else None)
+    frame = produce.encode_answer(7, version, [result], 90)
+    answer = kio.answer_of(answer_class(version), frame)
+    assert results_of(answer, version) == [result]
+    assert kio.as_milliseconds(answer.throttle_time) == 90
+    assert produce.decode_answer(frame, 0, len(frame), version) == ([result], 90)
+    assert produce.has_error(frame, 0, len(frame), version) == bool(error)
+
+
+@every_version
+def test_results_of_one_topic_stand_together_whatever_their_order(version: int) -> None:
+    results = [ProduceResult(b"a", 0, 0), ProduceResult(b"b", 0, 3), ProduceResult(b"a", 1, 6)]
+    answer = kio.answer_of(answer_class(version), produce.encode_answer(7, version, results))
+    assert [(topic.name, [found.index for found in topic.partition_responses]) for topic in answer.responses] == [
+        ("a", [0, 1]),
+        ("b", [0]),
+    ]
+
+
+@every_version
+@settings(max_examples=10)
+@given(data=st.data())
+def test_an_answer_cut_off_anywhere_is_malformed(version: int, data: st.DataObject) -> None:
+    frame = kio.answer_frame(data.draw(kio.messages(answer_class(version))))
+    for size in range(8, len(frame)):
+        with pytest.raises(MalformedFrameError):
+            produce.decode_answer(frame[:size], 0, size, version)
+
+
+def test_an_error_code_that_nobody_here_knows_passes_as_a_number() -> None:
+    frame = produce.encode_answer(7, 9, [ProduceResult(b"t", 0, 32_000)])
+    assert produce.decode_answer(frame, 0, len(frame), 9)[0][0].error == 32_000
+    assert 32_000 not in {code.value for code in KioError}
+
+
+# Requests of the node's making ----------------------------------------------------------------------------------------
+
+
+@every_version
+@settings(max_examples=50)
+@given(data=st.data())
+def test_a_part_of_a_request_has_the_bytes_that_kio_writes(version: int, data: st.DataObject) -> None:
+    request = data.draw(
+        kio.messages(request_class(version)).filter(
+            lambda found: len({t.name for t in found.topic_data}) == len(found.topic_data)
+        )
+    )
+    records = [
+        (topic.name.encode(), partition.index, partition.records or b"")
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    ]
+    parts = produce.encode_request(
+        7, b"tests", version, request.acks, kio.as_milliseconds(request.timeout), records, request.transactional_id
+    )
+    frame = b"".join(parts)
+    without_nulls = {
+        topic.name: {partition.index: partition.records or b"" for partition in topic.partition_data}
+        for topic in request.topic_data
+        if topic.partition_data
+    }
+    if all(len(indexes := [p.index for p in t.partition_data]) == len(set(indexes)) for t in request.topic_data):
+        again = request_of(version, without_nulls, request.transactional_id)
+        assert frame == kio.request_frame(_with(again, request))
+    assert [
+        (part.topic, part.partition, frame[part.start : part.end]) for part in walk(frame, version).parts
+    ] == records
+
+
+def _with(again: Any, request: Any) -> Any:
+    return type(again)(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout=request.timeout,
+        topic_data=again.topic_data,
+    )
+
+
+@pytest.mark.parametrize("name", ["t", "t" * 249])
+@pytest.mark.parametrize("size", [61, 70_000])
+def test_the_nodes_own_request_for_one_batch_has_the_bytes_that_kio_writes(name: str, size: int) -> None:
+    batch = bytes(size)
+    parts = produce.encode_single(7, 30_000, produce.table_head(name.encode(), 5), batch)
+    frame = kio.request_frame(request_of(8, {name: {5: batch}}), client_id="sidecar")
+    assert b"".join(parts) == frame
+    assert parts[-1] is batch, "the batch is not copied"
