@@ -1,24 +1,55 @@
 """A few connections to one Redis server: a call is sent once, answered within a bound or failed with a typed error.
 
-Never retries: a lost answer does not tell whether a script ran, and the usual client library's own retries ran an INCR
-twice (test_one_lost_reply.py). The one second try is EVAL after NOSCRIPT, when the server says that it did not run the
+Never retries: a lost answer does not tell whether a script ran, and the library's own retries ran an INCR twice
+(test_one_lost_reply.py). The one second try is EVAL after NOSCRIPT, when the server says that it did not run the
 script. Knows no key and no script.
+
+Of the library only `Connection` is used (TCP, TLS, Unix socket, AUTH, SELECT, hiredis). Its client and its pools retry,
+take timeouts from the URL, and await while they take a connection back: a call cancelled just then loses its place in
+the pool for good.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from redis.asyncio import Connection, SSLConnection
+from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .errors import MetadataProtocolError, MetadataUnavailable, Reason
-from .link import Link, ServerError
-from .target import parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .link import Argument, Reply
     from .scripts import Script
+
+Reply: TypeAlias = "bytes | int | list[Reply] | None"
+Argument: TypeAlias = "bytes | str | int"
+
+_URL_OPTIONS: Final = frozenset(
+    {
+        "connection_class",
+        "host",
+        "port",
+        "path",
+        "db",
+        "username",
+        "password",
+        "ssl_keyfile",
+        "ssl_certfile",
+        "ssl_password",
+        "ssl_ca_certs",
+        "ssl_ca_path",
+        "ssl_check_hostname",
+        "ssl_min_version",
+        "ssl_ciphers",
+    }
+)
 
 _REASONS: Final = {
     "LOADING": Reason.LOADING,
@@ -31,7 +62,6 @@ _REASONS: Final = {
     "NOAUTH": Reason.DENIED,
     "WRONGPASS": Reason.DENIED,
     "NOPERM": Reason.DENIED,
-    "DENIED": Reason.DENIED,
     "MOVED": Reason.CLUSTER,
     "ASK": Reason.CLUSTER,
     "TRYAGAIN": Reason.CLUSTER,
@@ -41,7 +71,7 @@ _REASONS: Final = {
 
 
 class Server:
-    """One Redis or Valkey server, by URL (target.py).
+    """One Redis or Valkey server, by URL: `redis://`, `rediss://` (options `ssl_*`) or `unix://`.
 
     `command_timeout_ms` bounds a whole call as the caller sees it, waiting for one of the `connections` and connecting
     (at most `connect_timeout_ms`) included. Connections are opened when first needed. Raises ValueError for a URL that
@@ -51,11 +81,19 @@ class Server:
     def __init__(self, url: str, *, connect_timeout_ms: int, command_timeout_ms: int, connections: int) -> None:
         if min(connect_timeout_ms, command_timeout_ms, connections) < 1:
             raise ValueError("timeouts and the number of connections must be positive")
-        self.target = parse_url(url)
-        self._connect_timeout_s = connect_timeout_ms / 1000
+        options = _parse(url)
+        self.address = _address(options)
+        self._connection_class: type[AbstractConnection] = options.pop("connection_class", Connection)
+        # Without a socket timeout the library neither starts a task per write nor ends a call before its deadline here.
+        self._options: dict[str, Any] = options | {
+            "socket_timeout": None,
+            "socket_connect_timeout": connect_timeout_ms / 1000,
+            "protocol": 2,
+            "driver_info": None,
+        }
         self._command_timeout_s = command_timeout_ms / 1000
         self._slots = asyncio.Semaphore(connections)
-        self._idle: list[Link] = []
+        self._idle: list[AbstractConnection] = []
         self._closed = False
 
     async def call(self, *command: Argument) -> Reply:
@@ -71,64 +109,95 @@ class Server:
         """Close every connection; calls in progress finish, later ones raise MetadataUnavailable (CLOSED)."""
         self._closed = True
         while self._idle:
-            await self._idle.pop().close()
+            await _hang_up(self._idle.pop())
 
-    async def _exchange(self, command: Sequence[Argument], on_noscript: Sequence[Argument] | None) -> Reply:
+    async def _exchange(self, command: tuple[Argument, ...], on_noscript: tuple[Argument, ...] | None) -> Reply:
         if self._closed:
             raise MetadataUnavailable(Reason.CLOSED, "the connection to Redis was closed by this process")
         sent = False
         try:
             async with asyncio.timeout(self._command_timeout_s), self._slots:
-                link = await self._connected()
-                sent = True
+                connection = self._idle.pop() if self._idle else self._connection_class(**self._options)
                 try:
-                    return await _ask(link, command, on_noscript)
-                except BaseException:
-                    # Cancelled or broken in between: its answer, if one comes, must not go to the next command. After a
-                    # refusal (a replica, no room for clients) the address may lead to a better server by now.
-                    link.abort()
-                    raise
+                    await _make_ready(connection)
+                    sent = True
+                    try:
+                        return await _roundtrip(connection, command)
+                    except NoScriptError:
+                        if on_noscript is None:
+                            raise
+                        return await _roundtrip(connection, on_noscript)
                 finally:
-                    # Nothing may be awaited here: a second cancellation would lose the connection for good.
+                    # The library ends a connection whose exchange did not complete, cancelled ones included.
                     if self._closed:
-                        link.abort()
-                    elif link.usable:
-                        self._idle.append(link)
+                        await _hang_up(connection)
+                    else:
+                        self._idle.append(connection)
         except TimeoutError:
-            bound = f"{self._command_timeout_s * 1000:.0f} ms"
-            if not sent:
-                bound = f"{bound}, of which {self._connect_timeout_s * 1000:.0f} ms to connect"
-            message = f"Redis at {self.target} did not answer in time ({bound})"
+            message = f"Redis at {self.address} did not answer within {self._command_timeout_s * 1000:.0f} ms"
             raise MetadataUnavailable(Reason.TIMEOUT, message, maybe_applied=sent) from None
-        except OSError as error:
-            message = f"Redis at {self.target}: {error.strerror or error}"
-            raise MetadataUnavailable(Reason.AWAY, message, maybe_applied=sent) from error
-        except ServerError as error:
-            raise self._refused(error, sent) from error
+        except (RedisError, OSError) as error:
+            raise self._typed(error, sent) from error
 
-    async def _connected(self) -> Link:
-        while self._idle:
-            link = self._idle.pop()
-            if link.usable:
-                return link
-        async with asyncio.timeout(self._connect_timeout_s):
-            return await Link.open(self.target)
-
-    def _refused(self, error: ServerError, sent: bool) -> MetadataUnavailable | MetadataProtocolError:
-        reason = _REASONS.get(error.code)
-        if reason is None and "max number of clients" in str(error):
+    def _typed(self, error: Exception, sent: bool) -> MetadataUnavailable | MetadataProtocolError:
+        text = str(error)
+        code = getattr(error, "status_code", None) or text.partition(" ")[0]
+        if isinstance(error, AuthenticationError):
+            reason = Reason.DENIED
+        elif code in _REASONS:
+            reason = _REASONS[code]
+        elif isinstance(error, ResponseError):
+            return MetadataProtocolError(f"Redis at {self.address} refused a command: {text}")
+        else:
             reason = Reason.AWAY
-        elif reason is None and not sent:
-            reason = Reason.DENIED  # The login or the database was refused.
-        if reason is None:
-            return MetadataProtocolError(f"Redis at {self.target} refused a command: {error}")
-        return MetadataUnavailable(reason, f"Redis at {self.target}: {error}")
+        message = f"Redis at {self.address}: {text}"
+        # An error that the server sent says that the command was not carried out.
+        answered = isinstance(error, ResponseError) or code in _REASONS
+        return MetadataUnavailable(reason, message, maybe_applied=sent and not answered)
 
 
-async def _ask(link: Link, command: Sequence[Argument], on_noscript: Sequence[Argument] | None) -> Reply:
+async def _make_ready(connection: AbstractConnection) -> None:
+    """Connect, or check that the server has not hung up or said something unasked since the last call."""
+    if connection.is_connected:
+        try:
+            if not await connection.can_read():
+                return
+        except (RedisConnectionError, OSError):
+            pass
+        await connection.disconnect(nowait=True)
+    await connection.connect()
+
+
+async def _roundtrip(connection: AbstractConnection, command: tuple[Argument, ...]) -> Reply:
+    await connection.send_command(*command)
+    return cast(Reply, await connection.read_response(disable_decoding=True))
+
+
+async def _hang_up(connection: AbstractConnection) -> None:
+    with suppress(RedisError, OSError):  # It is gone then, which is what was wanted.
+        await connection.disconnect()
+
+
+def _parse(url: str) -> dict[str, Any]:
     try:
-        return await link.roundtrip(command)
-    except ServerError as error:
-        if on_noscript is None or error.code != "NOSCRIPT":
-            raise
-    return await link.roundtrip(on_noscript)
+        options = cast(dict[str, Any], dict(parse_url(url))) if "://" in url else None
+    except ValueError:
+        options = None  # The library's message can hold a piece of the password.
+    if options is None:
+        forms = "redis://[user:password@]host[:port][/db], rediss://… (TLS), unix://path"
+        raise ValueError(f"the Redis URL is none of {forms}")
+    if unknown := sorted(options.keys() - _URL_OPTIONS):
+        raise ValueError(f"unknown option in the Redis URL: {', '.join(unknown)}")
+    encrypted = options.get("connection_class") is SSLConnection
+    if not encrypted and (stray := sorted(name for name in options if name.startswith("ssl_"))):
+        raise ValueError(f"only rediss:// takes {', '.join(stray)} in the Redis URL")
+    path = urlsplit(url).path.strip("/")
+    if "path" not in options and path and not path.isdecimal():
+        raise ValueError("the database in the Redis URL must be a number")
+    return options
+
+
+def _address(options: dict[str, Any]) -> str:
+    if "path" in options:
+        return str(options["path"])
+    return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from .link import Argument, Reply
+    from .connection import Argument, Reply
 
 _TAKEN_FOR_A_KEY: Final = "{}"
 
@@ -92,7 +92,7 @@ class MetadataStore:
     @property
     def address(self) -> str:
         """host:port or socket path, without credentials."""
-        return str(self._server.target)
+        return self._server.address
 
     @property
     def lease_ms(self) -> int:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
-from metadata.ownership import AccessMode, ClaimRequest, ClaimStatus, Generation, Ownership
+from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.changelog import (
     MASTER_SLOT,
     Position,
@@ -297,7 +297,7 @@ class Takeover:
             else None,
         )
         try:
-            answer = await around.store.claim(request)
+            answer = await self._ask_redis(request)
         except MetadataUnavailable:
             if keeps and ownership is not None and serving is not None and serving.value.node == around.node_id:
                 return None, ownership.value.generation  # who served last goes on without Redis
@@ -311,6 +311,15 @@ class Takeover:
         if answer.status is ClaimStatus.EXHAUSTED:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"no generation is left for {self._topic}")
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {self._topic} is under way")
+
+    async def _ask_redis(self, request: ClaimRequest) -> ClaimAnswer:
+        """Claim; where the answer was lost, again with the same token, which is the same claim."""
+        try:
+            return await self._around.store.claim(request)
+        except MetadataUnavailable as error:
+            if not error.maybe_applied:
+                raise
+        return await self._around.store.claim(request)
 
     async def _publish(self, tenure: Tenure, token: bytes | None) -> None:
         value = tenure.ownership

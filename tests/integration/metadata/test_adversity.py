@@ -183,7 +183,7 @@ async def test_connections_that_the_server_closed_are_replaced_unnoticed(hurt: M
         client.client_kill_filter(_type="normal", skipme=True)
 
     async def noticed() -> bool:
-        return not any(link.usable for link in idle)
+        return all([await connection.can_read() for connection in idle if connection.is_connected])
 
     await wait_for_async(noticed, "the loop has seen the end of the connections")
     await hurt.ping()
