@@ -6,6 +6,7 @@ Answers are remembered per name, bounded, and forgotten when policies change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 from typing import Final
@@ -13,6 +14,14 @@ from typing import Final
 _REMEMBERED: Final = 100_000
 INTERNAL_PREFIX: Final = b"__sidecar_"
 TRANSACTIONAL_ID_PREFIX: Final = "sidecar."
+
+
+_LEGAL: Final = re.compile(rb"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+def is_legal(topic: bytes) -> bool:
+    """Whether a topic can have this name (`org.apache.kafka.common.internals.Topic`): there is none with any other."""
+    return _LEGAL.match(topic) is not None
 
 
 class TopicKind(Enum):

@@ -11,6 +11,8 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
+from sidecar.cluster.hedging import PATIENCE_S, Hedged
+from sidecar.cluster.resolver import is_legal
 from sidecar.cluster.view import ClusterView
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection, UpstreamLostError
@@ -26,6 +28,7 @@ from sidecar.protocol.caller import (
     SecondT,
     TopicLayout,
     UnknownTopicError,
+    UpstreamError,
     decode_frame,
     encode_frame,
 )
@@ -34,6 +37,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataCall, MetadataRequest
 
 CLIENT_ID: Final = "sidecar"
+_VERSIONS_TIMEOUT_S: Final = 5.0
 _BOOTSTRAP: Final = -1000
 """Connection keys of bootstrap addresses count down from here; broker ids are never negative."""
 
@@ -41,11 +45,12 @@ _BOOTSTRAP: Final = -1000
 class _Waiter:
     """A `Reply` that hands the whole answer to a future."""
 
-    __slots__ = ("correlation_id", "future")
+    __slots__ = ("asked_at", "correlation_id", "future")
 
     def __init__(self, correlation_id: int, future: asyncio.Future[Frame]) -> None:
         self.correlation_id = correlation_id
         self.future = future
+        self.asked_at = future.get_loop().time()
 
     def answer_received(self, frame: Frame) -> None:
         if not self.future.done():
@@ -72,6 +77,8 @@ class KafkaUpstream:
         self.request_timeout = request_timeout
         self.on_connection_error: Callable[[int, str], None] = lambda broker, reason: None
         self._bootstrap = bootstrap
+        self._seeds = [_BOOTSTRAP - index for index in range(len(bootstrap))]
+        self._hedged = Hedged()
         self._random = rng or random.Random()
         self._connections: dict[tuple[int, Lane], UpstreamConnection] = {}
         self._backoff: dict[int, ReconnectBackoff] = {}
@@ -114,20 +121,42 @@ class KafkaUpstream:
     def connect_succeeded(self, broker_id: int) -> None:
         self._backoff.pop(broker_id, None)
 
-    def live_broker(self) -> int:
-        """A broker to which this node has a connection, else one that may be tried, else a bootstrap address."""
-        brokers = list(self.view.brokers)
+    def live_broker(self, asked: Collection[int] = ()) -> int:
+        """A broker that is likely to answer soon, and not one that was `asked` already where there is another.
+
+        In this order: one to which this node has a connection without an overdue answer, one that may be tried, a
+        bootstrap address that may be tried, any.
+        """
+        brokers = [broker for broker in self.view.brokers if broker not in asked]
         self._random.shuffle(brokers)
-        for broker in brokers:
-            found = self._connections.get((broker, SHARED_LANE))
-            if found is not None and found.connected:
-                return broker
-        usable = [broker for broker in brokers if self.may_connect(broker)]
-        if usable:
-            return usable[0]
-        seeds = [_BOOTSTRAP - index for index in range(len(self._bootstrap))]
+        seeds = [seed for seed in self._seeds if seed not in asked]
         self._random.shuffle(seeds)
-        return next((seed for seed in seeds if self.may_connect(seed)), seeds[0])
+        prompt = [broker for broker in brokers if not self._is_overdue(broker)]
+        choices = (
+            (broker for broker in prompt if self._is_connected(broker)),
+            (broker for broker in (*prompt, *seeds) if self.may_connect(broker)),
+            (*brokers, *seeds, *self._seeds),
+        )
+        return next(broker for choice in choices for broker in choice)
+
+    def _is_connected(self, broker_id: int) -> bool:
+        found = self._connections.get((broker_id, SHARED_LANE))
+        return found is not None and found.connected
+
+    def _is_overdue(self, broker_id: int) -> bool:
+        """Whether an answer to this node has been missing for so long that others should be asked instead."""
+        found = self._connections.get((broker_id, SHARED_LANE))
+        reply = found.oldest_unanswered if found is not None else None
+        return isinstance(reply, _Waiter) and asyncio.get_running_loop().time() - reply.asked_at > PATIENCE_S
+
+    async def ask_any(self, request: Request[AnswerT]) -> AnswerT:
+        """Ask whichever brokers answer; for questions that all of them answer alike and that change nothing."""
+        limit = 1 + len(self.view.brokers) + len(self._seeds)
+
+        def choose(asked: Collection[int]) -> int | None:
+            return self.live_broker(asked) if len(asked) < limit else None
+
+        return await self._hedged.first_answer(lambda broker: self.call(broker, request), choose)
 
     def controller(self) -> int:
         """The broker that takes changes: upstream's controller, else any."""
@@ -220,7 +249,7 @@ class KafkaUpstream:
         found = self._coordinators.get((key, kind))
         if found is not None and found in self.view.brokers:
             return found
-        answer = await self.call(None, FindCoordinator(key, kind))
+        answer = await self.ask_any(FindCoordinator(key, kind))
         if answer.error:
             raise KafkaError(answer.error, answer.message or f"no coordinator for {key}")
         if answer.broker_id not in self.view.brokers:
@@ -254,16 +283,23 @@ class KafkaUpstream:
             task.exception()  # everybody who asked may have gone meanwhile
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
-        last: DisconnectedError | CallTimeoutError | None = None
-        for _ in range(1 + len(self.view.brokers) + len(self._bootstrap)):
-            try:
-                state = await self.call(self.live_broker(), MetadataCall(request))
-            except (DisconnectedError, CallTimeoutError) as error:
-                last = error
-                continue
-            self.view.apply(state)
-            return state
-        raise last or DisconnectedError("no broker is known", sent=False)
+        state = await self.ask_any(MetadataCall(request))
+        self.view.apply(state)
+        return state
+
+    async def find_leaders(self, topics: Iterable[bytes]) -> bool:
+        """Ask for topics that the view does not know. False where Kafka could not be asked; never raises.
+
+        Names that no topic can have are not asked for: Kafka knows none of them.
+        """
+        names = tuple(sorted(topic.decode() for topic in topics if is_legal(topic)))
+        if not names:
+            return True
+        try:
+            await self.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
+        except (UpstreamError, KafkaError):
+            return False
+        return True
 
     async def layout(self, topic: str, *, refresh: bool = False) -> TopicLayout:
         """See `Upstream.layout`."""
@@ -287,19 +323,26 @@ class KafkaUpstream:
         return list(self.view.brokers)
 
     async def api_versions(self) -> dict[int, ServedVersions]:
-        """What every live broker serves: the intersection of their ranges."""
+        """What every live broker serves: the intersection of their ranges. One that does not answer does not live."""
+        limit = min(self.request_timeout, _VERSIONS_TIMEOUT_S)
+        calls = (self.call(broker, ApiVersions(), timeout=limit) for broker in await self.brokers())
+        answers = await asyncio.gather(*calls, return_exceptions=True)
         served: dict[int, ServedVersions] | None = None
-        for broker in await self.brokers():
-            ranges = await self.call(broker, ApiVersions())
-            served = ranges if served is None else _intersection(served, ranges)
-        return served or {}
+        for answer in answers:
+            if isinstance(answer, dict):
+                served = answer if served is None else _intersection(served, answer)
+            elif not isinstance(answer, UpstreamError):
+                raise answer
+        if served is None:
+            raise DisconnectedError("no broker says what it serves", sent=False)
+        return served
 
     # Refresh ------------------------------------------------------------------------------------------------------
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
         """Ask for these topics' leaders again, at most about ten times a second whoever asks."""
-        self._refresh.update(topics)
-        if self._refreshing is None:
+        self._refresh.update(topic for topic in topics if is_legal(topic))
+        if self._refresh and self._refreshing is None:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh_now())
 
     async def _refresh_now(self) -> None:
@@ -309,12 +352,7 @@ class KafkaUpstream:
                 await asyncio.sleep(max(0.0, self._last_refresh + 0.1 - loop.time()))
                 names, self._refresh = self._refresh, set()
                 self._last_refresh = loop.time()
-                try:
-                    await self.metadata(
-                        MetadataRequest(tuple(sorted(name.decode() for name in names)), allow_auto_topic_creation=False)
-                    )
-                except (DisconnectedError, CallTimeoutError, BadAnswerError):
-                    self.view.forget(names)
+                await self.find_leaders(names)  # where that fails, whoever needs them is refused and asks again
         finally:
             self._refreshing = None
 
@@ -327,7 +365,7 @@ class KafkaUpstream:
             task.cancel()
         for connection in list(self._connections.values()):
             connection.close()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._hedged.cancel(), return_exceptions=True)
 
 
 class _LaneOwner:

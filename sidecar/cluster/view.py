@@ -49,11 +49,15 @@ class ClusterView:
         if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._topics.pop(name, None)
         elif topic.partitions:
-            self._topics[name] = TopicRoute(
-                topic.topic_id,
-                MappingProxyType({p.index: p.leader for p in topic.partitions}),
-                MappingProxyType({p.index: p.leader_epoch for p in topic.partitions}),
-            )
+            leaders = {p.index: p.leader for p in topic.partitions}
+            epochs = {p.index: p.leader_epoch for p in topic.partitions}
+            known = self._topics.get(name)
+            if known is not None and known.topic_id == topic.topic_id:
+                # A broker that lags behind must not lead back to the old leader (as in Java's Metadata, KAFKA-7747).
+                for index, epoch in known.leader_epochs.items():
+                    if index in epochs and epochs[index] < epoch:
+                        leaders[index], epochs[index] = known.leaders[index], epoch
+            self._topics[name] = TopicRoute(topic.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
 
     def leader(self, topic: bytes, partition: int) -> int:
         """Broker id of the leader as far as known, else `NO_LEADER`."""

@@ -130,6 +130,11 @@ class UpstreamConnection(FrameReceiver):
     def unanswered(self) -> int:
         return len(self._pending)
 
+    @property
+    def oldest_unanswered(self) -> Reply | None:
+        """Who has waited longest for an answer."""
+        return self._pending[0] if self._pending else None
+
     def send_frame(self, frame: Frame, reply: Reply | None) -> None:
         """Send a frame as it is. `reply` is None for requests without an answer (acks=0)."""
         if self._refused(reply):

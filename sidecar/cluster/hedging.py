@@ -1,0 +1,73 @@
+"""Ask one broker a question that any broker answers, and another one as well while the first keeps silent.
+
+A broker that is frozen (stopped, in a long collection, behind a link that drops packets) keeps its connections open
+and answers nothing. Without this, whoever happens to ask it would wait for the whole request timeout, and with it all
+clients that have the same question. For questions that change nothing only: more than one broker may come to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final, TypeVar
+
+from sidecar.protocol.caller import CallTimeoutError, DisconnectedError
+
+T = TypeVar("T")
+
+PATIENCE_S: Final = 0.5
+"""How long a broker may keep silent before another is asked as well."""
+
+
+class Hedged:
+    """Questions under way; those whose answer is not needed any more run on until they end by themselves."""
+
+    def __init__(self, patience: float = PATIENCE_S) -> None:
+        self._patience = patience
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def first_answer(
+        self,
+        ask: Callable[[int], Coroutine[Any, Any, T]],
+        choose: Callable[[Collection[int]], int | None],
+    ) -> T:
+        """The first answer. `choose` names a broker that was not asked yet, None when there is none left.
+
+        Raises what the last broker failed with, `DisconnectedError` where there was nobody to ask.
+        """
+        asked: list[int] = []
+        running: set[asyncio.Task[T]] = set()
+        failure: DisconnectedError | CallTimeoutError = DisconnectedError("no broker is known", sent=False)
+        while True:
+            broker = choose(asked)
+            if broker is not None:
+                asked.append(broker)
+                running.add(self._start(ask(broker)))
+            elif not running:
+                raise failure
+            done, running = await asyncio.wait(
+                running, timeout=None if broker is None else self._patience, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                try:
+                    return task.result()
+                except (DisconnectedError, CallTimeoutError) as error:
+                    failure = error
+
+    def _start(self, question: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(question)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may be waiting for it any more
+
+    async def cancel(self) -> None:
+        """End what still runs."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

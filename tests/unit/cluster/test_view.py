@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+from sidecar.cluster.view import NO_LEADER, ClusterView
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+
+ID, OTHER_ID = UUID(int=1), UUID(int=2)
+BROKERS = tuple(Broker(number, "127.0.0.1", 9000 + number) for number in (1, 2, 3))
+
+
+def said(
+    *partitions: tuple[int, int], topic_id: UUID = ID, error: int = 0, brokers: tuple[Broker, ...] = BROKERS
+) -> ClusterState:
+    """Metadata of the topic `t`: (leader, leader epoch) of each partition."""
+    states = tuple(PartitionState(index, 0, leader, epoch) for index, (leader, epoch) in enumerate(partitions))
+    return ClusterState(0, brokers, "cluster", 1, (TopicState("t", error, topic_id, False, states),))
+
+
+def view_of(*states: ClusterState) -> ClusterView:
+    view = ClusterView()
+    for state in states:
+        view.apply(state)
+    return view
+
+
+def leaders(view: ClusterView, partitions: int = 1) -> list[int]:
+    return [view.leader(b"t", index) for index in range(partitions)]
+
+
+def test_the_newest_leaders_are_known() -> None:
+    assert leaders(view_of(said((1, 5), (2, 5))), 3) == [1, 2, NO_LEADER]
+    assert leaders(view_of(said((1, 5)), said((2, 6)))) == [2]
+
+
+def test_a_broker_that_lags_behind_does_not_lead_back() -> None:
+    view = view_of(said((1, 5), (1, 5)), said((2, 6), (1, 5)), said((1, 5), (3, 7)))
+    assert leaders(view, 2) == [2, 3]
+    assert view.route(b"t").leader_epochs == {0: 6, 1: 7}  # type: ignore[union-attr]
+
+
+def test_the_same_epoch_again_is_taken_as_it_is() -> None:
+    assert leaders(view_of(said((1, 5)), said((NO_LEADER, 5)), said((1, 5)))) == [1]
+
+
+def test_a_topic_made_anew_begins_its_epochs_anew() -> None:
+    assert leaders(view_of(said((1, 5)), said((2, 0), topic_id=OTHER_ID))) == [2]
+
+
+def test_a_new_partition_is_known_beside_older_ones() -> None:
+    assert leaders(view_of(said((1, 5)), said((1, 4), (2, 0))), 2) == [1, 2]
+
+
+def test_a_leader_that_is_no_live_broker_is_none() -> None:
+    view = view_of(said((1, 5)), said((1, 5), brokers=BROKERS[1:]))
+    assert leaders(view) == [NO_LEADER]
+    assert view.why_no_leader(b"t", 0) == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_a_topic_that_is_gone_is_forgotten() -> None:
+    view = view_of(said((1, 5)), said(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert leaders(view) == [NO_LEADER]
+    assert view.why_no_leader(b"t", 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_a_topic_does_not_have_does_not_exist() -> None:
+    assert view_of(said((1, 5))).why_no_leader(b"t", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topics_without_a_known_leader_are_named() -> None:
+    view = view_of(said((1, 5), (NO_LEADER, 5)))
+    assert view.missing([(b"t", 0)]) == set()
+    assert view.missing([(b"t", 0), (b"t", 1), (b"u", 0)]) == {b"t", b"u"}
+
+
+def test_an_answer_without_brokers_leaves_them_as_they_were() -> None:
+    assert leaders(view_of(said((1, 5)), said((2, 6), brokers=()))) == [2]
