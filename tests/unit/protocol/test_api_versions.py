@@ -1,0 +1,76 @@
+"""ApiVersions against kio, and the table of APIs that it announces."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sidecar.protocol import api_versions
+from sidecar.protocol.api import APIS, NOT_SERVED
+from sidecar.protocol.api_versions import ClientSoftware, VersionRange
+from sidecar.protocol.primitives import MalformedFrameError
+from tests.unit.protocol import kio_entities as kio
+
+every_version = pytest.mark.parametrize("version", range(4))
+_I16 = st.integers(-(2**15), 2**15 - 1)
+_RANGES = st.lists(st.builds(VersionRange, _I16, _I16, _I16), max_size=80)
+
+
+@every_version
+@given(data=st.data())
+@settings(max_examples=30)
+def test_a_request_tells_the_clients_software_from_version_3_on(version: int, data: st.DataObject) -> None:
+    request = data.draw(kio.messages(kio.entity(18, version, "request")))
+    frame = kio.request_frame(request)
+    found = api_versions.decode_request(frame, kio.body_at(), len(frame), version)
+    if version < 3:
+        assert found == ClientSoftware()
+    else:
+        assert found == ClientSoftware(request.client_software_name, request.client_software_version)
+        for size in range(kio.body_at(), len(frame)):
+            with pytest.raises(MalformedFrameError):
+                api_versions.decode_request(frame, kio.body_at(), size, version)
+
+
+@given(junk=st.binary(max_size=30))
+def test_junk_raises_nothing_but_malformed(junk: bytes) -> None:
+    with contextlib.suppress(MalformedFrameError):
+        api_versions.decode_request(junk, 0, len(junk), 3)
+
+
+@every_version
+@given(ranges=_RANGES)
+@settings(max_examples=30)
+def test_an_answer_announces_ranges_and_no_features(version: int, ranges: list[VersionRange]) -> None:
+    frame = api_versions.encode_answer(7, version, ranges)
+    answer = kio.answer_of(kio.entity(18, version, "response"), frame)
+    assert kio.answer_frame(answer) == frame
+    assert answer.error_code.value == 0
+    assert [(found.api_key, found.min_version, found.max_version) for found in answer.api_keys] == ranges
+    if version == 3:
+        assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ((), (), -1)
+
+
+def test_an_unknown_version_is_answered_in_version_0_with_the_range_to_fall_back_to() -> None:
+    frame = api_versions.encode_unsupported(7, [VersionRange(0, 0, 9), VersionRange(18, 0, 3)])
+    answer = kio.answer_of(kio.entity(18, 0, "response"), frame)
+    assert answer.error_code.value == 35
+    assert [(found.api_key, found.min_version, found.max_version) for found in answer.api_keys] == [(18, 0, 3)]
+
+
+@pytest.mark.parametrize("key", sorted(APIS), ids=[APIS[key].name for key in sorted(APIS)])
+def test_the_table_names_an_api_as_kafka_does_and_knows_where_it_becomes_flexible(key: int) -> None:
+    api = APIS[key]
+    assert kio.PACKAGES[key] == "".join(f"_{char.lower()}" if char.isupper() else char for char in api.name)[1:]
+    assert api.reason
+    for version in range(api.first, api.last + 1):
+        if kio.has(key, version):
+            assert kio.is_flexible(kio.entity(key, version, "request")) == api.is_flexible(version), version
+
+
+def test_no_key_is_both_served_and_left_out() -> None:
+    assert not APIS.keys() & NOT_SERVED.keys()
+    assert all(reason for reason in NOT_SERVED.values())
