@@ -67,5 +67,7 @@ def test_all_clients_do_the_core_of_the_matrix(
             results = {cell: run.result(cell) for cell in cells}
         finally:
             run.close()
-    failures = [f"{cell.client}-{cell.feature}: {result.detail}" for cell, result in results.items() if not result.passed]
+    failures = [
+        f"{cell.client}-{cell.feature}: {result.detail}" for cell, result in results.items() if not result.passed
+    ]
     assert not failures, "\n".join(failures)

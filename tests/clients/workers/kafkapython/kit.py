@@ -11,9 +11,10 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic, OffsetSpec
+from kafka.errors import NotLeaderForPartitionError, UnknownTopicOrPartitionError
 
 from ..records import DEFAULT_REPLICATION, Seen, Written
-from ..runtime import Cell, Scenarios, check
+from ..runtime import Cell, Scenarios, check, until
 
 scenarios = Scenarios("kafka-python")
 
@@ -43,14 +44,18 @@ def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: st
     """
     topic = cell.name(suffix)
     settings = {name.replace("_", "."): value for name, value in config.items()}
+    latest = {TopicPartition(topic, partition): OffsetSpec.LATEST for partition in range(partitions)}
     with admin(cell) as client:
-        client.create_topics(
-            [NewTopic(topic, partitions, DEFAULT_REPLICATION, topic_configs=settings)], wait_for_metadata=True
-        )
-        # It asks again where a leader does not serve yet.
-        client.list_partition_offsets(
-            {TopicPartition(topic, partition): OffsetSpec.LATEST for partition in range(partitions)}
-        )
+        topics = [NewTopic(topic, partitions, DEFAULT_REPLICATION, topic_configs=settings)]
+        client.create_topics(topics, wait_for_metadata=True)
+
+        def served() -> bool:
+            try:
+                return len(client.list_partition_offsets(latest)) == partitions
+            except (NotLeaderForPartitionError, UnknownTopicOrPartitionError):
+                return False
+
+        until(f"{topic} is served", served)
     return topic
 
 

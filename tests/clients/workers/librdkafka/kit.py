@@ -47,6 +47,11 @@ def create_topic(cell: Cell, suffix: str = "", partitions: int = 1, **config: st
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
 
     def served() -> bool:
+        # Metadata first: librdkafka would keep an answer that lacks a leader, and never find it for the offsets.
+        told = admin(cell).list_topics(topic, timeout=WAIT_S).topics[topic]
+        leaders = [partition.leader for partition in told.partitions.values()]
+        if told.error is not None or len(leaders) < partitions or min(leaders) < 0:
+            return False
         try:
             return all(one.result(WAIT_S) for one in admin(cell).list_offsets(latest).values())
         except KafkaException as error:
