@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-from sidecar.protocol import produce
+from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.calls import CreateTopics, FetchPartition, NewTopic
 from sidecar.protocol.ids import Offset, TopicPartition
@@ -92,7 +92,7 @@ def send_straight_to_kafka(kafka: str, topic: str, stale: BatchHeader) -> int:
         batch_size=1 << 16,
     )
     builder.append(0, int(time.time() * 1000), None, b"alpha, too late", [])
-    parts = produce.encode_request(1, b"demo", 8, -1, 10_000, [(topic.encode(), 0, bytes(builder.build()))])
+    parts = produce_upstream.encode_request(1, b"demo", 8, -1, 10_000, [(topic.encode(), 0, bytes(builder.build()))])
     with _connect(kafka) as connection:
         connection.sendall(b"".join(parts))
         stream = connection.makefile("rb")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.network.framing import TURN
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
-from sidecar.protocol import produce
+from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sidecar.network.framing import Frame
     from sidecar.protocol.primitives import Octets
 
-_ACKS_ALL: Final = -1
 _UNDER_WAY: Final = 5
 _GRACE_S: Final = 5.0
 
@@ -108,15 +107,13 @@ class LeaderLink:
         if len(batches) == 1:
             ((lane, append),) = batches.values()
             timeout_ms = append.upstream_timeout_ms
-            message = produce.encode_single(self._correlation, timeout_ms, lane.table_head, append.batch)
+            message = produce_upstream.encode_single(self._correlation, timeout_ms, lane.table_head, append.batch)
         else:
             records: list[tuple[bytes, int, Octets]] = [
                 (topic, partition, append.batch) for (topic, partition), (_, append) in batches.items()
             ]
             timeout_ms = max(append.upstream_timeout_ms for _, append in batches.values())
-            message = produce.encode_request(
-                self._correlation, produce.OWN_CLIENT_ID, produce.SINGLE_VERSION, _ACKS_ALL, timeout_ms, records
-            )
+            message = produce_upstream.encode_batches(self._correlation, timeout_ms, records)
         reply = _ProduceReply(self, self._correlation, batches)
         loop = asyncio.get_running_loop()
         self._under_way[reply] = loop.time() + timeout_ms / 1000 + _GRACE_S
@@ -176,7 +173,7 @@ class _ProduceReply:
         self.correlation_id = correlation_id
 
     def answer_received(self, frame: Frame) -> None:
-        results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, produce.SINGLE_VERSION)
+        results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, produce_upstream.SINGLE_VERSION)
         self._link.answered(self)
         for result in results:
             found = self._batches.pop((result.topic, result.partition), None)

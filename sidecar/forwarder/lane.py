@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from sidecar.forwarder.sequences import PlainSequences
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.produce import table_head
+from sidecar.protocol.produce_upstream import table_head
 
 if TYPE_CHECKING:
     from sidecar.protocol.ids import Stamp

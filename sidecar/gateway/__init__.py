@@ -10,6 +10,7 @@
 | `metadata` | Metadata, DescribeCluster, FindCoordinator, ApiVersions | answered with nodes instead of brokers |
 | `groups`, `transactions`, `admin`, `merged` | the rest | routed to coordinator, controller or any broker |
 
-Two ways lead through this room. *Hot* APIs (Produce, Fetch, ListOffsets…) are handled by plain functions and may be pipelined. All
-others run as one coroutine at a time per connection: requests behind one wait until it has its answer, as on a broker.
+Two ways lead through this room. *Hot* APIs (Produce, Fetch, ListOffsets…) are handled by plain functions and may be
+pipelined. All others run as one coroutine at a time per connection: requests behind one wait until it has its answer,
+as on a broker.
 """

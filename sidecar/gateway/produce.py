@@ -2,27 +2,29 @@
 
 - All partitions ordinary and with one leader: the frame goes on as it is, its answer comes back as it is.
 - Otherwise the request is split by leader, records uncopied, and the answers are merged in the order of the request.
-- acks=0 has no answer; a refusal closes the connection, as a broker does.
+- acks=0 has no answer; a refusal closes the connection, as a broker does, also where a broker refuses by closing its own.
 - Topics of the sidecar's own are refused (29). A transactional batch for a governed topic is refused (48) by
-`exclusive`.
+  `exclusive`.
+- A request that names a partition twice is rejected: Kafka would append one of the two and be silent about the other.
 
-A broker that is lost after the request was sent gives 7 (the outcome is unknown, the client retries), before that 6.
+A broker that is lost after the request was sent gives 7 (the outcome is unknown, the client retries), before that 6;
+so does what comes behind a lost batch out of its order (`gaps`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
-from sidecar.network.client import Exchange, RejectError
-from sidecar.protocol import produce
-from sidecar.protocol.caller import DisconnectedError, UpstreamError
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
-from sidecar.protocol.metadata import MetadataRequest
+from sidecar.gateway.gaps import signature
+from sidecar.gateway.produce_answers import MergedProduce, PartReply, PassedProduce, SingleProduce, refusal
+from sidecar.network.client import RejectError
+from sidecar.protocol import produce, produce_upstream
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
-    from sidecar.network.upstream import UpstreamLostError
 
 
 class GovernedTopics(Protocol):
@@ -64,13 +65,17 @@ class ProduceApi:
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
         """One request; the frame may be borrowed."""
         request = produce.walk(frame.buffer, head.body, frame.end, head.version)
+        parts = request.parts
+        if len(parts) != 1 and not self._is_plain(client, frame, head, request):
+            return
         if client.identity_error is not None:
             self._refuse_all(client, frame, head, request, client.identity_error)
             return
-        leader = self._single_leader(request)
-        if leader != NO_LEADER:
-            self._pass(client, frame, head, request, leader)
-            return
+        if not client.gaps.expected or not self._gaps(client, frame, request):
+            leader = self._single_leader(request)
+            if leader != NO_LEADER:
+                self._pass(client, frame, head, request, leader)
+                return
         owned = frame.own()
         if owned is not frame:
             head.body -= frame.start
@@ -85,6 +90,26 @@ class ProduceApi:
             self._tasks.start(self._find_leaders(client, owned, head, request, missing))
         else:
             self._split(client, owned, head, request)
+
+    def _is_plain(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> bool:
+        """Whether a request of several partitions, or none, goes on: one without any is answered here."""
+        if not request.parts:
+            if request.acks != 0:
+                merge = MergedProduce(client, head, frame.size, request)
+                client.connection.expect(merge)
+                merge.answer([produce.encode_answer(head.correlation_id, head.version, [])])
+            return False
+        if len({(part.topic, part.partition) for part in request.parts}) != len(request.parts):
+            raise RejectError("malformed", "a Produce request that names a partition twice")
+        return True
+
+    def _gaps(self, client: Client, frame: Frame, request: ProduceRequest) -> set[tuple[bytes, int]]:
+        """The partitions whose batch comes behind a lost one."""
+        return {
+            (part.topic, part.partition)
+            for part in request.parts
+            if not client.gaps.admits(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
+        }
 
     def _single_leader(self, request: ProduceRequest) -> int:
         """The one broker that leads all partitions, if all are ordinary and there is one."""
@@ -102,7 +127,7 @@ class ProduceApi:
     def _pass(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, leader: int) -> None:
         exchange = None
         if request.acks != 0:
-            exchange = _PassedProduce(client, head, frame.size, self._upstream, request)
+            exchange = PassedProduce(client, frame, head, self._upstream, request)
             client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -112,50 +137,64 @@ class ProduceApi:
             else:
                 exchange.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
+        if exchange is None:
+            client.links.unconfirmed(connection, [part.topic for part in request.parts])
         passing.send(connection, client, frame, head, exchange)
 
     async def _find_leaders(
         self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, topics: set[bytes]
     ) -> None:
-        names = tuple(sorted(topic.decode(errors="replace") for topic in topics))
-        with suppress(UpstreamError, KafkaError):  # the partitions without a leader are answered so
-            await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
-        if not client.connection.closed:
-            self._split(client, frame, head, request)
+        found = await self._upstream.find_leaders(topics)
+        try:
+            if not client.connection.closed:
+                self._split(client, frame, head, request, asked=found)
+        finally:
             client.connection.release()
 
-    def _split(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> None:
+    def _split(
+        self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, *, asked: bool = True
+    ) -> None:
+        """Each partition to its leader. `asked` False: Kafka could not be asked for those that are not known."""
         if len(request.parts) == 1 and request.acks != 0:
             part = request.parts[0]
             if self._resolver.kind(part.topic) is TopicKind.GOVERNED:
-                single = _SingleProduce(client, head, frame.size)
+                single = SingleProduce(client, head, frame.size)
                 client.connection.expect(single)
-                batch = frame.view(part.start, part.end)
-                self._governed.append(client, part, batch, request.timeout_ms, single.settle)
+                self._append(client, frame, part, request.timeout_ms, single.settle)
                 return
-        merge = _MergedProduce(client, head, frame.size, request)
+        merge = MergedProduce(client, head, frame.size, request)
         if request.acks != 0:
             client.connection.expect(merge)
+        gaps = self._gaps(client, frame, request) if client.gaps.expected else ()
         by_leader: dict[int, list[ProducePart]] = {}
         for part in request.parts:
             kind = self._resolver.kind(part.topic)
             if kind is TopicKind.ORDINARY:
                 leader = self._view.leader(part.topic, part.partition)
-                if leader == NO_LEADER:
-                    merge.settle(_refusal(part, self._view.why_no_leader(part.topic, part.partition)))
-                else:
+                if (part.topic, part.partition) in gaps:
+                    merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                elif leader != NO_LEADER:
                     by_leader.setdefault(leader, []).append(part)
+                elif asked:
+                    merge.settle(refusal(part, self._view.why_no_leader(part.topic, part.partition)))
+                else:
+                    merge.settle(refusal(part, ErrorCode.LEADER_NOT_AVAILABLE))
             elif kind is TopicKind.INTERNAL:
-                merge.settle(
-                    _refusal(
-                        part, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics of the sidecar are written by it alone"
-                    )
-                )
+                message = "topics of the sidecar are written by it alone"
+                merge.settle(refusal(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message))
             else:
-                batch = frame.view(part.start, part.end)
-                self._governed.append(client, part, batch, request.timeout_ms, merge.settle)
+                self._append(client, frame, part, request.timeout_ms, merge.settle_governed)
         for leader, parts in by_leader.items():
             self._send_part(client, frame, head, request, merge, leader, parts)
+
+    def _append(
+        self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, done: Callable[[ProduceResult], None]
+    ) -> None:
+        """Hand a governed partition's batch on."""
+        if part.start == part.end:
+            done(refusal(part, ErrorCode.INVALID_RECORD, "a partition without a record batch"))
+            return
+        self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done)
 
     def _send_part(
         self,
@@ -163,7 +202,7 @@ class ProduceApi:
         frame: Frame,
         head: RequestHead,
         request: ProduceRequest,
-        merge: _MergedProduce,
+        merge: MergedProduce,
         leader: int,
         parts: list[ProducePart],
     ) -> None:
@@ -172,7 +211,7 @@ class ProduceApi:
         records: list[tuple[bytes, int, Octets]] = [
             (part.topic, part.partition, frame.view(part.start, part.end)) for part in parts
         ]
-        message = produce.encode_request(
+        message = produce_upstream.encode_request(
             head.correlation_id,
             identity.name.encode(),
             head.version,
@@ -181,139 +220,28 @@ class ProduceApi:
             records,
             request.transactional_id,
         )
-        reply = _PartReply(merge, self._upstream, parts, head)
+        reply = PartReply(client, self._upstream, frame, merge, parts)
         try:
             connection = client.links.to(leader)
         except DisconnectedError:
             reply.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
+        if request.acks == 0:
+            client.links.unconfirmed(connection, [part.topic for part in parts])
         connection.send_parts(message, reply if request.acks != 0 else None)
 
     def _refuse_all(
         self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, error: KafkaError
     ) -> None:
-        merge = _MergedProduce(client, head, frame.size, request)
+        client.connection.report("client_id", error.message)
+        merge = MergedProduce(client, head, frame.size, request)
         if request.acks != 0:
             client.connection.expect(merge)
         for part in request.parts:
-            merge.settle(_refusal(part, error.code, error.message))
-
-
-def _refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
-    return ProduceResult(part.topic, part.partition, code, message=message)
+            merge.settle(refusal(part, error.code, error.message))
 
 
 def _moved(request: ProduceRequest, by: int) -> ProduceRequest:
     """The same request in a copy of its frame."""
     parts = [ProducePart(part.topic, part.partition, part.start + by, part.end + by) for part in request.parts]
     return request._replace(parts=parts)
-
-
-def _note_errors(upstream: KafkaUpstream, results: list[ProduceResult]) -> None:
-    stale = {result.topic for result in results if result.error in STALE_ROUTE}
-    if stale:
-        upstream.refresh_soon(stale)
-
-
-class _PassedProduce(Exchange):
-    """A request that went on whole."""
-
-    __slots__ = ("_parts", "_upstream")
-
-    def __init__(
-        self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, request: ProduceRequest
-    ) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
-        self._upstream = upstream
-        self._parts = [(part.topic, part.partition) for part in request.parts]
-
-    def answer_received(self, frame: Frame) -> None:
-        if produce.has_error(frame.buffer, frame.start, frame.end, self.version):
-            results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, self.version)
-            _note_errors(self._upstream, results)
-        self.answer_frame(frame)
-
-    def answer_lost(self, error: UpstreamLostError) -> None:
-        self.refuse(ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def refuse(self, code: ErrorCode) -> None:
-        """Answer every partition with an error and look for the leaders anew."""
-        if self.connection.closed:
-            return
-        self._upstream.refresh_soon({topic for topic, _ in self._parts})
-        results = [ProduceResult(topic, partition, code) for topic, partition in self._parts]
-        self.answer([produce.encode_answer(self.correlation_id, self.version, results)])
-
-
-class _SingleProduce(Exchange):
-    """A request with one governed partition."""
-
-    __slots__ = ()
-
-    def __init__(self, client: Client, head: RequestHead, size: int) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
-
-    def settle(self, result: ProduceResult) -> None:
-        """The outcome."""
-        if not self.connection.closed:
-            self.answer([produce.encode_answer(self.correlation_id, self.version, [result])])
-
-
-class _MergedProduce(Exchange):
-    """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
-
-    __slots__ = ("_acks", "_order", "_results", "throttle_ms")
-
-    def __init__(self, client: Client, head: RequestHead, size: int, request: ProduceRequest) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
-        self._acks = request.acks
-        self._order = [(part.topic, part.partition) for part in request.parts]
-        if len(set(self._order)) != len(self._order):
-            raise RejectError("malformed", "a Produce request that names a partition twice")
-        self._results: dict[tuple[bytes, int], ProduceResult] = {}
-        self.throttle_ms = 0
-
-    def settle(self, result: ProduceResult) -> None:
-        """The outcome for one partition."""
-        self._results[result.topic, result.partition] = result
-        if self._acks == 0:
-            if result.error:
-                self.connection.close()
-            return
-        if len(self._results) == len(self._order) and not self.connection.closed:
-            results = [self._results[key] for key in self._order]
-            self.answer([produce.encode_answer(self.correlation_id, self.version, results, self.throttle_ms)])
-
-
-class _PartReply:
-    """The answer of one leader to its part of a split request. Implements `sidecar.network.upstream.Reply`."""
-
-    __slots__ = ("_merge", "_parts", "_upstream", "_version", "correlation_id")
-
-    def __init__(
-        self, merge: _MergedProduce, upstream: KafkaUpstream, parts: list[ProducePart], head: RequestHead
-    ) -> None:
-        self._merge = merge
-        self._upstream = upstream
-        self._parts = parts
-        self._version = head.version
-        self.correlation_id = head.correlation_id
-
-    def answer_received(self, frame: Frame) -> None:
-        results, throttle_ms = produce.decode_answer(frame.buffer, frame.start, frame.end, self._version)
-        self._merge.throttle_ms = max(self._merge.throttle_ms, throttle_ms)
-        _note_errors(self._upstream, results)
-        answered = {(result.topic, result.partition) for result in results}
-        for result in results:
-            self._merge.settle(result)
-        for part in self._parts:
-            if (part.topic, part.partition) not in answered:
-                self._merge.settle(_refusal(part, ErrorCode.UNKNOWN_SERVER_ERROR))
-
-    def answer_lost(self, error: UpstreamLostError) -> None:
-        self.refuse(ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def refuse(self, code: ErrorCode) -> None:
-        self._upstream.refresh_soon({part.topic for part in self._parts})
-        for part in self._parts:
-            self._merge.settle(_refusal(part, code))

@@ -21,14 +21,15 @@ _INDEX_SIZE: Final = Struct(">ii")
 _VARINT_SHIFT: Final = 28
 _ANSWER: Final = Struct(">ihqqq")
 _ANSWER_V4: Final = Struct(">ihqq")
-_PLAIN_HEAD: Final = Struct(">iiih")
-_PLAIN_TAIL_V3: Final = Struct(">iihqqi")
-_PLAIN_TAIL_V5: Final = Struct(">iihqqqi")
-_PLAIN_TAIL_V8: Final = Struct(">iihqqqihi")
-_PLAIN_HEAD_V9: Final = Struct(">iiBBB")
-_PLAIN_TAIL_V9: Final = Struct(">BihqqqBBBBiB")
-_SHORT_NAME: Final = 127
+_HEAD: Final = Struct(">ii")
+_HEAD_V9: Final = Struct(">iBB")
+_PLAIN_V8: Final = Struct(">ihqqqih")
+_PLAIN_V9: Final = Struct(">ihqqqBBB")
+_END_V9: Final = Struct(">iB")
+_SHORT: Final = 126
+_BYTE: Final = [bytes((value,)) for value in range(128)]
 NO_OFFSET: Final = -1
+_OWN_VERSION: Final = 8
 
 
 class ProducePart(NamedTuple):
@@ -174,10 +175,37 @@ class ProduceResult(NamedTuple):
 
 def encode_answer(correlation_id: int, version: int, results: list[ProduceResult], throttle_ms: int = 0) -> bytes:
     """A whole answer frame. Results of one topic should stand together; they are grouped as they come."""
-    if len(results) == 1:
-        result = results[0]
-        if result.message is None and not result.record_errors and len(result.topic) < _SHORT_NAME:
-            return _encode_plain(correlation_id, version, result, throttle_ms)
+    topics: dict[bytes, list[ProduceResult]] = {}
+    for result in results:
+        if result.message is not None or result.record_errors:
+            return _encode_answer_in_full(correlation_id, version, results, throttle_ms)
+        topics.setdefault(result.topic, []).append(result)
+    if version >= FIRST_FLEXIBLE:
+        if len(topics) > _SHORT or len(results) > _SHORT or any(len(topic) > _SHORT for topic in topics):
+            return _encode_answer_in_full(correlation_id, version, results, throttle_ms)
+        parts = [_HEAD_V9.pack(correlation_id, 0, len(topics) + 1)]
+        for topic, of_topic in topics.items():
+            parts += (_BYTE[len(topic) + 1], topic, _BYTE[len(of_topic) + 1])
+            parts += [_PLAIN_V9.pack(*result[1:6], 1, 0, 0) for result in of_topic]
+            parts.append(b"\0")
+        parts.append(_END_V9.pack(throttle_ms, 0))
+    else:
+        parts = [_HEAD.pack(correlation_id, len(topics))]
+        for topic, of_topic in topics.items():
+            parts += (I16.pack(len(topic)), topic, I32.pack(len(of_topic)))
+            if version >= 8:
+                parts += [_PLAIN_V8.pack(*result[1:6], 0, -1) for result in of_topic]
+            elif version >= 5:
+                parts += [_ANSWER.pack(*result[1:6]) for result in of_topic]
+            else:
+                parts += [_ANSWER_V4.pack(*result[1:5]) for result in of_topic]
+        parts.append(I32.pack(throttle_ms))
+    body = b"".join(parts)
+    return I32.pack(len(body)) + body
+
+
+def _encode_answer_in_full(correlation_id: int, version: int, results: list[ProduceResult], throttle_ms: int) -> bytes:
+    """As `encode_answer`, for answers with messages."""
     flexible = version >= FIRST_FLEXIBLE
     writer = Writer()
     writer.i32(0)
@@ -188,7 +216,7 @@ def encode_answer(correlation_id: int, version: int, results: list[ProduceResult
         by_topic.setdefault(result.topic, []).append(result)
     writer.array(len(by_topic), flexible)
     for topic, of_topic in by_topic.items():
-        _write_name(writer, topic, flexible)
+        write_name(writer, topic, flexible)
         writer.array(len(of_topic), flexible)
         for result in of_topic:
             _write_result(writer, version, result)
@@ -199,28 +227,8 @@ def encode_answer(correlation_id: int, version: int, results: list[ProduceResult
     return bytes(writer.out)
 
 
-def _encode_plain(correlation_id: int, version: int, result: ProduceResult, throttle_ms: int) -> bytes:
-    """The usual answer, one partition without a message: what nearly every acknowledgement is."""
-    topic = result.topic
-    length = len(topic)
-    if version >= FIRST_FLEXIBLE:
-        return b"".join(
-            (
-                _PLAIN_HEAD_V9.pack(length + 47, correlation_id, 0, 2, length + 1),
-                topic,
-                _PLAIN_TAIL_V9.pack(2, *result[1:6], 1, 0, 0, 0, throttle_ms, 0),
-            )
-        )
-    if version >= 8:
-        tail = _PLAIN_TAIL_V8.pack(1, *result[1:6], 0, -1, throttle_ms)
-    elif version >= 5:
-        tail = _PLAIN_TAIL_V5.pack(1, *result[1:6], throttle_ms)
-    else:
-        tail = _PLAIN_TAIL_V3.pack(1, *result[1:5], throttle_ms)
-    return b"".join((_PLAIN_HEAD.pack(10 + length + len(tail), correlation_id, 1, length), topic, tail))
-
-
-def _write_name(writer: Writer, topic: bytes, flexible: bool) -> None:
+def write_name(writer: Writer, topic: bytes, flexible: bool) -> None:
+    """A topic's name in the form of the version."""
     if flexible:
         writer.uvarint(len(topic) + 1)
     else:
@@ -248,40 +256,78 @@ def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
     writer.tags(flexible)
 
 
-def has_error(buffer: Octets, start: int, end: int, version: int) -> bool:
-    """Whether any partition of an answer frame carries an error; for unusual answers True, so that somebody looks
-    closer.
+_PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33}
+"""What a partition takes in an answer that carries no messages."""
 
-    The usual answer, one topic with one partition, is told by one look; it decides what every acknowledgement costs.
+
+def _plain_partitions(buffer: Octets, start: int, end: int, version: int) -> list[tuple[int, int, int, int]] | None:
+    """Where the partitions of a usual answer stand: (name from, name to, first partition, number) per topic.
+
+    None for an answer with messages, tags or long lengths, which has to be read field by field.
     """
-    if version < FIRST_FLEXIBLE:
-        topics, length = _TOPICS.unpack_from(buffer, start + 8)
-        if topics == 1:
-            at = start + 14 + length
-            partitions, _, error = _FIRST.unpack_from(buffer, at)
-            if partitions == 1:
-                return bool(error)
-    elif buffer[start + 9] == 2 and buffer[start + 10] < 0x80:
-        at = start + 10 + buffer[start + 10]
-        if buffer[at] == 2:
-            return bool(_FIRST_FLEXIBLE.unpack_from(buffer, at + 1)[1])
-    return any(result.error for result in decode_answer(buffer, start, end, version)[0])
+    flexible = version >= FIRST_FLEXIBLE
+    size = _PLAIN_BYTES[version]
+    found: list[tuple[int, int, int, int]] = []
+    try:
+        if flexible:
+            topics, at = buffer[start + 9] - 1, start + 10
+            if buffer[start + 8] or topics > _SHORT:
+                return None
+        else:
+            topics, at = I32.unpack_from(buffer, start + 8)[0], start + 12
+        for _ in range(topics):
+            if flexible:
+                name = at + 1
+                at += buffer[at]
+                partitions = buffer[at] - 1
+                if at - name > _SHORT or partitions > _SHORT:
+                    return None
+                at += 1
+            else:
+                name = at + 2
+                at = name + I16.unpack_from(buffer, at)[0]
+                partitions = I32.unpack_from(buffer, at)[0]
+                at += 4
+            found.append((name, at - (1 if flexible else 4), at, partitions))
+            at += partitions * size + flexible
+            if at > end or partitions < 0:
+                return None
+    except (struct.error, IndexError):
+        return None
+    return found if at + 4 + flexible == end else None
 
 
-_TOPICS: Final = Struct(">ih")
-_FIRST: Final = Struct(">iih")
-_FIRST_FLEXIBLE: Final = Struct(">ih")
+def has_error(buffer: Octets, start: int, end: int, version: int) -> bool:
+    """Whether any partition of an answer frame carries an error. Every acknowledgement passes here."""
+    usual = _plain_partitions(buffer, start, end, version)
+    if usual is None:
+        return any(result.error for result in decode_answer(buffer, start, end, version)[0])
+    size = _PLAIN_BYTES[version]
+    for _, _, first, partitions in usual:
+        for code in range(first + 4, first + partitions * size, size):
+            if buffer[code] or buffer[code + 1]:
+                return True
+    return False
 
 
 def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
     """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`."""
-    if version == 8 and end - start > _PLAIN_TAIL_V8.size:
-        topics, length = _TOPICS.unpack_from(buffer, start + 8)
-        at = start + 14 + length
-        if topics == 1 and at + _PLAIN_TAIL_V8.size == end:
-            count, *result, record_errors, message, throttle_ms = _PLAIN_TAIL_V8.unpack_from(buffer, at)
-            if count == 1 and record_errors == 0 and message == -1:
-                return [ProduceResult(bytes(buffer[start + 14 : at]), *result)], throttle_ms
+    results: list[ProduceResult] = []
+    usual = _plain_partitions(buffer, start, end, version) if version == _OWN_VERSION else None
+    if usual is not None:
+        for name, name_end, first, partitions in usual:
+            topic = bytes(buffer[name:name_end])
+            for at in range(first, first + partitions * _PLAIN_V8.size, _PLAIN_V8.size):
+                *fields, record_errors, message = _PLAIN_V8.unpack_from(buffer, at)
+                if record_errors or message != -1:
+                    return _decode_in_full(buffer, start, end, version)
+                results.append(ProduceResult(topic, *fields))
+        return results, I32.unpack_from(buffer, end - 4)[0]
+    return _decode_in_full(buffer, start, end, version)
+
+
+def _decode_in_full(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
+    """As `decode_answer`, field by field."""
     flexible = version >= FIRST_FLEXIBLE
     reader = Reader(buffer, start + 8, end)
     reader.tags(flexible)
@@ -314,80 +360,3 @@ def _read_record_error(reader: Reader, flexible: bool) -> tuple[int, str | None]
     found = reader.i32(), reader.nullable_text(flexible)
     reader.tags(flexible)
     return found
-
-
-def encode_request(
-    correlation_id: int,
-    client_id: bytes,
-    version: int,
-    acks: int,
-    timeout_ms: int,
-    records: list[tuple[bytes, int, Octets]],
-    transactional_id: str | None = None,
-) -> list[Octets]:
-    """A whole request frame as parts; the records (topic, partition, batch) are not copied."""
-    flexible = version >= FIRST_FLEXIBLE
-    writer = Writer()
-    writer.raw(b"\0\0\0\0\0\0")
-    writer.i16(version)
-    writer.i32(correlation_id)
-    writer.i16(len(client_id))
-    writer.raw(client_id)
-    writer.tags(flexible)
-    writer.text(transactional_id, flexible)
-    writer.raw(_ACKS_TIMEOUT.pack(acks, timeout_ms))
-    by_topic: dict[bytes, list[tuple[int, Octets]]] = {}
-    for topic, index, batch in records:
-        by_topic.setdefault(topic, []).append((index, batch))
-    parts: list[Octets] = []
-    size = 0
-    writer.array(len(by_topic), flexible)
-    for topic, of_topic in by_topic.items():
-        _write_name(writer, topic, flexible)
-        writer.array(len(of_topic), flexible)
-        for index, batch in of_topic:
-            writer.i32(index)
-            if flexible:
-                writer.uvarint(len(batch) + 1)
-            else:
-                writer.i32(len(batch))
-            parts += (writer.out, batch)
-            size += len(writer.out) + len(batch)
-            writer.out = bytearray()
-            writer.tags(flexible)
-        writer.tags(flexible)
-    writer.tags(flexible)
-    if writer.out or not parts:
-        parts.append(writer.out)
-        size += len(writer.out)
-    head = parts[0]
-    assert isinstance(head, bytearray)
-    I32.pack_into(head, 0, size - 4)
-    return parts
-
-
-OWN_CLIENT_ID: Final = b"sidecar"
-SINGLE_VERSION: Final = 8
-_SINGLE_HEAD: Final = Struct(">ihhi")
-_SINGLE_CONSTANT: Final = Struct(">h7shh").pack(len(OWN_CLIENT_ID), OWN_CLIENT_ID, -1, -1)
-_COUNT: Final = Struct(">i")
-
-
-def table_head(topic: bytes, partition: int) -> bytes:
-    """The part of a version 8 request that names one partition: made once, used by `encode_single` for each batch."""
-    return b"".join((I32.pack(1), I16.pack(len(topic)), topic, Struct(">ii").pack(1, partition)))
-
-
-def encode_single(correlation_id: int, timeout_ms: int, table: bytes, batch: Octets) -> list[Octets]:
-    """The node's own request with one batch: version 8, acks=all, no transactional id. The batch is not copied."""
-    size = len(batch)
-    head = b"".join(
-        (
-            _SINGLE_HEAD.pack(16 + len(_SINGLE_CONSTANT) + len(table) + size, 0, SINGLE_VERSION, correlation_id),
-            _SINGLE_CONSTANT,
-            _COUNT.pack(timeout_ms),
-            table,
-            _COUNT.pack(size),
-        )
-    )
-    return [head, batch]

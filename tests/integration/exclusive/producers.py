@@ -9,7 +9,7 @@ from typing import Self
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from sidecar.protocol import produce
+from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.protocol.calls import FetchPartition
@@ -104,7 +104,7 @@ class RawProducer:
         for index, each in enumerate(values):
             builder.append(index, now, None, each, [])
         self._correlation += 1
-        parts = produce.encode_request(
+        parts = produce_upstream.encode_request(
             self._correlation, self._client_id, 8, -1, 10_000, [(topic.encode(), partition, bytes(builder.build()))]
         )
         self._socket.sendall(b"".join(parts))

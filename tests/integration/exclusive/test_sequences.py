@@ -52,7 +52,7 @@ def test_plain_pipelined_batches_are_appended_in_order(services: Services, topic
 
 def test_a_plain_batch_that_kafka_refuses_leaves_no_gap(services: Services, rest: Rest, connect: Connect) -> None:
     """Too large for the topic: the batches behind it are counted anew and go through."""
-    name = create_topic(services.kafka_bootstrap, **{"max.message.bytes": "2000"})
+    name = create_topic(services.kafka_bootstrap, 1, **{"max.message.bytes": "2000"})
     govern(rest, name)
     billing = connect("billing", plain=True)
     for value in (b"0", b"x" * 4000, b"1", b"2", b"3"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioError
 
-from sidecar.protocol import produce
+from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.primitives import MalformedFrameError, Writer
 from sidecar.protocol.produce import ProduceResult
 from tests.unit.protocol import kio_entities as kio
@@ -264,7 +264,7 @@ def test_a_part_of_a_request_has_the_bytes_that_kio_writes(version: int, data: s
         for topic in request.topic_data
         for partition in topic.partition_data
     ]
-    parts = produce.encode_request(
+    parts = produce_upstream.encode_request(
         7, b"tests", version, request.acks, kio.as_milliseconds(request.timeout), records, request.transactional_id
     )
     frame = b"".join(parts)
@@ -294,7 +294,7 @@ def _with(again: Any, request: Any) -> Any:
 @pytest.mark.parametrize("size", [61, 70_000])
 def test_the_nodes_own_request_for_one_batch_has_the_bytes_that_kio_writes(name: str, size: int) -> None:
     batch = bytes(size)
-    parts = produce.encode_single(7, 30_000, produce.table_head(name.encode(), 5), batch)
+    parts = produce_upstream.encode_single(7, 30_000, produce_upstream.table_head(name.encode(), 5), batch)
     frame = kio.request_frame(request_of(8, {name: {5: batch}}), client_id="sidecar")
     assert b"".join(parts) == frame
     assert parts[-1] is batch, "the batch is not copied"

@@ -1,0 +1,113 @@
+"""Produce requests towards brokers: parts of a client's request, and the node's own with batches of governed topics.
+
+The node's own are version 8 with acks=all and without a transactional id. Records are never copied: a request is a
+list of parts for one gathered write.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from sidecar.protocol.primitives import I16, I32, Octets, Writer
+from sidecar.protocol.produce import FIRST_FLEXIBLE, write_name
+
+OWN_CLIENT_ID: Final = b"sidecar"
+SINGLE_VERSION: Final = 8
+_ACKS_TIMEOUT: Final = Struct(">hi")
+_INDEX_SIZE: Final = Struct(">ii")
+_HEAD: Final = Struct(">ii")
+
+
+def encode_request(
+    correlation_id: int,
+    client_id: bytes,
+    version: int,
+    acks: int,
+    timeout_ms: int,
+    records: list[tuple[bytes, int, Octets]],
+    transactional_id: str | None = None,
+) -> list[Octets]:
+    """A whole request frame as parts; the records (topic, partition, batch) are not copied."""
+    flexible = version >= FIRST_FLEXIBLE
+    writer = Writer()
+    writer.raw(b"\0\0\0\0\0\0")
+    writer.i16(version)
+    writer.i32(correlation_id)
+    writer.i16(len(client_id))
+    writer.raw(client_id)
+    writer.tags(flexible)
+    writer.text(transactional_id, flexible)
+    writer.raw(_ACKS_TIMEOUT.pack(acks, timeout_ms))
+    by_topic: dict[bytes, list[tuple[int, Octets]]] = {}
+    for topic, index, batch in records:
+        by_topic.setdefault(topic, []).append((index, batch))
+    parts: list[Octets] = []
+    size = 0
+    writer.array(len(by_topic), flexible)
+    for topic, of_topic in by_topic.items():
+        write_name(writer, topic, flexible)
+        writer.array(len(of_topic), flexible)
+        for index, batch in of_topic:
+            writer.i32(index)
+            if flexible:
+                writer.uvarint(len(batch) + 1)
+            else:
+                writer.i32(len(batch))
+            parts += (writer.out, batch)
+            size += len(writer.out) + len(batch)
+            writer.out = bytearray()
+            writer.tags(flexible)
+        writer.tags(flexible)
+    writer.tags(flexible)
+    if writer.out or not parts:
+        parts.append(writer.out)
+        size += len(writer.out)
+    head = parts[0]
+    assert isinstance(head, bytearray)
+    I32.pack_into(head, 0, size - 4)
+    return parts
+
+
+_SINGLE_HEAD: Final = Struct(">ihhi")
+_SINGLE_CONSTANT: Final = Struct(">h7shh").pack(len(OWN_CLIENT_ID), OWN_CLIENT_ID, -1, -1)
+_COUNT: Final = Struct(">i")
+
+
+def table_head(topic: bytes, partition: int) -> bytes:
+    """The part of a version 8 request that names one partition: made once, used by `encode_single` for each batch."""
+    return b"".join((I32.pack(1), I16.pack(len(topic)), topic, Struct(">ii").pack(1, partition)))
+
+
+def encode_single(correlation_id: int, timeout_ms: int, table: bytes, batch: Octets) -> list[Octets]:
+    """The node's own request with one batch: version 8, acks=all, no transactional id. The batch is not copied."""
+    size = len(batch)
+    head = b"".join(
+        (
+            _SINGLE_HEAD.pack(16 + len(_SINGLE_CONSTANT) + len(table) + size, 0, SINGLE_VERSION, correlation_id),
+            _SINGLE_CONSTANT,
+            _COUNT.pack(timeout_ms),
+            table,
+            _COUNT.pack(size),
+        )
+    )
+    return [head, batch]
+
+
+def encode_batches(correlation_id: int, timeout_ms: int, batches: list[tuple[bytes, int, Octets]]) -> list[Octets]:
+    """As `encode_single`, for the batches of several partitions (topic, partition, batch)."""
+    by_topic: dict[bytes, list[tuple[int, Octets]]] = {}
+    for topic, partition, batch in batches:
+        by_topic.setdefault(topic, []).append((partition, batch))
+    parts: list[Octets] = [b""]
+    pending = _SINGLE_CONSTANT + _HEAD.pack(timeout_ms, len(by_topic))
+    size = 8
+    for topic, of_topic in by_topic.items():
+        pending += I16.pack(len(topic)) + topic + I32.pack(len(of_topic))
+        for partition, batch in of_topic:
+            pending += _INDEX_SIZE.pack(partition, len(batch))
+            size += len(pending) + len(batch)
+            parts += (pending, batch)
+            pending = b""
+    parts[0] = _SINGLE_HEAD.pack(size, 0, SINGLE_VERSION, correlation_id)
+    return parts
