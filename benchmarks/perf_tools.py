@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HEAP_MB: Final = 512
 _POLL_S: Final = 0.05
-_LIMIT_S: Final = 60.0
+_LIMIT_S: Final = 150.0
 _SENT: Final = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .* ms 99\.9th", re.MULTILINE)
 _FAULT: Final = re.compile(r"^.*(?:Exception|ERROR).*$", re.MULTILINE)
 

@@ -62,6 +62,7 @@ class Round:
     neighbours: dict[str, float] = field(default_factory=dict[str, float])
     memory: machine.Memory | None = None
     seconds: float = 0.0
+    failures: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True)
@@ -85,8 +86,7 @@ def run(arena: Arena, work: Work, started: float) -> Results:
     """All rounds, as many as the limit allows; `started` is time.monotonic() when the run began."""
     results = Results(memory_before=machine.memory(arena.pid("node")))
     say("warming up")
-    warm = _round(arena, work.warm_up(), 0, "warm")
-    longest = warm.seconds
+    longest = _round(arena, work.warm_up(), 0, "warm").seconds
     for number in range(work.rounds):
         used = time.monotonic() - started
         if results.rounds and used + longest > work.limit_s:
@@ -95,6 +95,7 @@ def run(arena: Arena, work: Work, started: float) -> Results:
         found = _round(arena, work, number, str(number))
         longest = max(found.seconds, longest if results.rounds else 0.0)
         results.rounds.append(found)
+        results.notes += [f"round {number + 1}, {failure}" for failure in found.failures]
         say(f"[{time.monotonic() - started:4.0f} s] round {number + 1} of {work.rounds}: {_brief(found)}")
     results.memory_after = machine.memory(arena.pid("node"))
     results.seconds = time.monotonic() - started
@@ -115,7 +116,11 @@ def _round(arena: Arena, work: Work, number: int, name: str) -> Round:
     if work.parts - {"latency"}:
         for target in work.targets[shift:] + work.targets[:shift]:
             with _neighbours(arena, found, target.value):
-                _throughput(arena, work, target, name, found.figures[target])
+                try:
+                    _throughput(arena, work, target, name, found.figures[target])
+                except perf_tools.ToolFailedError as error:  # on a starved machine; the other rounds still tell
+                    found.failures.append(f"{target.label}: {error}")
+                    say(found.failures[-1])
     if "latency" in work.parts:
         with _neighbours(arena, found, "latency"):
             _latency(arena, work, name, found.figures)
