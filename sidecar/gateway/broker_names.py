@@ -6,10 +6,12 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeAddress
+    from sidecar.protocol.primitives import Octets
     from sidecar.protocol.schema import Values
 
 _IDS: Final = frozenset({"node.id", "broker.id"})
@@ -27,11 +29,22 @@ _HIDDEN: Final = frozenset(
 )
 _REPLICA_LISTS: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 _ALL_REPLICAS: Final = frozenset({"", "*", None})
+_LISTED: Final = rb"(?:leader|follower)\.replication\.throttled\.replicas"
+_LISTED_BEFORE_FLEXIBLE: Final = re.compile(_LISTED + rb"(?!\x00\x00|\xff\xff|\x00\x01\*)", re.DOTALL)
+_LISTED_FLEXIBLE: Final = re.compile(_LISTED + rb"(?!\x00|\x01|\x02\*)", re.DOTALL)
 
 
 def names_brokers(config: str, value: str | None) -> bool:
     """Whether setting this topic configuration would name brokers (pairs partition:broker)."""
     return config in _REPLICA_LISTS and value not in _ALL_REPLICAS
+
+
+def lists_replicas(answer: Octets, *, flexible: bool) -> bool:
+    """Whether a described topic may list replicas by broker, told without decoding: behind the name stands a value.
+
+    Answers about a thousand topics have megabytes, which to decode would keep the node from everything else.
+    """
+    return (_LISTED_FLEXIBLE if flexible else _LISTED_BEFORE_FLEXIBLE).search(answer) is not None
 
 
 def show_as(node: NodeAddress, config: Values) -> None:

@@ -3,7 +3,8 @@
 - A BROKER or BROKER_LOGGER resource with a name means a node here: described by a broker behind that node (any, if it
   has none) and answered under the node's id, with the node's listeners, so that tools that look at every broker work.
   Changing one is refused (42): which broker it would reach is not the client's to know.
-- BROKER without a name means the cluster's defaults: passed on, as are topics, groups and client metrics.
+- BROKER without a name means the cluster's defaults: passed on, as are topics, groups and client metrics. Where nothing
+  else is named the answer passes as it is: it may have megabytes.
 - Topics of the sidecar's own may be described, never altered (29).
 """
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.resolver import TopicKind
 from sidecar.gateway import asking
-from sidecar.gateway.broker_names import names_brokers, show_as
+from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
 from sidecar.gateway.topics import INTERNAL
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -72,6 +73,9 @@ class ConfigsApi:
         """DescribeConfigs."""
         message = admin.DESCRIBE_CONFIGS
         request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        if not any(found["resource_type"] in _OF_ONE_BROKER for found in request["resources"]):
+            await self._pass_description(client, exchange, frame, head)
+            return
         anywhere: list[Values] = []
         named: list[_Named] = []
         results: list[Values] = []
@@ -90,6 +94,20 @@ class ConfigsApi:
         for answer in await asyncio.gather(*asked):
             results += answer
         exchange.answer([message.encode_answer(head.version, head.correlation_id, {"results": results})])
+
+    async def _pass_description(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """Describe what belongs to no broker: the answer goes back as it is, unless it lists replicas by broker."""
+        message, upstream = admin.DESCRIBE_CONFIGS, self._upstream
+        answer = await asking.first_that_answers(client, upstream, upstream.live_broker, frame, head, harmless=True)
+        whole = answer.view(answer.start, answer.end)
+        if not lists_replicas(whole, flexible=head.version >= message.flexible):
+            exchange.answer([whole])
+            return
+        values = asking.read(message, answer, head.version)
+        for result in values["results"]:
+            for config in result["configs"]:
+                show_as(self._nodes.me, config)
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
 
     def _node(self, name: str) -> NodeAddress | None:
         return self._nodes.placement.nodes.get(int(name)) if name.isascii() and name.isdigit() else None

@@ -12,6 +12,7 @@ always empty: a virtual cluster has no replicas to move.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cluster.view import NO_LEADER
@@ -22,7 +23,7 @@ from sidecar.protocol.messages import admin, groups, transactions
 from sidecar.protocol.metadata import MetadataRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.upstream import KafkaUpstream
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from sidecar.network.framing import Frame
     from sidecar.protocol.schema import Message, Values
 
-_FIRST_LOG_DIRS_WITH_ERROR: Final = 3
 _NO_LOG_DIR: Final = {"log_dir": "(none)", "total_bytes": -1, "usable_bytes": -1}
 """What a node answers to which no broker belongs: Java takes an empty list for CLUSTER_AUTHORIZATION_FAILED."""
 
@@ -44,7 +44,7 @@ class MergedApi:
         self._view = upstream.view
         self._nodes = nodes
 
-    async def _ask_mine(self, client: Client, message: Message, frame: Frame, head: RequestHead) -> list[Values]:
+    async def _ask_mine(self, client: Client, frame: Frame, head: RequestHead) -> list[Frame]:
         """The answers of all brokers that belong to this node. Raises `DisconnectedError`."""
         await self._upstream.brokers()
         answers, lost = await self._ask_once(client, frame, head)
@@ -53,7 +53,7 @@ class MergedApi:
             answers, lost = await self._ask_once(client, frame, head)
         if lost is not None:
             raise lost
-        return [asking.read(message, answer, head.version) for answer in answers]
+        return answers
 
     async def _ask_once(
         self, client: Client, frame: Frame, head: RequestHead
@@ -71,51 +71,43 @@ class MergedApi:
                 answers.append(answer)
         return answers, lost
 
+    async def _merge(
+        self,
+        form: _Merge,
+        client: Client,
+        exchange: Exchange,
+        frame: Frame,
+        head: RequestHead,
+    ) -> None:
+        """Ask, and answer: with the only broker's answer as it is, else with all of them merged."""
+        message, version = form.message, head.version
+        message.decode_request(frame.buffer, head.body, frame.end, version)
+        try:
+            answers = await self._ask_mine(client, frame, head)
+        except UpstreamError:
+            if form.when_lost is None:
+                raise
+            exchange.answer([message.encode_answer(version, head.correlation_id, form.when_lost)])
+            return
+        if len(answers) == 1:
+            exchange.answer([answers[0].view(answers[0].start, answers[0].end)])
+            return
+        values = form.merge([asking.read(message, answer, version) for answer in answers])
+        exchange.answer([message.encode_answer(version, head.correlation_id, values)])
+
     async def handle_list_groups(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """ListGroups: the groups that this node's brokers coordinate."""
-        message = groups.LIST_GROUPS
-        message.decode_request(frame.buffer, head.body, frame.end, head.version)
-        values = _merged(await self._lists(client, message, frame, head), "groups", "group_id")
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+        await self._merge(_GROUPS, client, exchange, frame, head)
 
     async def handle_list_transactions(
         self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
     ) -> None:
         """ListTransactions: the transactional ids that this node's brokers coordinate."""
-        message = transactions.LIST_TRANSACTIONS
-        message.decode_request(frame.buffer, head.body, frame.end, head.version)
-        answers = await self._lists(client, message, frame, head)
-        values = _merged(answers, "transaction_states", "transactional_id")
-        unknown = {name: None for answer in answers for name in answer.get("unknown_state_filters", ())}
-        values["unknown_state_filters"] = list(unknown)
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
-
-    async def _lists(self, client: Client, message: Message, frame: Frame, head: RequestHead) -> list[Values]:
-        try:
-            return await self._ask_mine(client, message, frame, head)
-        except UpstreamError:
-            return [{"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}]
+        await self._merge(_TRANSACTIONS, client, exchange, frame, head)
 
     async def handle_log_dirs(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
-        """DescribeLogDirs: the directories of this node's brokers.
-
-        Directories of the same name on different brokers are told apart by a number behind the name: clients keep
-        them by name, and would show only one of them.
-        """
-        message = admin.DESCRIBE_LOG_DIRS
-        message.decode_request(frame.buffer, head.body, frame.end, head.version)
-        answers = await self._ask_mine(client, message, frame, head)
-        results: list[Values] = []
-        seen: dict[str, int] = {}
-        for result in (result for answer in answers for result in answer["results"]):
-            name: str = result["log_dir"]
-            seen[name] = count = seen.get(name, 0) + 1
-            results.append(result | {"log_dir": name if count == 1 else f"{name} ({count})"})
-        error = _first_error(answers) if head.version >= _FIRST_LOG_DIRS_WITH_ERROR else ErrorCode.NONE
-        if not results and error == ErrorCode.NONE:
-            results = [_NO_LOG_DIR]
-        values: Values = {"results": results, "throttle_time_ms": _throttle(answers), "error_code": error}
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+        """DescribeLogDirs: the directories of this node's brokers."""
+        await self._merge(_LOG_DIRS, client, exchange, frame, head)
 
     async def handle_list_reassignments(
         self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead
@@ -195,19 +187,53 @@ def _topics(partitions: str, topics: dict[str, list[Any]]) -> Values:
     return {"topics": [{"name": name, partitions: elements} for name, elements in topics.items()]}
 
 
-def _throttle(answers: list[Values]) -> int:
-    return max((answer.get("throttle_time_ms", 0) for answer in answers), default=0)
+def _in_front(answers: list[Values]) -> Values:
+    """What stands in front of the lists: the longest throttle time and the first error."""
+    return {
+        "throttle_time_ms": max((answer.get("throttle_time_ms", 0) for answer in answers), default=0),
+        "error_code": next((code for answer in answers if (code := answer.get("error_code", 0))), 0),
+    }
 
 
-def _first_error(answers: list[Values]) -> int:
-    return next((answer["error_code"] for answer in answers if answer["error_code"]), ErrorCode.NONE)
-
-
-def _merged(answers: list[Values], elements: str, key: str) -> Values:
+def _joined(answers: list[Values], elements: str, key: str) -> Values:
     """All lists as one, each key once (what moves to another broker may show at both); nothing beside an error."""
-    error = _first_error(answers)
+    values = _in_front(answers)
     found: dict[str, Values] = {}
-    if error == ErrorCode.NONE:
+    if not values["error_code"]:
         for answer in answers:
             found |= {element[key]: element for element in answer[elements]}
-    return {"throttle_time_ms": _throttle(answers), "error_code": error, elements: list(found.values())}
+    return values | {elements: list(found.values())}
+
+
+def _joined_transactions(answers: list[Values]) -> Values:
+    unknown = dict.fromkeys(name for answer in answers for name in answer["unknown_state_filters"])
+    return _joined(answers, "transaction_states", "transactional_id") | {"unknown_state_filters": list(unknown)}
+
+
+def _joined_log_dirs(answers: list[Values]) -> Values:
+    """Directories of the same name on different brokers get a number: clients keep them by name."""
+    values = _in_front(answers)
+    results: list[Values] = []
+    seen: dict[str, int] = {}
+    for result in (result for answer in answers for result in answer["results"]):
+        name: str = result["log_dir"]
+        seen[name] = count = seen.get(name, 0) + 1
+        results.append(result | {"log_dir": name if count == 1 else f"{name} ({count})"})
+    if not results and not values["error_code"]:
+        results = [_NO_LOG_DIR]
+    return values | {"results": results}
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """How the answers of several brokers, or of none, become one; `when_lost` None: the connection is closed."""
+
+    message: Message
+    merge: Callable[[list[Values]], Values]
+    when_lost: Values | None = None
+
+
+_ASK_AGAIN: Final = {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+_GROUPS: Final = _Merge(groups.LIST_GROUPS, lambda answers: _joined(answers, "groups", "group_id"), _ASK_AGAIN)
+_TRANSACTIONS: Final = _Merge(transactions.LIST_TRANSACTIONS, _joined_transactions, _ASK_AGAIN)
+_LOG_DIRS: Final = _Merge(admin.DESCRIBE_LOG_DIRS, _joined_log_dirs)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sidecar.cluster.nodes import NodeAddress
-from sidecar.gateway.broker_names import names_brokers, show_as
+from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
+from sidecar.protocol.messages.admin import DESCRIBE_CONFIGS
 
 NODE = NodeAddress(7, "sidecar.example", 19092)
 
@@ -75,3 +76,22 @@ def test_a_configuration_without_synonyms_is_one_too() -> None:
 )
 def test_topic_configurations_that_list_replicas_name_brokers(config: str, value: str | None, found: bool) -> None:
     assert names_brokers(config, value) is found
+
+
+_REPLICAS = "leader.replication.throttled.replicas"
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize(
+    ("value", "found"), [("0:1", True), ("0:1,1:2" * 40, True), ("*", False), ("", False), (None, False), ("**", True)]
+)
+def test_a_list_of_replicas_is_found_without_decoding(version: int, value: str | None, found: bool) -> None:
+    synonym = {"name": _REPLICAS, "value": value, "source": 1}
+    configs = [
+        {"name": "retention.ms", "value": "0:1"},
+        {"name": _REPLICAS, "value": value, "synonyms": [synonym], "documentation": "0:1 names broker 1"},
+        {"name": "follower.replication.throttled.replicas", "value": ""},
+    ]
+    results = [{"resource_type": 2, "resource_name": "orders", "configs": configs}]
+    frame = DESCRIBE_CONFIGS.encode_answer(version, 7, {"results": results})
+    assert lists_replicas(frame, flexible=version >= 4) is found
