@@ -136,6 +136,27 @@ async def test_of_several_resources_those_that_may_be_are_altered(
     wait_for(lambda: retention() == "86400000", "the configuration")
 
 
+@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize(("value", "expected"), [("0:1,0:2", None), ("*", "*")])
+async def test_replicas_listed_by_broker_are_not_shown(
+    version: int, value: str, expected: str | None, wire: Wire, kafka_cluster: Kafka, unique: Unique
+) -> None:
+    topic = unique("orders")
+    async with kafka_calls(kafka_cluster.bootstrap) as calls:
+        await calls.create(topic)
+    configs = [{"name": "leader.replication.throttled.replicas", "config_operation": 0, "value": value}]
+    with Wire(kafka_cluster.bootstrap) as direct:
+        assert codes(direct.ask(request(44, 1, resources=[resource(_TOPIC, topic, configs=configs)]))) == {0}
+    asked = request(32, version, resources=[resource(_TOPIC, topic)], include_synonyms=True)
+
+    def shown() -> bool:
+        found = described(wire.ask(asked))[_TOPIC, topic]
+        assert "0:1" not in repr(found)
+        return found["leader.replication.throttled.replicas"] == expected
+
+    wait_for(shown, "the configuration")
+
+
 def test_the_clusters_defaults_are_altered(wire: Wire) -> None:
     def alter(value: str | None) -> set[int]:
         configs = [{"name": "log.cleaner.backoff.ms", "config_operation": 0 if value else 1, "value": value}]

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from tests.conftest import OwnKafka, Unique
 
 
+@pytest.fixture(params=["three_nodes", "one_lonely_node"], ids=["a broker each", "three brokers behind one node"])
+def nodes(request: pytest.FixtureRequest) -> VirtualCluster:
+    return request.getfixturevalue(request.param)
+
+
 def ask_all(cluster: VirtualCluster, asked: Any) -> list[Any]:
     answers = []
     for node in cluster.nodes:
@@ -33,32 +38,34 @@ def ask_all(cluster: VirtualCluster, asked: Any) -> list[Any]:
 
 @pytest.mark.parametrize("version", range(6))
 async def test_all_nodes_together_list_every_group_once(
-    version: int, three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
+    version: int, nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
 ) -> None:
     topic = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic)
     names = {unique("group") for _ in range(8)}
-    with Wire(three_nodes.nodes[0].bootstrap) as wire:
+    with Wire(nodes.nodes[0].bootstrap) as wire, Wire(kafka_cluster.bootstrap) as direct:
         for name in names:
             wire.ask(request(8, 2, **samples(topic, name)[8]))
-    answers = ask_all(three_nodes, request(16, version))
+        coordinators = {direct.ask(request(10, 2, key=name)).node_id for name in names}
+    assert len(coordinators) > 1, "else nothing is merged here"
+    answers = ask_all(nodes, request(16, version))
+    assert all(codes(answer) == {0} for answer in answers)
     listed = Counter(found.group_id for answer in answers for found in answer.groups)
     assert {name: listed[name] for name in names} == dict.fromkeys(names, 1)
-    assert sum(1 for answer in answers if answer.groups) > 1, "several brokers have groups"
 
 
 @pytest.mark.parametrize("version", range(2))
 def test_all_nodes_together_list_every_transactional_id_once(
-    version: int, three_nodes: VirtualCluster, unique: Unique
+    version: int, nodes: VirtualCluster, unique: Unique
 ) -> None:
     names = {unique("txn") for _ in range(8)}
-    with Wire(three_nodes.nodes[0].bootstrap) as wire:
+    with Wire(nodes.nodes[0].bootstrap) as wire:
         for name in names:
             init = request(22, 1, transactional_id=name, transaction_timeout=60_000)
             wait_for(lambda init=init: codes(wire.ask(init)) == {0}, name)
     listed: Counter[str] = Counter()
-    for node in three_nodes.nodes:
+    for node in nodes.nodes:
         with Wire(node.bootstrap) as wire:
             asked = request(66, version, state_filters=["Empty", "Confused"], duration_filter=-1)
             answer = wire.ask_values(LIST_TRANSACTIONS, asked)
@@ -69,12 +76,12 @@ def test_all_nodes_together_list_every_transactional_id_once(
 
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_all_nodes_together_show_every_replica_once(
-    version: int, three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
+    version: int, nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
 ) -> None:
     topic = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic, partitions=4, replicas=3)
-    answers = ask_all(three_nodes, request(35, version, topics=[{"topic": topic, "partitions": [0, 1, 2, 3]}]))
+    answers = ask_all(nodes, request(35, version, topics=[{"topic": topic, "partitions": [0, 1, 2, 3]}]))
     assert all(codes(answer) == {0} for answer in answers)
     replicas = Counter(
         partition.partition_index

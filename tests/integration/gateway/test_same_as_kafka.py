@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sidecar.protocol.api import APIS
+from tests.integration.gateway.conftest import create_internal_topics
 from tests.integration.gateway.requests import request
 from tests.integration.gateway.samples import samples
+from tests.integration.gateway.virtual import VirtualCluster
 from tests.integration.gateway.wire import Wire
 from tests.kafka_calls import kafka_calls
 from tests.unit.protocol import kio_entities as kio
@@ -17,8 +19,7 @@ from tests.unit.protocol import kio_entities as kio
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conftest import Unique
-    from tests.integration.gateway.virtual import VirtualCluster
+    from tests.conftest import OwnKafka, Unique
     from tests.services import Services
 
 _HOT_OR_DESCRIBING_NODES = {0, 1, 2, 3, 10, 18, 21, 23, 60}
@@ -56,6 +57,19 @@ def _steady(element: Any) -> Any:
     return dataclasses.replace(element, **{name: to for name, to in changing.items() if hasattr(element, name)})
 
 
+def assert_answers_alike(key: int, through: Wire, direct: Wire, topic: str, group: str) -> None:
+    """One API in every version that the node announces."""
+    contents = samples(topic, group)
+    direct.ask(request(8, 2, **contents[8]))
+    served = versions_of(through).get(key, range(0))
+    for version in served:
+        assert APIS[key].first <= version <= APIS[key].last
+        if kio.has(key, version):
+            asked = request(key, version, **contents[key])
+            mine, theirs = comparable(through.ask(asked)), comparable(direct.ask(asked))
+            assert mine == theirs, f"{APIS[key].name} {version}:\n{mine}\n{theirs}"
+
+
 @pytest.mark.parametrize("key", COLD, ids=[APIS[key].name for key in COLD])
 async def test_a_node_answers_as_kafka_does(
     key: int, through: Wire, direct: Wire, services: Services, unique: Unique
@@ -63,16 +77,23 @@ async def test_a_node_answers_as_kafka_does(
     topic, group = unique("orders"), unique("group")
     async with kafka_calls(services.kafka_bootstrap) as calls:
         await calls.create(topic, partitions=2)
-    contents = samples(topic, group)
-    direct.ask(request(8, 2, **contents[8]))
-    served = versions_of(through)[key]
-    assert served.start >= APIS[key].first
-    assert served.stop - 1 <= APIS[key].last
-    for version in served:
-        if kio.has(key, version):
-            asked = request(key, version, **contents[key])
-            mine, theirs = comparable(through.ask(asked)), comparable(direct.ask(asked))
-            assert mine == theirs, f"version {version}:\n{mine}\n{theirs}"
+    assert key in versions_of(through)
+    assert_answers_alike(key, through, direct, topic, group)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+async def test_a_node_answers_as_other_versions_of_kafka_do(version: str, own_kafka: OwnKafka, unique: Unique) -> None:
+    kafka = own_kafka(version=version)
+    create_internal_topics(kafka.bootstrap)
+    with VirtualCluster(kafka.bootstrap, first_id=7) as cluster:
+        for key in COLD:
+            topic, group = unique("orders"), unique("group")
+            async with kafka_calls(kafka.bootstrap) as calls:
+                await calls.create(topic, partitions=2)
+            with Wire(cluster.bootstrap) as through, Wire(kafka.bootstrap) as direct:
+                assert_answers_alike(key, through, direct, topic, group)
+        assert (cluster.events.rejected, cluster.events.failed, cluster.events.crashed) == ([], [], [])
 
 
 def test_every_version_that_kafka_and_the_table_share_is_announced(through: Wire, direct: Wire) -> None:
