@@ -9,6 +9,7 @@ import pytest
 
 from sidecar.gateway.groups import GROUP_KEYS
 from sidecar.protocol.api import APIS
+from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode
 from tests.integration.gateway.answers import codes
 from tests.integration.gateway.conftest import create_internal_topics
@@ -78,6 +79,28 @@ async def test_a_parked_join_holds_nobody_else_up(one_node: VirtualCluster, uniq
         assert (codes(rejoined), rejoined.generation_id, len(rejoined.members)) == ({0}, 2, 2)
         assert second.receive().generation_id == 2
         assert codes(second.receive()) == {0}, "what stood behind the join has waited for it"
+
+
+async def test_a_client_that_leaves_while_its_join_is_parked_costs_nobody_anything(
+    one_node: VirtualCluster, unique: Unique
+) -> None:
+    group = unique("group")
+    failed = len(one_node.events.failed)
+    with Wire(one_node.bootstrap) as first:
+        leader = admit(first, group)
+        assert codes(first.ask(join(group, leader))) == {0}
+        first.ask(request(14, 3, group_id=group, generation_id=1, member_id=leader))
+        with Wire(one_node.bootstrap) as second:
+            member = admit(second, group)
+            second.send(join(group, member))
+            beat = request(12, 3, group_id=group, generation_id=1, member_id=leader)
+            wait_for(lambda: codes(first.ask(beat)) == {_REBALANCE_IN_PROGRESS}, "the join to be parked")
+            (node,) = one_node.nodes
+            clients = len(node.gateway.clients)
+        assert codes(first.ask(join(group, leader))) == {0}
+        wait_for(lambda: len(node.gateway.clients) < clients, "the answer to find nobody there")
+        assert node.upstream.cached_coordinator(group, CoordinatorKind.GROUP) is not None
+    assert len(one_node.events.failed) == failed
 
 
 async def test_groups_of_several_coordinators_are_described_and_deleted_in_one_request(
