@@ -60,6 +60,8 @@ class NameResolver:
     def _look_up(self, topic: bytes) -> TopicKind:
         if topic.startswith(INTERNAL_PREFIX):
             return TopicKind.INTERNAL
-        if topic in self._exact or (not topic.startswith(b"__") and topic.startswith(self._prefixes)):
+        if topic in self._exact or (
+            topic.startswith(self._prefixes) and not topic.startswith(b"__") and is_legal(topic)
+        ):
             return TopicKind.GOVERNED
         return TopicKind.ORDINARY

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sidecar.gateway.gaps import SequenceGaps
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
@@ -137,6 +138,7 @@ class Client:
         "claimants",
         "connection",
         "empty_elements",
+        "gaps",
         "identity",
         "identity_error",
         "links",
@@ -157,6 +159,7 @@ class Client:
         self.claimants: dict[tuple[bytes, int], Claimant] = {}
         self.polls: dict[int, PollLane] = {}
         self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
+        self.gaps = SequenceGaps()
 
     # What the room `exclusive` needs to know (its protocol `Producing`)
 

@@ -2,10 +2,9 @@
 on.
 
 - All partitions with one leader: the request goes on whole, made sessionless in place; the answer comes back as it is.
-- Several leaders: one long poll each, on lanes of their own. The client is answered as soon as enough has come; polls
-still
-  parked stay so, and the client's next request for the same positions picks them up instead of asking again. So an idle
-  broker never delays a busy one, and never costs more than one parked poll.
+- Several leaders, or a rack to hide: a long poll each, on lanes of their own. The client is answered as soon as enough
+  has come; polls still parked stay so, and the client's next request for the same positions picks them up instead of
+  asking again. So an idle broker never delays a busy one, and never costs more than one parked poll.
 
 Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them
 means nothing. With no rack upstream never names a preferred read replica, which would be a broker the client cannot
@@ -15,7 +14,6 @@ reach.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
@@ -23,10 +21,9 @@ from sidecar.gateway import passing
 from sidecar.network.client import Exchange
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import DisconnectedError, UpstreamError
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.fetch import FetchedPart, FetchPart, FetchRequest
-from sidecar.protocol.metadata import MetadataRequest
 from sidecar.protocol.primitives import Octets
 
 if TYPE_CHECKING:
@@ -38,6 +35,8 @@ if TYPE_CHECKING:
 
 _POLL_LANE: Final = 1
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
+_MOST_BYTES: Final = 55 * 1024 * 1024
+"""Kafka's default for `fetch.max.bytes` of brokers."""
 _PROMPT_LIMIT_S: Final = 1.0
 """How long past the client's limit a broker may take that was asked not to wait."""
 _WORTH_ASKING_S: Final = 0.005
@@ -76,7 +75,7 @@ class FetchApi:
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, exchange, missing))
         else:
-            exchange.begin()
+            exchange.begin(asked=True)
 
     def _single_leader(self, request: FetchRequest) -> int:
         leader_of = self._view.leader
@@ -100,11 +99,11 @@ class FetchApi:
         passing.send(connection, client, frame, head, exchange)
 
     async def _find_leaders(self, client: Client, exchange: _SplitFetch, topics: set[bytes]) -> None:
-        names = tuple(sorted(topic.decode(errors="replace") for topic in topics))
-        with suppress(UpstreamError, KafkaError):  # the partitions without a leader are answered so
-            await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
-        if not client.connection.closed:
-            exchange.begin()
+        found = await self._upstream.find_leaders(topics)
+        try:
+            if not client.connection.closed:
+                exchange.begin(asked=found)
+        finally:
             client.connection.release()
 
 
@@ -120,6 +119,11 @@ def _note_errors(upstream: KafkaUpstream, parts: list[FetchedPart]) -> None:
         upstream.refresh_soon(stale)
 
 
+def _weight(request: FetchRequest) -> int:
+    """How large the answer may be, in bytes: as the client allows, within what brokers give at a time."""
+    return min(max(0, request.max_bytes), _MOST_BYTES)
+
+
 class _PassedFetch(Exchange):
     """A request that went on whole."""
 
@@ -129,6 +133,7 @@ class _PassedFetch(Exchange):
         self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, request: FetchRequest
     ) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+        self.weight = _weight(request)
         self._upstream = upstream
         self._parts = request.parts
 
@@ -155,10 +160,10 @@ class _PassedFetch(Exchange):
 class PollLane:
     """The long poll that a client has at one broker. It outlives the request that began it."""
 
-    __slots__ = ("answer", "parts", "positions", "prompt", "waiting")
+    __slots__ = ("answer", "asked", "parts", "prompt", "waiting")
 
-    def __init__(self, positions: bytes, parts: list[FetchPart]) -> None:
-        self.positions = positions
+    def __init__(self, asked: tuple[object, ...], parts: list[FetchPart]) -> None:
+        self.asked = asked
         self.prompt = False
         self.parts = parts
         self.waiting: _SplitFetch | None = None
@@ -200,11 +205,14 @@ class _PollReply:
         for part in answer.parts:
             element = owned.view(part.start - shift, part.end - shift)
             elements.append((part.topic, part.partition, element))
-            if not part.error and not part.record_bytes:
-                self._client.empty_elements[part.topic, part.partition, self._version] = bytes(element)
+            if not part.error:
+                empty = fetch.empty_element(owned.buffer, part.start - shift, self._version)
+                self._client.empty_elements[part.topic, part.partition, self._version] = empty
         self._deliver(_PollAnswer(elements, record_bytes, not failed and not record_bytes))
 
     def answer_lost(self, error: UpstreamLostError) -> None:
+        if self._client.polls.get(self._broker) is not self._lane or self._client.connection.closed:
+            return  # dropped by this node itself
         self._upstream.refresh_soon({part.topic for part in self._lane.parts})
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elements: list[tuple[bytes, int, Octets]] = [
@@ -242,6 +250,7 @@ class _SplitFetch(Exchange):
         self, client: Client, upstream: KafkaUpstream, frame: Frame, head: RequestHead, request: FetchRequest
     ) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
+        self.weight = _weight(request)
         self._client = client
         self._upstream = upstream
         self._frame = frame
@@ -253,8 +262,11 @@ class _SplitFetch(Exchange):
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
-        """Take up the polls that stand already, begin the others."""
+    def begin(self, *, asked: bool) -> None:
+        """Take up the polls that stand already, begin the others.
+
+        `asked` False: Kafka could not be asked for the leaders that are not known.
+        """
         loop = asyncio.get_running_loop()
         wait = max(0, self._request.max_wait_ms) / 1000
         self._deadline = loop.time() + wait
@@ -263,7 +275,8 @@ class _SplitFetch(Exchange):
             leader = self._upstream.view.leader(part.topic, part.partition)
             if leader == NO_LEADER:
                 failed = True
-                code = self._upstream.view.why_no_leader(part.topic, part.partition)
+                why = self._upstream.view.why_no_leader(part.topic, part.partition)
+                code = why if asked else ErrorCode.LEADER_NOT_AVAILABLE
                 self._found[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
             else:
                 self._by_leader.setdefault(leader, []).append(part)
@@ -277,8 +290,9 @@ class _SplitFetch(Exchange):
     def _take_up(self, leader: int, parts: list[FetchPart], wait: float) -> None:
         buffer = self._frame.buffer
         positions = b"".join(bytes(buffer[part.start : part.end]) for part in parts)
+        asked = (self.version, self._request.isolation, positions, *(part.topic for part in parts))
         lane = self._client.polls.get(leader)
-        if lane is not None and lane.positions == positions and [p[:2] for p in lane.parts] == [p[:2] for p in parts]:
+        if lane is not None and lane.asked == asked:
             if lane.answer is None:
                 lane.waiting = self
                 self._lanes[leader] = lane
@@ -290,7 +304,7 @@ class _SplitFetch(Exchange):
             # Parked at positions that nobody wants any more: a new connection is cheaper than waiting it out.
             self._client.polls.pop(leader)
             self._client.links.drop(leader, _POLL_LANE)
-        self._poll(leader, PollLane(positions, parts), wait)
+        self._poll(leader, PollLane(asked, parts), wait)
 
     def _poll(self, leader: int, lane: PollLane, wait: float) -> None:
         """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
@@ -326,7 +340,7 @@ class _SplitFetch(Exchange):
         if self._enough():
             self._finish()
         elif left > _WORTH_ASKING_S and lane.answer is not None and lane.answer.fruitless:
-            self._poll(leader, PollLane(lane.positions, lane.parts), left)
+            self._poll(leader, PollLane(lane.asked, lane.parts), left)
         elif left <= 0:
             self._expire()
 

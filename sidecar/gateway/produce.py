@@ -2,7 +2,7 @@
 
 - All partitions ordinary and with one leader: the frame goes on as it is, its answer comes back as it is.
 - Otherwise the request is split by leader, records uncopied, and the answers are merged in the order of the request.
-- acks=0 has no answer; a refusal closes the connection, as a broker does, also where a broker refuses by closing its own.
+- acks=0 has no answer; a refusal closes the connection, as a broker does, also where a broker refuses by closing.
 - Topics of the sidecar's own are refused (29). A transactional batch for a governed topic is refused (48) by
   `exclusive`.
 - A request that names a partition twice is rejected: Kafka would append one of the two and be silent about the other.

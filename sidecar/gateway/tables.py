@@ -6,7 +6,7 @@ refused (29).
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from sidecar.cluster.resolver import TopicKind
@@ -14,10 +14,9 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.network.client import Exchange
 from sidecar.protocol import partitioned
-from sidecar.protocol.api import DELETE_RECORDS
-from sidecar.protocol.caller import DisconnectedError, UpstreamError
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
-from sidecar.protocol.metadata import MetadataRequest
+from sidecar.protocol.api import DELETE_RECORDS, LIST_OFFSETS
+from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.partitioned import LAYOUTS, Layout, Table, TablePart, TableResult
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class TablesApi:
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, owned, head, exchange, table, missing))
         else:
-            self._split(client, owned, head, exchange, table)
+            self._split(client, owned, head, exchange, table, asked=True)
 
     def _refused(self, key: int, topic: bytes) -> bool:
         return key == DELETE_RECORDS and self._resolver.kind(topic) is TopicKind.INTERNAL
@@ -79,25 +78,38 @@ class TablesApi:
         return found
 
     async def _find_leaders(
-        self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table, topics: set[bytes]
+        self,
+        client: Client,
+        frame: Frame,
+        head: RequestHead,
+        exchange: _Merged,
+        table: Table,
+        topics: set[bytes],
     ) -> None:
-        names = tuple(sorted(topic.decode(errors="replace") for topic in topics))
-        with suppress(UpstreamError, KafkaError):  # the partitions without a leader are answered so
-            await self._upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
-        if not client.connection.closed:
-            self._split(client, frame, head, exchange, table)
+        found = await self._upstream.find_leaders(topics)
+        try:
+            if not client.connection.closed:
+                self._split(client, frame, head, exchange, table, asked=found)
+        finally:
             client.connection.release()
 
-    def _split(self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table) -> None:
+    def _split(
+        self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table, *, asked: bool
+    ) -> None:
+        """Each partition to its leader. `asked` False: Kafka could not be asked for those that are not known."""
         assert client.identity is not None
         name = client.identity.name.encode()
         by_leader: dict[int, list[TablePart]] = {}
+        twice = _named_twice(table) if head.key == LIST_OFFSETS else ()
         for part in table.parts:
             leader = self._view.leader(part.topic, part.partition)
             if self._refused(head.key, part.topic):
                 exchange.refuse([part], ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif (part.topic, part.partition) in twice:
+                exchange.refuse([part], ErrorCode.INVALID_REQUEST)
             elif leader == NO_LEADER:
-                exchange.refuse([part], self._view.why_no_leader(part.topic, part.partition))
+                why = self._view.why_no_leader(part.topic, part.partition)
+                exchange.refuse([part], why if asked else ErrorCode.LEADER_NOT_AVAILABLE)
             else:
                 by_leader.setdefault(leader, []).append(part)
         for leader, parts in by_leader.items():
@@ -108,6 +120,12 @@ class TablesApi:
                 client.links.to(leader).send_parts([message], _PartReply(exchange, parts))
             except DisconnectedError:
                 exchange.refuse(parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _named_twice(table: Table) -> set[tuple[bytes, int]]:
+    """What a broker answers with INVALID_REQUEST (ListOffsetsRequest.duplicatePartitions)."""
+    counted = Counter((part.topic, part.partition) for part in table.parts)
+    return {key for key, count in counted.items() if count > 1}
 
 
 class _Merged(Exchange):
@@ -131,6 +149,8 @@ class _Merged(Exchange):
         self.answer_frame(frame)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
+        if self.connection.closed:
+            return
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._upstream.refresh_soon({topic for topic, _ in self._order})
         for topic, partition in self._order:
@@ -184,4 +204,5 @@ class _PartReply:
         )
 
     def answer_lost(self, error: UpstreamLostError) -> None:
-        self._merged.refuse(self._parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not self._merged.connection.closed:
+            self._merged.refuse(self._parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)

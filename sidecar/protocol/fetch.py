@@ -170,6 +170,12 @@ def error_element(version: int, partition: int, error: int) -> bytes:
     return head + I32.pack(-1) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
 
 
+def empty_element(buffer: Octets, start: int, version: int) -> bytes:
+    """The element at `start` without its records: what it says of watermarks and the log's start stays."""
+    head = bytes(buffer[start : start + _ANSWER_PARTITION[5 if version >= 5 else 4].size])
+    return head + I32.pack(-1) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
+
+
 def encode_answer(
     correlation_id: int, version: int, parts: list[tuple[bytes, Octets]], throttle_ms: int = 0, error: int = 0
 ) -> list[Octets]:

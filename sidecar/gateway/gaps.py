@@ -1,0 +1,81 @@
+"""Keeps idempotent batches in order when a broker was lost while some of them were on their way. Pure.
+
+A client sends several batches of a partition without waiting. Where it is connected to a broker itself it loses all of
+them with that connection and sends all of them again. Behind a node only the node's own connection is lost: what the
+client sent meanwhile would go out on the next one, ahead of what was lost. Kafka refuses such a gap (45), except from a
+producer that it does not know in that partition: its first batch may have any sequence. Then the later batch is
+appended, the earlier ones, sent again, are taken for repeats, and a client reports records as delivered that are not in
+the log (librdkafka did).
+
+So behind a lost batch nothing of its producer goes to its partition until the client has sent that batch again. Batches
+without a producer id have no order to keep.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from sidecar.protocol.batch import SEQUENCE_MODULUS
+from sidecar.protocol.primitives import Octets
+
+_FROM: Final = 16
+"""Where in a batch the bytes begin that tell its producer: at the magic byte (offsets as in `protocol.batch`)."""
+_TO: Final = 57
+_PLACE: Final = Struct(">27xqhi")
+_HALF: Final = SEQUENCE_MODULUS // 2
+
+
+class Place(NamedTuple):
+    """Where a batch stands in its producer's order."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+def signature(buffer: Octets, start: int, end: int) -> bytes:
+    """What has to be kept of a batch to know its place later."""
+    return bytes(buffer[start + _FROM : min(start + _TO, end)])
+
+
+def place_of(kept: bytes) -> Place | None:
+    """A batch's place; None for one without a producer id, and for what is no v2 batch."""
+    if len(kept) < _TO - _FROM or kept[0] != 2:
+        return None
+    found = Place(*_PLACE.unpack(kept))
+    return found if found.producer_id >= 0 else None
+
+
+class SequenceGaps:
+    """What one client connection has to send again before it may go on. `expected` is empty nearly always."""
+
+    __slots__ = ("expected",)
+
+    def __init__(self) -> None:
+        self.expected: dict[tuple[bytes, int], Place] = {}
+
+    def lost(self, topic: bytes, partition: int, kept: bytes) -> None:
+        """A batch is to be sent again by the client. Of several the first to be told of is the earliest."""
+        place = place_of(kept)
+        if place is None:
+            return
+        known = self.expected.get((topic, partition))
+        if known is None or known[:2] != place[:2] or _is_ahead(known.sequence, place.sequence):
+            self.expected[topic, partition] = place
+
+    def admits(self, topic: bytes, partition: int, kept: bytes) -> bool:
+        """Whether a batch may go on: the one that is expected, an earlier one, or one of a new epoch or producer."""
+        expected = self.expected.get((topic, partition))
+        place = place_of(kept) if expected is not None else None
+        if expected is None or place is None:
+            return True
+        if place[:2] == expected[:2] and place.sequence != expected.sequence:
+            return _is_ahead(expected.sequence, place.sequence)
+        del self.expected[topic, partition]
+        return True
+
+
+def _is_ahead(sequence: int, of: int) -> bool:
+    """Sequences wrap from 2^31 - 1 to 0: half a round decides."""
+    return 0 < (sequence - of) % SEQUENCE_MODULUS < _HALF
