@@ -81,16 +81,22 @@ async def test_all_nodes_together_show_every_replica_once(
     topic = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic, partitions=4, replicas=3)
-    answers = ask_all(nodes, request(35, version, topics=[{"topic": topic, "partitions": [0, 1, 2, 3]}]))
-    assert all(codes(answer) == {0} for answer in answers)
-    replicas = Counter(
-        partition.partition_index
-        for answer in answers
-        for directory in answer.results
-        for found in directory.topics
-        for partition in found.partitions
-    )
-    assert replicas == dict.fromkeys(range(4), 3)
+    asked = request(35, version, topics=[{"topic": topic, "partitions": [0, 1, 2, 3]}])
+
+    def replicas() -> Counter[int]:
+        answers = ask_all(nodes, asked)
+        assert all(codes(answer) == {0} for answer in answers)
+        return Counter(
+            partition.partition_index
+            for answer in answers
+            for directory in answer.results
+            for found in directory.topics
+            for partition in found.partitions
+        )
+
+    # Followers make their replicas a moment after the leader serves.
+    wait_for(lambda: replicas() == dict.fromkeys(range(4), 3), "every replica to be shown once")
+    assert replicas() == dict.fromkeys(range(4), 3)
 
 
 async def test_directories_of_the_same_name_on_several_brokers_are_told_apart(
