@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.gateway.gaps import SequenceGaps
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
-from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
+from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
@@ -36,7 +36,17 @@ _HEAD: Final = Struct(">ihhi")
 class ClientLinks:
     """A client's connections upstream, by broker and lane. Implements `sidecar.network.upstream.Owner`."""
 
-    __slots__ = ("_client", "_connections", "_full", "_keys", "_opened", "_paused", "_unconfirmed", "_upstream")
+    __slots__ = (
+        "_backoff",
+        "_client",
+        "_connections",
+        "_full",
+        "_keys",
+        "_opened",
+        "_paused",
+        "_unconfirmed",
+        "_upstream",
+    )
 
     def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkHooks) -> None:
         self._client = client
@@ -45,6 +55,7 @@ class ClientLinks:
         self._connections: dict[tuple[int, int], UpstreamConnection] = {}
         self._keys: dict[UpstreamConnection, tuple[int, int]] = {}
         self._full: set[UpstreamConnection] = set()
+        self._backoff: dict[int, ReconnectBackoff] = {}
         self._unconfirmed: dict[UpstreamConnection, set[bytes]] = {}
         self._paused = False
 
@@ -54,7 +65,8 @@ class ClientLinks:
         if connection is not None:
             return connection
         address = self._upstream.address(broker_id)
-        if not self._upstream.may_connect(broker_id):
+        own = self._backoff.get(broker_id)
+        if not self._upstream.may_connect(broker_id) or (own is not None and _now() < own.not_before):
             raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
         connection = UpstreamConnection(self, address, self._upstream.connect_timeout)
         self._connections[broker_id, lane] = connection
@@ -95,6 +107,7 @@ class ClientLinks:
         key = self._keys.get(connection)
         if key is not None:
             self._upstream.connect_succeeded(key[0])
+            self._backoff.pop(key[0], None)
 
     def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
         if full:
@@ -115,13 +128,20 @@ class ClientLinks:
         self._opened.upstream_closed()
         if self._connections.get(key) is connection:
             del self._connections[key]
-        if connection.failure is not None:
+        if connection.failure is not None and connection.stood:
+            # A broker hangs up on what it cannot read: that is between it and this client, nobody else waits for it.
+            self._backoff.setdefault(key[0], ReconnectBackoff()).failed(_now())
+        elif connection.failure is not None:
             self._upstream.connect_failed(key[0], connection.failure)
         topics = self._unconfirmed.pop(connection, None)
         if topics and connection.lost:
             # A broker refuses records with acks=0 by closing: pass that on, or the client would write into the void.
             self._upstream.refresh_soon(topics)
             self._client.close()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class LinkHooks(Protocol):

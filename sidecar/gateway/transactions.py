@@ -87,6 +87,7 @@ class TransactionsApi:
         self, client: Client, frame: Frame, head: RequestHead, transactional_id: str | None, named: int | None
     ) -> Frame:
         if client.identity_error is not None:
+            client.connection.report("client_id", client.identity_error.message)
             raise client.identity_error
         if named is not None:
             refused = self._sessions.check(client, named)

@@ -90,8 +90,10 @@ class UpstreamConnection(FrameReceiver):
         super().__init__(ANSWER_LIMIT, trusted=True)
         self.address = address
         self.closed = False
+        self.stood = False
+        """Whether there ever was a connection."""
         self.failure: str | None = None
-        """Why the broker is to be left alone for a moment: no connection to it, or one that ended without an answer."""
+        """Why it came to nothing: no connection, or one that ended without an answer."""
         self.lost = False
         """Whether it ended otherwise than by `close`."""
         self._answered = False
@@ -245,6 +247,7 @@ class UpstreamConnection(FrameReceiver):
             transport.abort()
             return
         self._transport = transport
+        self.stood = True
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         detect_silent_peer(sock)
