@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.integration.gateway.answers import codes
 from tests.integration.gateway.requests import request
 from tests.integration.gateway.virtual import VirtualCluster
 from tests.integration.gateway.wire import Wire
@@ -16,17 +17,22 @@ if TYPE_CHECKING:
     from tests.services import Services
 
 
+_SPREAD = 16
+"""So many names reach every partition of the internal topics, which have four."""
+
+
 def create_internal_topics(bootstrap: str) -> None:
-    """Kafka makes the topics of offsets and transactions when first asked; until they stand it has no coordinators."""
+    """Kafka makes the topics of offsets and transactions when first asked: wait until every coordinator serves."""
     with Wire(bootstrap) as wire:
         for kind in (0, 1):
-            asked = request(10, 1, key="tests-begin", key_type=kind)
-            wait_for(lambda asked=asked: wire.ask(asked).error_code.value == 0, f"coordinators of kind {kind}", 30)
-    # A broker has no producer ids to give until the controller gave it a block of them.
+            for number in range(_SPREAD):
+                asked = request(10, 1, key=f"tests-begin-{number}", key_type=kind)
+                wait_for(lambda asked=asked: codes(wire.ask(asked)) == {0}, f"coordinators of kind {kind}", 30)
+    init = request(22, 1, transaction_timeout=60_000)  # a broker has no producer ids until the controller gave it some
     for broker in bootstrap.split(","):
         with Wire(broker) as wire:
-            init = request(22, 1, transaction_timeout=60_000)
-            wait_for(lambda wire=wire, init=init: wire.ask(init).error_code.value == 0, "producer ids", 30)
+            for asked in (request(16, 2), request(66, 0), init):
+                wait_for(lambda asked=asked, wire=wire: codes(wire.ask(asked)) == {0}, f"{broker} to serve", 30)
 
 
 @pytest.fixture(scope="module")
