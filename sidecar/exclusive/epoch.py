@@ -57,7 +57,7 @@ class SlotEpoch:
         """What the session's sequences say of a batch."""
         if not self._idempotent:
             return Verdict.FORWARD
-        return self._spaces[partition].judge(header.producer_epoch, header.base_sequence)
+        return self._spaces[partition].judge(header.producer_epoch, header.base_sequence, header.records)
 
     def append(
         self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]

@@ -39,7 +39,7 @@ from sidecar.changelog import (
 )
 from sidecar.exclusive.tails import NOTHING, TailReader
 from sidecar.fencing import Witness, WriterSlot, fence_topic, transactional_id
-from sidecar.forwarder.sequences import MODULUS
+from sidecar.forwarder.sequences import MODULUS, RefusedSequences
 from sidecar.protocol.caller import Lane
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
@@ -88,9 +88,9 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """For whom a takeover is made. `positions` is where the session's sequences begin on partitions where that is
-    known (refused ones count as used); `client_epoch` holds for all others, from 0. `deposes`: the holder loses the
-    topic for good, and so do those who wait, `evicts` (session, name).
+    """For whom a takeover is made. `refused` are the session's sequences that this node refused for good, by partition:
+    they count as used. `client_epoch` is its client's on partitions where nothing is known of it. `deposes`: the holder
+    loses the topic for good, and so do those who wait, `evicts` (session, name).
     """
 
     session: str
@@ -99,7 +99,7 @@ class Intent:
     asked: int | None = None
     client: str = ""
     client_epoch: int = 0
-    positions: Mapping[int, Position] = field(default_factory=dict[int, Position])
+    refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
     deposes: bool = False
     evicts: tuple[tuple[str, str], ...] = ()
 
@@ -366,8 +366,8 @@ class Takeover:
         elif intent.session in left:
             known = unpack_positions(left[intent.session].next)
         else:
-            known = {**_history(intent.session, self._topic, remembered), **intent.positions}
-        bases = {index: known.get(index, Position(intent.client_epoch, 0)) for index in partitions}
+            known = _history(intent.session, self._topic, remembered)
+        bases = {index: self._base(known.get(index), intent.refused.get(index)) for index in partitions}
         if serving is not None and serving.value.session not in ("", intent.session) and not intent.deposes:
             departed = serving.value
             left[departed.session] = state.LeftSession(
@@ -376,6 +376,14 @@ class Takeover:
         left.pop(intent.session, None)
         kept = [found for found in left.values() if found.session.startswith("pid:")]
         return bases, sorted(kept, key=lambda found: found.left_ms)[-_LEFT_KEPT:]
+
+    def _base(self, known: Position | None, refused: RefusedSequences | None) -> Position:
+        """Where the session goes on in a partition, behind what was refused to it."""
+        if known is None:
+            known = Position(self._intent.client_epoch if refused is None else refused.client_epoch, 0)
+        if refused is None or refused.client_epoch != known.client_epoch:
+            return known
+        return Position(known.client_epoch, refused.behind(known.sequence))
 
     def _ownership(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataError, MetadataUnavailable
 from metadata.ownership import AccessMode, Ownership
-from sidecar.changelog import MASTER_SLOT, ChangelogError, Position, Record, RetryTimeoutError, ownership_key
+from sidecar.changelog import MASTER_SLOT, ChangelogError, Record, RetryTimeoutError, ownership_key
 from sidecar.exclusive import claims
 from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
 from sidecar.exclusive.epoch import SlotEpoch
@@ -42,6 +42,7 @@ _GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _STALE: Final = Outcome(
     ErrorCode.INVALID_PRODUCER_EPOCH, message="the client itself has gone on to a higher producer epoch"
 )
+_ANSWERS: Final = {Verdict.REPEAT: _REPEAT, Verdict.ASTRIDE: _GAP, Verdict.WAIT: _GAP, Verdict.STALE: _STALE}
 _MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
 _BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic changes hands; try again")
 NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
@@ -279,7 +280,7 @@ class GovernedTopic:
             self._held.appendleft(offer)
             self._begin(self._raise(epoch, offer.partition, offer.header.producer_epoch))
         else:
-            self._answer(offer, {Verdict.REPEAT: _REPEAT, Verdict.WAIT: _GAP, Verdict.STALE: _STALE}[verdict])
+            self._answer(offer, _ANSWERS[verdict])
 
     # Operations ---------------------------------------------------------------------------------------------------
 
@@ -352,10 +353,8 @@ class GovernedTopic:
         if leftover is not None and leftover.session not in (None, claimant.session) and self.current_holder is None:
             await self._env.around.store.release(leftover)  # it did not come back in time
         mode = claimant.mode or self._env.mode_of(self.name)
-        positions = {
-            partition: Position(refused.client_epoch, refused.next)
-            for (session, partition), refused in self._refused.items()
-            if session == claimant.session
+        refused = {
+            partition: found for (session, partition), found in self._refused.items() if session == claimant.session
         }
         await self._run_takeover(
             Intent(
@@ -365,7 +364,7 @@ class GovernedTopic:
                 asked=claimant.generation,
                 client=offer.client,
                 client_epoch=max(0, header.producer_epoch),
-                positions=positions,
+                refused=refused,
                 deposes=deposes,
                 evicts=evicts,
             ),

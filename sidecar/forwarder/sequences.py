@@ -10,7 +10,7 @@ Sequences count modulo 2^31, client epochs modulo 2^15 (librdkafka wraps from 32
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -18,6 +18,7 @@ MODULUS: Final = 2**31
 _HALF: Final = 2**30
 _EPOCHS: Final = 2**15
 _AHEAD: Final = 2**14
+_SPANS_KEPT: Final = 16
 
 
 class Verdict(Enum):
@@ -25,6 +26,7 @@ class Verdict(Enum):
 
     FORWARD = "stamp it and let Kafka judge"
     REPEAT = "below the base: in the log since an earlier slot epoch"
+    ASTRIDE = "begins below the base and ends above it: out of order, as Kafka would say of no batch that it knows"
     RAISE = "the client raised its epoch here: a new slot epoch, base 0 on this partition"
     WAIT = "a raised epoch that does not begin at 0: out of order until its first batch comes"
     STALE = "an epoch that the client itself has left"
@@ -36,22 +38,23 @@ class SequenceSpace:
 
     `client_epoch` and `base` are those of the newest `Serving`; `next` is the client sequence behind the last one
     known to be in the log (`base` before any); `written` whether the session has, or may have, anything on this
-    partition.
+    partition; `reach` the sequence behind the last batch of unknown outcome.
     """
 
     client_epoch: int
     base: int
     next: int
     written: bool = False
+    reach: int | None = None
 
-    def judge(self, epoch: int, sequence: int) -> Verdict:
-        """What to do with a batch that begins at `sequence` of client epoch `epoch`."""
+    def judge(self, epoch: int, sequence: int, records: int) -> Verdict:
+        """What to do with a batch of `records` that begins at `sequence` of client epoch `epoch`."""
         if epoch != self.client_epoch:
             if self.written and not 0 < (epoch - self.client_epoch) % _EPOCHS < _AHEAD:
                 return Verdict.STALE
             return Verdict.RAISE if sequence == 0 else Verdict.WAIT
         if (sequence - self.base) % MODULUS >= _HALF:
-            return Verdict.REPEAT
+            return Verdict.REPEAT if (self.base - sequence) % MODULUS >= records else Verdict.ASTRIDE
         return Verdict.FORWARD
 
     def stamped(self, sequence: int) -> int:
@@ -67,6 +70,17 @@ class SequenceSpace:
         behind = (sequence + records) % MODULUS
         if (behind - self.next) % MODULUS < _HALF:
             self.next = behind
+
+    def doubted(self, sequence: int, records: int) -> None:
+        """A batch was given up that may be in the log, or still get there."""
+        behind = (sequence + records) % MODULUS
+        if self.reach is None or (behind - self.reach) % MODULUS < _HALF:
+            self.reach = behind
+
+    @property
+    def certain(self) -> bool:
+        """Whether `next` tells all: False while a batch behind it may be in the log."""
+        return self.reach is None or (self.next - self.reach) % MODULUS < _HALF
 
 
 @dataclass(slots=True)
@@ -90,15 +104,35 @@ class PlainSequences:
 class RefusedSequences:
     """Sequences that this node answered with a final error: the client counts them as used (aiokafka never goes back).
 
-    `next` is what the client sends next if it goes on behind the refused ones.
+    `spans` are (first, behind the last), neither touching nor overlapping, the newest 16. They say nothing of where
+    the session's sequences begin: who knows that asks what lies `behind` it.
     """
 
     client_epoch: int
-    next: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def refused(self, epoch: int, sequence: int, records: int) -> None:
         """A batch got a final error."""
         if epoch != self.client_epoch:
-            self.client_epoch, self.next = epoch, 0
-        if sequence == self.next:
-            self.next = (sequence + records) % MODULUS
+            if (epoch - self.client_epoch) % _EPOCHS >= _AHEAD:
+                return
+            self.client_epoch, self.spans = epoch, []
+        first, length = sequence, records
+        apart: list[tuple[int, int]] = []
+        for its_first, its_behind in self.spans:
+            its_length = (its_behind - its_first) % MODULUS
+            if (its_first - first) % MODULUS <= length:
+                length = max(length, (its_first - first) % MODULUS + its_length)
+            elif (first - its_first) % MODULUS <= its_length:
+                length = max(its_length, (first - its_first) % MODULUS + length)
+                first = its_first
+            else:
+                apart.append((its_first, its_behind))
+        self.spans = [*apart, (first, (first + length) % MODULUS)][-_SPANS_KEPT:]
+
+    def behind(self, expected: int) -> int:
+        """What the client sends next, where `expected` would be next if none of these had been refused."""
+        for first, behind in self.spans:
+            if (expected - first) % MODULUS < (behind - first) % MODULUS:
+                return behind
+        return expected

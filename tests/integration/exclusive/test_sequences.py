@@ -113,3 +113,50 @@ def test_a_session_that_left_comes_back_to_its_place(
     assert third.send(topic, b"4", sequence=4).error == 0
     assert rest.topic(topic)["generation"] == 3
     assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1", b"2", b"3", b"x", b"4"]
+
+
+def test_sequences_refused_to_a_session_that_left_count_as_used_too(
+    services: Services, topic: str, connect: Connect, rest: Rest
+) -> None:
+    """It owned the topic before, was refused behind its last record, and goes on behind the refused ones."""
+    billing, other = connect("billing"), connect("other")
+    assert [billing.send(topic, b"%d" % i, sequence=i).error for i in range(3)] == [0] * 3
+    billing.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the owner to be gone")
+    assert other.send(topic, b"x", sequence=0).error == 0
+    again = connect("billing", producer_id=billing.producer_id)
+    assert [again.send(topic, b"%d" % i, sequence=i).error for i in (3, 4)] == [REFUSED] * 2
+    other.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the other to be gone")
+    assert again.send(topic, b"5", sequence=5).error == 0
+    assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1", b"2", b"x", b"5"]
+
+
+def test_sequences_refused_behind_what_was_written_before_the_policy_count_as_used(
+    services: Services, connect: Connect, rest: Rest
+) -> None:
+    name = create_topic(services.kafka_bootstrap)
+    billing, other = connect("billing"), connect("other")
+    assert [billing.send(name, b"%d" % i, sequence=i).error for i in range(3)] == [0] * 3
+    govern(rest, name)
+    assert other.send(name, b"x", sequence=0).error == 0
+    assert [billing.send(name, b"%d" % i, sequence=i).error for i in (3, 4)] == [REFUSED] * 2
+    other.close()
+    wait_for(lambda: rest.topic(name)["owner"] is None, "the other to be gone")
+    assert billing.send(name, b"5", sequence=5).error == 0
+    assert read_log(services.kafka_bootstrap, name) == [b"0", b"1", b"2", b"x", b"5"]
+
+
+def test_a_batch_across_the_place_where_a_session_goes_on_is_out_of_order(
+    services: Services, topic: str, connect: Connect, rest: Rest
+) -> None:
+    """Half of it is in the log: calling it a repeat would lose the other half."""
+    billing = connect("billing")
+    assert [billing.send(topic, b"%d" % i, sequence=i).error for i in range(3)] == [0] * 3
+    billing.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the owner to be gone")
+    again = connect("billing", producer_id=billing.producer_id)
+    assert again.send(topic, [b"2", b"3"], sequence=2).error == OUT_OF_ORDER
+    assert again.send(topic, [b"1", b"2"], sequence=1).error == DUPLICATE
+    assert again.send(topic, b"3", sequence=3).error == 0
+    assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1", b"2", b"3"]

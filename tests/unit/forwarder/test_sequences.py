@@ -1,0 +1,216 @@
+"""Which sequence a batch is stamped with: bases, raised epochs, repeats, refusals; modulo 2^31 and 2^15."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.forwarder.sequences import MODULUS, PlainSequences, RefusedSequences, SequenceSpace, Verdict
+
+EPOCHS = 2**15
+sequences = st.integers(0, MODULUS - 1)
+epochs = st.integers(0, EPOCHS - 1)
+sizes = st.integers(1, 1_000)
+
+
+def space(client_epoch: int = 0, base: int = 0, next_: int | None = None, *, written: bool = False) -> SequenceSpace:
+    return SequenceSpace(client_epoch, base, base if next_ is None else next_, written)
+
+
+# Bases --------------------------------------------------------------------------------------------------------------
+
+
+@given(base=sequences, ahead=st.integers(0, 2**30 - 1), records=sizes)
+def test_what_begins_at_the_base_or_ahead_of_it_is_forwarded_and_counted_from_the_base(
+    base: int, ahead: int, records: int
+) -> None:
+    of = space(base=base, written=True)
+    sequence = (base + ahead) % MODULUS
+    assert of.judge(0, sequence, records) is Verdict.FORWARD
+    assert of.stamped(sequence) == ahead
+
+
+@given(base=sequences, behind=st.integers(1, 2**30), records=sizes)
+def test_what_ends_below_the_base_is_a_repeat(base: int, behind: int, records: int) -> None:
+    of = space(base=base, written=True)
+    sequence = (base - behind) % MODULUS
+    verdict = of.judge(0, sequence, records)
+    assert verdict is (Verdict.REPEAT if records <= behind else Verdict.ASTRIDE)
+
+
+def test_a_batch_across_the_base_is_no_repeat_as_its_end_is_in_no_log() -> None:
+    of = space(base=10, written=True)
+    assert of.judge(0, 8, 2) is Verdict.REPEAT
+    assert of.judge(0, 8, 3) is Verdict.ASTRIDE
+    assert of.judge(0, 10, 3) is Verdict.FORWARD
+
+
+def test_a_gap_is_forwarded_so_that_kafka_judges_it() -> None:
+    assert space(base=0).judge(0, 7, 1) is Verdict.FORWARD
+
+
+@pytest.mark.parametrize(
+    ("base", "sequence", "verdict", "stamped"),
+    [
+        (MODULUS - 2, MODULUS - 2, Verdict.FORWARD, 0),
+        (MODULUS - 2, MODULUS - 1, Verdict.FORWARD, 1),
+        (MODULUS - 2, 0, Verdict.FORWARD, 2),
+        (MODULUS - 2, MODULUS - 3, Verdict.REPEAT, MODULUS - 1),
+        (1, 0, Verdict.REPEAT, MODULUS - 1),
+        (0, MODULUS - 1, Verdict.REPEAT, MODULUS - 1),
+    ],
+)
+def test_sequences_wrap_from_two_to_the_31_to_zero(base: int, sequence: int, verdict: Verdict, stamped: int) -> None:
+    of = space(base=base, written=True)
+    assert of.judge(0, sequence, 1) is verdict
+    assert of.stamped(sequence) == stamped
+
+
+# Client epochs ------------------------------------------------------------------------------------------------------
+
+
+@given(epoch=epochs, ahead=st.integers(1, 2**14 - 1))
+def test_an_epoch_ahead_is_raised_by_sequence_0_alone(epoch: int, ahead: int) -> None:
+    of = space(client_epoch=epoch, base=5, written=True)
+    raised = (epoch + ahead) % EPOCHS
+    assert of.judge(raised, 0, 1) is Verdict.RAISE
+    assert of.judge(raised, 1, 1) is Verdict.WAIT
+
+
+@given(epoch=epochs, behind=st.integers(1, 2**14), sequence=sequences)
+def test_an_epoch_behind_is_stale_where_the_session_wrote(epoch: int, behind: int, sequence: int) -> None:
+    of = space(client_epoch=epoch, base=5, written=True)
+    assert of.judge((epoch - behind) % EPOCHS, sequence, 1) is Verdict.STALE
+
+
+@given(epoch=epochs, other=epochs)
+def test_any_epoch_opens_a_partition_where_the_session_has_nothing(epoch: int, other: int) -> None:
+    verdict = space(client_epoch=epoch).judge(other, 0, 1)
+    assert verdict is (Verdict.FORWARD if other == epoch else Verdict.RAISE)
+
+
+def test_librdkafka_wraps_its_epoch_to_0() -> None:
+    assert space(client_epoch=32_767, base=9, written=True).judge(0, 0, 1) is Verdict.RAISE
+
+
+def test_something_sent_counts_as_written_whatever_becomes_of_it() -> None:
+    of = space(client_epoch=3)
+    of.sent()
+    assert of.judge(2, 0, 1) is Verdict.STALE
+
+
+# What is known to be in the log -------------------------------------------------------------------------------------
+
+
+@given(base=sequences, batches=st.lists(sizes, max_size=20))
+def test_next_is_behind_the_last_one_that_was_appended(base: int, batches: list[int]) -> None:
+    of, sequence = space(base=base), base
+    for records in batches:
+        of.appended(sequence, records)
+        sequence = (sequence + records) % MODULUS
+    assert of.next == sequence
+
+
+def test_a_repeat_moves_next_not_back() -> None:
+    of = space()
+    of.appended(0, 5)
+    of.appended(0, 2)
+    assert of.next == 5
+
+
+def test_a_batch_whose_outcome_is_unknown_makes_next_uncertain_until_something_behind_it_is_in_the_log() -> None:
+    of = space()
+    of.appended(0, 3)
+    assert of.certain
+    of.doubted(3, 2)
+    assert not of.certain
+    of.appended(3, 1)
+    assert not of.certain
+    of.appended(4, 1)
+    assert of.certain
+
+
+@given(start=sequences, doubts=st.lists(sizes, min_size=1, max_size=5), settled=st.integers(0, 5))
+def test_certain_means_that_no_batch_in_doubt_lies_behind_next(start: int, doubts: list[int], settled: int) -> None:
+    of, ends = space(base=start, written=True), [start]
+    for records in doubts:
+        of.doubted(ends[-1], records)
+        ends.append((ends[-1] + records) % MODULUS)
+    for first, behind in itertools.pairwise(ends[: settled + 1]):
+        of.appended(first, (behind - first) % MODULUS)
+    assert of.certain == (of.next == ends[-1])
+
+
+# Plain sessions -----------------------------------------------------------------------------------------------------
+
+
+@given(start=sequences, batches=st.lists(sizes, min_size=1, max_size=10), kept=st.integers(0, 9))
+def test_a_plain_session_is_counted_without_gaps_and_anew_from_a_batch_given_back(
+    start: int, batches: list[int], kept: int
+) -> None:
+    plain = PlainSequences(start)
+    numbers = [plain.take(records) for records in batches]
+    assert numbers == [(start + sum(batches[:index])) % MODULUS for index in range(len(batches))]
+    back = numbers[min(kept, len(numbers) - 1)]
+    plain.rewind(back)
+    assert plain.take(1) == back
+
+
+# Refused sequences --------------------------------------------------------------------------------------------------
+
+
+@given(start=sequences, batches=st.lists(sizes, min_size=1, max_size=30), data=st.data())
+def test_refused_batches_count_as_used_in_whatever_order_they_came(
+    start: int, batches: list[int], data: st.DataObject
+) -> None:
+    firsts = [(start + sum(batches[:index])) % MODULUS for index in range(len(batches))]
+    refused = RefusedSequences(0)
+    for first, records in data.draw(st.permutations(list(zip(firsts, batches, strict=True)))):
+        refused.refused(0, first, records)
+    assert refused.behind(start) == (start + sum(batches)) % MODULUS
+
+
+def test_a_refusal_behind_a_gap_does_not_move_the_expected_sequence() -> None:
+    refused = RefusedSequences(0)
+    refused.refused(0, 5, 1)
+    assert refused.behind(0) == 0
+    refused.refused(0, 0, 5)
+    assert refused.behind(0) == 6
+
+
+def test_refusals_move_a_session_on_that_wrote_before() -> None:
+    """It came back behind its 100 records, was refused ten times, and goes on with 110 (aiokafka)."""
+    refused = RefusedSequences(0)
+    for sequence in range(100, 110):
+        refused.refused(0, sequence, 1)
+    assert refused.behind(100) == 110
+    assert refused.behind(0) == 0
+    assert refused.behind(105) == 110
+    assert refused.behind(110) == 110
+
+
+def test_a_refusal_of_a_new_epoch_forgets_those_of_the_old_one() -> None:
+    refused = RefusedSequences(0)
+    refused.refused(0, 0, 10)
+    refused.refused(1, 0, 1)
+    assert (refused.client_epoch, refused.behind(0)) == (1, 1)
+
+
+def test_refused_sequences_are_bounded() -> None:
+    refused = RefusedSequences(0)
+    for sequence in range(0, 4_000, 2):
+        refused.refused(0, sequence, 1)
+    assert len(refused.spans) <= 16
+    assert refused.behind(3_998) == 3_999
+
+
+@given(sequence=sequences, records=sizes)
+def test_a_batch_refused_again_moves_nothing_further(sequence: int, records: int) -> None:
+    refused = RefusedSequences(0)
+    for _ in range(3):
+        refused.refused(0, sequence, records)
+    assert refused.behind(sequence) == (sequence + records) % MODULUS
+    assert len(refused.spans) == 1
