@@ -6,6 +6,7 @@
 - Topics of the sidecar's own are refused (29). A transactional batch for a governed topic is refused (48) by
   `exclusive`.
 - A request that names a partition twice is rejected: Kafka would append one of the two and be silent about the other.
+- A partition without a batch is refused (87): of a null one Kafka would say nothing, ever.
 
 A broker that is lost after the request was sent gives 7 (the outcome is unknown, the client retries), before that 6;
 so does what comes behind a lost batch out of its order (`gaps`).
@@ -14,7 +15,7 @@ so does what comes behind a lost batch out of its order (`gaps`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
+
+
+_NO_BATCH: Final = "a partition without a record batch"
 
 
 class GovernedTopics(Protocol):
@@ -112,11 +116,11 @@ class ProduceApi:
         }
 
     def _single_leader(self, request: ProduceRequest) -> int:
-        """The one broker that leads all partitions, if all are ordinary and there is one."""
+        """The one broker that leads all partitions, if all are ordinary, bring a batch, and there is one."""
         leader_of, kind = self._view.leader, self._resolver.kind
         found = NO_LEADER
         for part in request.parts:
-            if kind(part.topic) is not TopicKind.ORDINARY:
+            if kind(part.topic) is not TopicKind.ORDINARY or part.start == part.end:
                 return NO_LEADER
             leader = leader_of(part.topic, part.partition)
             if leader == NO_LEADER or (found not in (NO_LEADER, leader)):
@@ -173,6 +177,8 @@ class ProduceApi:
                 leader = self._view.leader(part.topic, part.partition)
                 if (part.topic, part.partition) in gaps:
                     merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                elif leader != NO_LEADER and part.start == part.end:
+                    merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
                 elif leader != NO_LEADER:
                     by_leader.setdefault(leader, []).append(part)
                 elif asked:
@@ -183,7 +189,7 @@ class ProduceApi:
                 message = "topics of the sidecar are written by it alone"
                 merge.settle(refusal(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message))
             else:
-                self._append(client, frame, part, request.timeout_ms, merge.settle_governed)
+                self._append(client, frame, part, request.timeout_ms, merge.settle_checked)
         for leader, parts in by_leader.items():
             self._send_part(client, frame, head, request, merge, leader, parts)
 
@@ -192,7 +198,7 @@ class ProduceApi:
     ) -> None:
         """Hand a governed partition's batch on."""
         if part.start == part.end:
-            done(refusal(part, ErrorCode.INVALID_RECORD, "a partition without a record batch"))
+            done(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
             return
         self._governed.append(client, part, frame.view(part.start, part.end), timeout_ms, done)
 

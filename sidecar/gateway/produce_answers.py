@@ -27,7 +27,7 @@ _BAD_INPUT: Final[dict[int, str]] = {
     ErrorCode.INVALID_TXN_STATE: "transactional_batch",
     ErrorCode.INVALID_RECORD: "invalid_record",
 }
-"""What a governed topic refuses because of the batch itself, and what the log calls it."""
+"""What is refused because of the batch itself, and what the log calls it."""
 
 
 def refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
@@ -131,8 +131,8 @@ class MergedProduce(Exchange):
             results = [self._results[key] for key in self._order]
             self.answer([produce.encode_answer(self.correlation_id, self.version, results, self.throttle_ms)])
 
-    def settle_governed(self, result: ProduceResult) -> None:
-        """The outcome for one governed partition."""
+    def settle_checked(self, result: ProduceResult) -> None:
+        """The outcome for a partition whose batch was looked at: told where it is bad."""
         if result.error in _BAD_INPUT:
             _report(self, result)
         self.settle(result)
