@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             around = _around(arena, when)
             results = rounds.run(arena, _work(options), started)
     except (LocalError, RuntimeError, OSError) as error:
-        say(f"{type(error).__name__}: {error}")
+        say("\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]))
         return 1
     print(report.terminal(results, around))
     path = Path(options.json) if options.json else RESULTS / f"{when}.json"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from benchmarks import machine
 from benchmarks.measures import Target
+from benchmarks.perf_tools import PerfTools
 from benchmarks.raw_client import Connection, DeleteTopic, RefusedError
 from sidecar.local.errors import StartError
 from sidecar.local.java import Tuning
@@ -50,6 +51,7 @@ class Arena:
         self.directory = directory
         self.run = uuid.uuid4().hex[:6]
         self.tools: Tools = find_tools()
+        self.load = PerfTools(self.tools, self.check_alive)
         self._kafka_port, controller, self._valkey_port, self._node_port, self._admin_port = free_ports(5)
         self._controller_port = controller
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -87,7 +89,15 @@ class Arena:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception):
+            error.add_note(f"The node's log ends with\n{self._log_tail('node')}")
         self.stop()
+
+    def check_alive(self) -> None:
+        """Raises StartError where one of the processes has ended."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise StartError(f"{name} ended with exit code {process.returncode}.\n{self._log_tail(name)}")
 
     def stop(self) -> None:
         """End all, the node first."""
@@ -181,11 +191,9 @@ class Arena:
             )
 
     def _await(self, name: str, ready: Callable[[], bool]) -> None:
-        process = self._running[name]
 
         def alive_and_ready() -> bool:
-            if process.poll() is not None:
-                raise StartError(f"{name} ended with exit code {process.returncode}.\n{self._log_tail(name)}")
+            self.check_alive()
             return ready()
 
         try:

@@ -138,20 +138,20 @@ def _neighbours(arena: Arena, found: Round, what: str) -> Iterator[None]:
 
 
 def _throughput(arena: Arena, work: Work, target: Target, name: str, into: dict[str, float]) -> None:
-    port, tools = arena.port(target), arena.tools
+    port, load = arena.port(target), arena.load
     if work.parts & {"produce", "consume"}:
         with _topic(arena, target, f"{name}-large") as topic:
-            rate, cpu = _timed(arena, lambda: perf_tools.produce(tools, port, topic, work.records, SIZE))
+            rate, cpu = _timed(arena, lambda: load.produce(port, topic, work.records, SIZE))
             if "produce" in work.parts:
                 into["produce"] = rate.per_second * SIZE / 1e6
                 _note_cpu(into, "cpu_produce", target, cpu, work.records * SIZE)
             if "consume" in work.parts:
-                rate, cpu = _timed(arena, lambda: perf_tools.consume(tools, port, topic, work.records))
+                rate, cpu = _timed(arena, lambda: load.consume(port, topic, work.records))
                 into["consume"] = rate.per_second * SIZE / 1e6
                 _note_cpu(into, "cpu_consume", target, cpu, work.records * SIZE)
     if "small" in work.parts:
         with _topic(arena, target, f"{name}-small") as topic:
-            rate, cpu = _timed(arena, lambda: perf_tools.produce(tools, port, topic, work.small_records, SMALL_SIZE))
+            rate, cpu = _timed(arena, lambda: load.produce(port, topic, work.small_records, SMALL_SIZE))
             into["small"] = rate.per_second / 1e3
             _note_cpu(into, "cpu_small", target, cpu, work.small_records * SMALL_SIZE)
 
