@@ -35,6 +35,18 @@ def create_internal_topics(bootstrap: str) -> None:
                 wait_for(lambda asked=asked, wire=wire: codes(wire.ask(asked)) == {0}, f"{broker} to serve", 30)
 
 
+_ELECTION_NOT_NEEDED = 84
+
+
+@pytest.fixture
+def several_coordinators(kafka_cluster: Kafka) -> None:
+    """After a test that stopped a broker the others lead everything: give each its own partitions back."""
+    elect = request(43, 2, topic_partitions=None)
+    with Wire(kafka_cluster.bootstrap) as wire:
+        wait_for(lambda: codes(wire.ask(elect)) <= {0, _ELECTION_NOT_NEEDED}, "preferred leaders", 30)
+    create_internal_topics(kafka_cluster.bootstrap)
+
+
 @pytest.fixture(scope="module")
 def _one_node(services: Services) -> Iterator[VirtualCluster]:
     create_internal_topics(services.kafka_bootstrap)

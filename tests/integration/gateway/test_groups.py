@@ -103,6 +103,7 @@ async def test_a_client_that_leaves_while_its_join_is_parked_costs_nobody_anythi
     assert len(one_node.events.failed) == failed
 
 
+@pytest.mark.usefixtures("several_coordinators")
 async def test_groups_of_several_coordinators_are_described_and_deleted_in_one_request(
     three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
 ) -> None:

@@ -36,6 +36,7 @@ def ask_all(cluster: VirtualCluster, asked: Any) -> list[Any]:
     return answers
 
 
+@pytest.mark.usefixtures("several_coordinators")
 @pytest.mark.parametrize("version", range(6))
 async def test_all_nodes_together_list_every_group_once(
     version: int, nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique

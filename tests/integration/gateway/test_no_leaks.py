@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.local.ports import HOST
 from sidecar.protocol.api import APIS
 from tests.integration.gateway.answers import fields
 from tests.integration.gateway.requests import request
@@ -55,7 +56,8 @@ def ports_of(kafka: Kafka) -> set[int]:
 
 
 def names_a_port(answer: bytes, ports: set[int]) -> bool:
-    return any(f":{port}".encode() in answer or port.to_bytes(4, "big") in answer for port in ports)
+    """As text, or as the number behind a host, which is how all answers carry addresses."""
+    return any(f":{port}".encode() in answer or HOST.encode() + port.to_bytes(4, "big") in answer for port in ports)
 
 
 @pytest.mark.parametrize("key", COLD, ids=[APIS[key].name for key in COLD])
