@@ -55,10 +55,10 @@ class _Fixed:
     struct: Struct
     absent: Any = 0
 
-    def read(self, reader: Reader, form: Form) -> Any:  # noqa: ARG002 - the same in every version
+    def read(self, reader: Reader, form: Form) -> Any:
         return self.struct.unpack_from(reader.buffer, reader.skip(self.struct.size))[0]
 
-    def write(self, writer: Writer, value: Any, form: Form) -> None:  # noqa: ARG002 - the same in every version
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
         writer.raw(self.struct.pack(value))
 
 
