@@ -30,6 +30,8 @@ class ClusterView:
     """The newest picture. Topics are keyed by the bytes of their names, as hot requests carry them."""
 
     def __init__(self) -> None:
+        self.version = 0
+        """Rises with everything this view is told: what was derived from it holds as long as it stands still."""
         self.brokers: dict[int, Broker] = {}
         self.controller = -1
         self.cluster_id: str | None = None
@@ -37,6 +39,7 @@ class ClusterView:
 
     def apply(self, state: ClusterState) -> None:
         """Take an answer to Metadata: its brokers are complete, its topics are those that were asked for."""
+        self.version += 1
         if state.brokers:
             self.brokers = {broker.id: broker for broker in state.brokers}
         self.controller = state.controller
@@ -82,5 +85,6 @@ class ClusterView:
 
     def forget(self, topics: Iterable[bytes]) -> None:
         """Drop topics whose leaders proved wrong, so that the next request asks anew."""
+        self.version += 1
         for topic in topics:
             self._topics.pop(topic, None)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from sidecar.changelog import MASTER_SLOT, Position, Record, pack_positions, serving_key
 from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace, Verdict
-from sidecar.protocol.errors import ErrorCode
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ class SlotEpoch:
         self._name = topic.encode()
         self._forwarder = forwarder
         self._owner = owner
+        self._loop = asyncio.get_running_loop()  # asking for it is a system call (getpid)
         self._idempotent = tenure.session.startswith("pid:")
         self._spaces: dict[int, SequenceSpace] = {}
         self._lanes: dict[int, Lane] = {}
@@ -63,21 +63,11 @@ class SlotEpoch:
         self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]
     ) -> None:
         """Stamp and send a batch that `verdict` forwards. The batch is admitted to the forwarder's buffer already."""
-        deadline = asyncio.get_running_loop().time() + max(0, timeout_ms) / 1000
-        records = header.last_offset_delta + 1
-        if not self._idempotent:
-            self._lanes[partition].append(Append(batch, records, None, deadline, timeout_ms, done))
-            return
-        space = self._spaces[partition]
-        space.sent()
-        sequence = header.base_sequence
-
-        def settled(outcome: Outcome) -> None:
-            if outcome.error == ErrorCode.NONE:
-                space.appended(sequence, records)
-            done(outcome)
-
-        self._lanes[partition].append(Append(batch, records, space.stamped(sequence), deadline, timeout_ms, settled))
+        deadline = self._loop.time() + timeout_ms / 1000
+        append = Append(batch, header.last_offset_delta + 1, deadline, timeout_ms, done)
+        if self._idempotent:
+            append.belongs(self._spaces[partition], header.base_sequence)
+        self._lanes[partition].append(append)
 
     def close(self, outcome: Outcome) -> None:
         """Answer everything that waits."""

@@ -400,9 +400,9 @@ def _checked_header(batch: memoryview) -> BatchHeader:
     header = record_batch.read_header(batch, 0, len(batch))
     if header.size != len(batch):
         raise KafkaError(ErrorCode.INVALID_RECORD, "a Produce request carries exactly one record batch per partition")
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics take no transactional batches")
-    if header.is_control:
+    if header.is_special:
+        if header.is_transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics take no transactional batches")
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients write no control batches")
     if header.records <= 0 or header.last_offset_delta != header.records - 1:
         raise KafkaError(

@@ -36,6 +36,7 @@ class LeaderLink:
         self._broker_id = broker_id
         self._linger = linger
         self._request_bytes = request_bytes
+        self._loop = asyncio.get_running_loop()  # asking for it is a system call (getpid)
         self._connection: UpstreamConnection | None = None
         self._waiting: deque[tuple[Lane, Append]] = deque()
         self._under_way: dict[_ProduceReply, float] = {}
@@ -53,9 +54,9 @@ class LeaderLink:
         """An idle connection sends when the read turn ends; on a busy one the whole turn of the loop gathers."""
         self._scheduled = True
         if self._linger > 0:
-            asyncio.get_running_loop().call_later(self._linger, TURN.run, self._flush)
+            self._loop.call_later(self._linger, TURN.run, self._flush)
         elif self._under_way:
-            asyncio.get_running_loop().call_soon(TURN.run, self._flush)
+            self._loop.call_soon(TURN.run, self._flush)
         else:
             TURN.at_end(self._flush)
 
@@ -115,7 +116,7 @@ class LeaderLink:
             timeout_ms = max(append.upstream_timeout_ms for _, append in batches.values())
             message = produce_upstream.encode_batches(self._correlation, timeout_ms, records)
         reply = _ProduceReply(self, self._correlation, batches)
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         self._under_way[reply] = loop.time() + timeout_ms / 1000 + _GRACE_S
         if self._watch is None:
             self._watch = loop.call_later(1.0, self._check)

@@ -25,6 +25,8 @@ from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.produce_upstream import table_head
 
 if TYPE_CHECKING:
+    from sidecar.forwarder.brokers import LeaderLink
+    from sidecar.forwarder.sequences import SequenceSpace
     from sidecar.protocol.ids import Stamp
 
 MAX_IN_FLIGHT: Final = 5
@@ -64,19 +66,23 @@ class Outcome(NamedTuple):
     message: str | None = None
 
 
+_TIMED_OUT: Final = Outcome(ErrorCode.REQUEST_TIMED_OUT)
+
+
 class Append:
-    """One batch on its way. `sequence` is the stamped one, None while a plain session's batch has no number."""
+    """One batch on its way. `sequence` is the stamped one, None while a plain session's batch has no number; of an
+    idempotent session's batch it knows the space and the client's own sequence there.
+    """
 
     __slots__ = (
-        "attempts", "batch", "deadline", "done", "error", "in_doubt", "order", "records", "sequence", "size", "stamped",
-        "upstream_timeout_ms",
+        "attempts", "batch", "client_sequence", "deadline", "done", "error", "in_doubt", "order", "records", "sequence",
+        "size", "space", "stamped", "upstream_timeout_ms",
     )  # fmt: skip
 
     def __init__(
         self,
         batch: memoryview,
         records: int,
-        sequence: int | None,
         deadline: float,
         upstream_timeout_ms: int,
         done: Callable[[Outcome], None],
@@ -84,7 +90,9 @@ class Append:
         self.batch = batch
         self.size = len(batch)
         self.records = records
-        self.sequence = sequence
+        self.sequence: int | None = None
+        self.space: SequenceSpace | None = None
+        self.client_sequence = -1
         self.deadline = deadline
         self.upstream_timeout_ms = upstream_timeout_ms
         self.done = done
@@ -92,7 +100,14 @@ class Append:
         self.order = 0
         self.stamped = False
         self.in_doubt = False
-        self.error = Outcome(ErrorCode.REQUEST_TIMED_OUT)
+        self.error = _TIMED_OUT
+
+    def belongs(self, space: SequenceSpace, client_sequence: int) -> None:
+        """It is an idempotent session's: stamped by its space, which hears when it is in the log."""
+        self.space = space
+        self.client_sequence = client_sequence
+        self.sequence = space.stamped(client_sequence)
+        space.sent()
 
 
 class Shipper(Protocol):
@@ -134,6 +149,7 @@ class Lane:
         "_timer",
         "partition",
         "plain",
+        "route",
         "stamp",
         "table_head",
         "topic",
@@ -148,6 +164,7 @@ class Lane:
         self.stamp = stamp
         self.plain = plain
         self.table_head = table_head(topic, partition)
+        self.route: tuple[int, LeaderLink] | None = None
         self._shipper = shipper
         self._owner = owner
         self._random = rng
@@ -310,6 +327,8 @@ class Lane:
 
     def _finish(self, append: Append, outcome: Outcome) -> None:
         self._shipper.released(append.size)
+        if append.space is not None and not outcome.error:
+            append.space.appended(append.client_sequence, append.records)
         append.done(outcome)
 
 

@@ -11,33 +11,41 @@ from __future__ import annotations
 from sys import getrefcount
 from typing import Final
 
-_SMALLEST: Final = 64 * 1024
-_LARGEST: Final = 8 * 1024 * 1024
-_KEPT_BYTES: Final = 8 * 1024 * 1024
+_STEP: Final = 64 * 1024
+_KEPT_BYTES: Final = 4 * 1024 * 1024
 _FREE: Final = 3
 """The list of the pool, the loop's own name, and the argument of getrefcount."""
 
 
 class BufferPool:
-    """Buffers by size, powers of two from 64 KiB to 8 MiB; at most 8 MiB are kept."""
+    """Buffers of any size, at most 4 MiB of them kept."""
 
-    __slots__ = ("_buffers", "_kept")
+    __slots__ = ("_buffers",)
 
     def __init__(self) -> None:
-        self._buffers: dict[int, list[bytearray]] = {}
-        self._kept = 0
+        self._buffers: list[bytearray] = []
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the pool holds on to, in use or not."""
+        return sum(len(buffer) for buffer in self._buffers)
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least `size` bytes, with whatever was in it."""
-        if size > _LARGEST:
-            return bytearray(size)
-        rounded = max(_SMALLEST, 1 << (size - 1).bit_length())
-        buffers = self._buffers.setdefault(rounded, [])
-        for buffer in buffers:
-            if getrefcount(buffer) == _FREE:
+        for buffer in self._buffers:
+            if size <= len(buffer) <= 4 * size + _STEP and getrefcount(buffer) == _FREE:
                 return buffer
-        fresh = bytearray(rounded)
-        if self._kept + rounded <= _KEPT_BYTES:
-            self._kept += rounded
-            buffers.append(fresh)
+        fresh = bytearray((size + _STEP - 1) // _STEP * _STEP)
+        if len(fresh) <= _KEPT_BYTES:
+            self._make_room(len(fresh))
+            if self.kept_bytes + len(fresh) <= _KEPT_BYTES:
+                self._buffers.append(fresh)
         return fresh
+
+    def _make_room(self, size: int) -> None:
+        """Let go of buffers that nobody uses, the oldest first, as far as needed."""
+        for buffer in list(self._buffers):
+            if self.kept_bytes + size <= _KEPT_BYTES:
+                return
+            if getrefcount(buffer) == _FREE + 1:
+                self._buffers.remove(buffer)

@@ -48,6 +48,11 @@ class BatchHeader(NamedTuple):
     records: int
 
     @property
+    def is_special(self) -> bool:
+        """Transactional, a control batch, or both: nothing that an ordinary producer writes."""
+        return bool(self.attributes & (_TRANSACTIONAL | _CONTROL))
+
+    @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & _TRANSACTIONAL)
 
@@ -87,13 +92,17 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
 def crc_matches(buffer: Octets, start: int, size: int) -> bool:
     """Whether the batch's CRC-32C fits its bytes (34 GB/s in hardware)."""
     stored: int = _CRC.unpack_from(buffer, start + _CRC_AT)[0]
-    return stored == crc32c(memoryview(buffer)[start + _CRC_FROM : start + size])
+    return stored == crc32c(_window(buffer)[start + _CRC_FROM : start + size])
 
 
 def stamp(buffer: bytearray | memoryview, start: int, size: int, producer_id: int, epoch: int, sequence: int) -> None:
     """Put another producer id, epoch and base sequence into a batch and make its CRC fit, in place."""
     _STAMP.pack_into(buffer, start + _STAMP_AT, producer_id, epoch, sequence)
-    _CRC.pack_into(buffer, start + _CRC_AT, crc32c(memoryview(buffer)[start + _CRC_FROM : start + size]))
+    _CRC.pack_into(buffer, start + _CRC_AT, crc32c(_window(buffer)[start + _CRC_FROM : start + size]))
+
+
+def _window(buffer: Octets) -> memoryview:
+    return buffer if isinstance(buffer, memoryview) else memoryview(buffer)
 
 
 def batch_sizes(buffer: Octets, start: int, end: int) -> list[tuple[int, int]]:
