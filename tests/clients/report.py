@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .features import CELLS, CLIENTS, FEATURES, Feature
+from .features import CELLS, CLIENTS, FEATURES, Client, Feature
 from .outcome import Outcome, Result, Route
 from .refusals import REFUSALS
 from .run import CellId
@@ -84,10 +84,7 @@ def as_markdown(report: Report) -> str:
 def _cells(report: Report, feature: Feature, notes: list[str]) -> Iterator[str]:
     for client in CLIENTS:
         result = report.results[CellId(Route.NODE, client.name, feature.name)]
-        note = {
-            Outcome.ABSENT: f"n/a: {result.detail} ({client.title}).",
-            Outcome.REFUSED: f"Refused by the node: {_why(feature)}.",
-        }.get(result.outcome)
+        note = _note(result, client, feature)
         if note is None:
             yield _MARK[result.outcome]
             continue
@@ -96,8 +93,14 @@ def _cells(report: Report, feature: Feature, notes: list[str]) -> Iterator[str]:
         yield f"{_MARK[result.outcome]} [{notes.index(note) + 1}]"
 
 
-def _why(feature: Feature) -> str:
-    return REFUSALS[feature.name].why
+def _note(result: Result, client: Client, feature: Feature) -> str | None:
+    match result.outcome:
+        case Outcome.ABSENT:
+            return f"{client.title}: {result.detail}."
+        case Outcome.REFUSED:
+            return f"Refused by the node: {REFUSALS[feature.name].why}."
+        case _:
+            return None
 
 
 def _direct(report: Report) -> str:

@@ -32,7 +32,7 @@ def batches(brokers: Collection[str], topic: str, partition: int = 0) -> list[Ba
     for broker in sorted(brokers):
         error, data = _fetch(broker, topic, partition)
         if error == 0:
-            return _headers(data)
+            return read_headers(data)
         if error not in {_UNKNOWN_TOPIC, _NOT_LEADER}:
             raise RuntimeError(f"Fetch of {topic}-{partition} from {broker}: error {error}")
     return []
@@ -57,7 +57,8 @@ def _fetch(broker: str, topic: str, partition: int) -> tuple[int, bytes]:
     return error, answer[at + 4 : at + 4 + max(size, 0)]
 
 
-def _headers(data: bytes) -> list[Batch]:
+def read_headers(data: bytes) -> list[Batch]:
+    """The headers of the whole batches at the beginning of a Fetch answer's records."""
     found: list[Batch] = []
     at = 0
     while at + 61 <= len(data):

@@ -89,7 +89,7 @@ class Worker:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(message) + "\n")
-        except BrokenPipeError as error:
+        except (BrokenPipeError, ValueError) as error:
             raise WorkerError(f"it has ended; its log ends with:\n{self._log_tail()}") from error
 
     def run(self, cell: Mapping[str, Any], limit_s: float) -> Answered:

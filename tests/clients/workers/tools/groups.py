@@ -120,7 +120,7 @@ def consumer_protocol(cell: Cell) -> str | Refused:
         *("--consumer-property", "group.protocol=consumer"),
     )
     if cell.refused:
-        told = reading.end(expected=1).err
+        told = reading.end().err
         line = next((line for line in told.splitlines() if "UnsupportedVersionException" in line), None)
         check(line, f"no UnsupportedVersionException, but {told[-600:]}")
         return Refused(line or "")

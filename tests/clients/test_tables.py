@@ -1,0 +1,140 @@
+"""The tables of the matrix and what is made of them: nothing passes that they do not allow, and no cell stays empty."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from .absences import ABSENCES, AIOKAFKA, KAFKA_PYTHON, LIBRDKAFKA, NoAttribute, NoJavaName, NoMention
+from .features import CELLS, CLIENT, CLIENTS, FEATURE, FEATURES
+from .outcome import Outcome, Result, Route, judge
+from .refusals import REFUSALS
+from .report import Report, as_markdown, as_text
+from .run import CellId
+from .stored import WITNESSES
+from .test_upstream_versions import CORE
+
+ABSENT = ("confluent-kafka", "quotas")
+REFUSED = ("java-client", "group-protocol-consumer")
+ORDINARY = ("java-client", "quotas")
+
+
+def test_names_are_given_once_and_tables_speak_of_cells_that_exist() -> None:
+    assert len(FEATURE) == len(FEATURES)
+    assert len(CLIENT) == len(CLIENTS)
+    assert set(ABSENCES) <= set(CELLS)
+    assert set(REFUSALS) | set(WITNESSES) | set(CORE) <= set(FEATURE)
+
+
+def test_every_feature_is_something_that_at_least_two_clients_can_do() -> None:
+    able = {
+        feature: [client for client, row in CELLS if row == feature and (client, row) not in ABSENCES]
+        for feature in FEATURE
+    }
+    assert {feature for feature, clients in able.items() if len(clients) < 2} == set()
+
+
+@pytest.mark.parametrize(
+    ("place", "route", "answered", "counts_as"),
+    [
+        (ORDINARY, Route.NODE, "ok", Outcome.OK),
+        (ORDINARY, Route.NODE, "failed", Outcome.FAILED),
+        (ORDINARY, Route.NODE, "n/a", Outcome.FAILED),
+        (ORDINARY, Route.NODE, "refused", Outcome.FAILED),
+        (ABSENT, Route.NODE, "n/a", Outcome.ABSENT),
+        (ABSENT, Route.NODE, "ok", Outcome.FAILED),
+        (ABSENT, Route.DIRECT, "failed", Outcome.FAILED),
+        (REFUSED, Route.NODE, "refused", Outcome.REFUSED),
+        (REFUSED, Route.NODE, "ok", Outcome.FAILED),
+        (REFUSED, Route.DIRECT, "ok", Outcome.OK),
+        (REFUSED, Route.DIRECT, "refused", Outcome.FAILED),
+        (("aiokafka", "group-protocol-consumer"), Route.NODE, "n/a", Outcome.ABSENT),
+    ],
+)
+def test_an_answer_counts_only_where_the_tables_allow_it(
+    place: tuple[str, str], route: Route, answered: str, counts_as: Outcome
+) -> None:
+    assert judge(*place, route, {"outcome": answered, "detail": "why"}, 1.0).outcome is counts_as
+
+
+@pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")  # said of kafka-python when it is imported
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        NoAttribute(LIBRDKAFKA, "create_topics"),
+        NoAttribute(AIOKAFKA, "delete_records"),
+        NoAttribute(KAFKA_PYTHON, "acl"),
+        NoMention("kafka.coordinator", "CooperativeSticky"),
+    ],
+)
+def test_evidence_of_an_absence_fails_once_the_client_has_the_feature(evidence: NoAttribute | NoMention) -> None:
+    with pytest.raises(AssertionError, match="write the scenario"):
+        evidence.verify(())
+
+
+def test_evidence_from_a_jar_fails_once_a_class_has_the_name(tmp_path: Path) -> None:
+    jar = tmp_path / "kafka-clients-4.1.1.jar"
+    for constants, found in ((b"\x01\x00\x0calterConfigs", True), (b"\x01\x00\x17incrementalAlterConfigs", False)):
+        with zipfile.ZipFile(jar, "w") as archive:
+            archive.writestr("org/apache/kafka/clients/admin/Admin.class", b"\xca\xfe\xba\xbe" + constants + b"\x07")
+        evidence = NoJavaName("kafka-clients", "org/apache/kafka/clients/admin/", "alterConfigs")
+        if found:
+            with pytest.raises(AssertionError, match=r"Admin\.class"):
+                evidence.verify([jar])
+        else:
+            evidence.verify([jar])
+
+
+def full(route: Route) -> dict[CellId, Result]:
+    """A run in which all is as the tables say."""
+
+    def of(client: str, feature: str) -> Result:
+        if absence := ABSENCES.get((client, feature)):
+            return Result(Outcome.ABSENT, absence.reason)
+        return Result(Outcome.REFUSED if route is Route.NODE and feature in REFUSALS else Outcome.OK, "note")
+
+    return {CellId(route, *cell): of(*cell) for cell in CELLS}
+
+
+def report(results: dict[CellId, Result]) -> Report:
+    return Report(results, {client.name: f"{client.title} 1.2.3" for client in CLIENTS}, "4.1.1", 2)
+
+
+def test_a_run_is_complete_only_when_every_cell_has_passed() -> None:
+    results = full(Route.NODE)
+    assert report(results).complete(Route.NODE)
+    assert not report(results).complete(Route.DIRECT)
+    cell = CellId(Route.NODE, *ORDINARY)
+    assert not report({**results, cell: Result(Outcome.FAILED, "no")}).complete(Route.NODE)
+    del results[cell]
+    assert not report(results).complete(Route.NODE)
+
+
+def test_the_terminal_shows_every_cell_and_names_what_failed() -> None:
+    cell = CellId(Route.NODE, *ORDINARY)
+    lines = list(as_text(report({**full(Route.NODE), cell: Result(Outcome.FAILED, "it did not")}), Route.NODE))
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.split()[0] in FEATURE}
+    assert set(rows) == set(FEATURE)
+    assert all(len(marks) == len(CLIENTS) and "-" not in marks for marks in rows.values())
+    assert rows["quotas"] == ["n/a", "n/a", "n/a", "ok", "FAIL"]
+    assert lines[-1] == "FAIL java-client-quotas: it did not"
+
+
+def test_the_page_has_a_mark_in_every_cell_and_a_note_for_each_that_is_not_ok() -> None:
+    page = as_markdown(report(full(Route.NODE)))
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    assert len(rows) == len(FEATURES) + len({feature.section for feature in FEATURES})
+    marks = [mark.strip() for row in rows for mark in row.strip("|").split("|")[1:]]
+    assert all(marks)
+    noted = {mark.split("[")[1].rstrip("]") for mark in marks if "[" in mark}
+    notes = [line.split(".")[0] for line in page.split("## Notes")[1].splitlines() if line]
+    assert sorted(noted, key=int) == notes
+    assert "KIP-848" in page.split("## Notes")[1]
+
+
+def test_the_page_speaks_of_direct_kafka_only_after_a_run_against_it() -> None:
+    both = {**full(Route.NODE), **full(Route.DIRECT)}
+    assert "ran against Kafka directly beside it" in as_markdown(report(both))
+    assert "ran against Kafka directly beside it" not in as_markdown(report(full(Route.NODE)))
