@@ -1,0 +1,26 @@
+"""The pages of `docs/` that follow from the code, one module each; `python -m docs.generate` writes them.
+
+A page is a function without arguments that returns its whole text. Nothing here reads the page that is there already,
+so what somebody wrote into one by hand is gone with the next run; tests/unit/docs holds that they are current.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from docs.generate import api_table, cli, licences, metrics, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOCS: Final = Path(__file__).resolve().parents[1]
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "reference/api-table.md": api_table.page,
+    "reference/cli.md": cli.page,
+    "reference/metrics.md": metrics.page,
+    "reference/settings.md": settings.page,
+    "licences.md": licences.page,
+}
+"""Text by path below `docs/`."""

@@ -1,0 +1,50 @@
+"""docs/reference/api-table.md from `sidecar.protocol.api`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from docs.generate import markdown
+from sidecar.protocol.api import APIS, NOT_SERVED, Api, Route
+
+_BEFORE: Final = """
+    A client is told the intersection of this table with what every broker upstream serves. Anything else is refused: an
+    unknown key or version closes the connection and is logged as `client_rejected`; ApiVersions alone answers an
+    unknown version, with error 35 and the range it could have used.
+
+    *Announced from*: what ApiVersions says, where a client library needs a lower number than is served.
+    """
+
+
+def page() -> str:
+    """Which requests a node serves, in which versions, and who answers them."""
+    served = [
+        (api.key, api.name, _versions(api), api.route.name.lower().replace("_", " "), api.reason)
+        for api in APIS.values()
+    ]
+    routes = [(route.name.lower().replace("_", " "), route.value) for route in Route]
+    left_out = [(key, *text.split(": ", 1)) for key, text in NOT_SERVED.items()]
+    return markdown.page(
+        [
+            "# APIs of Kafka that a node serves",
+            "",
+            *markdown.note("`sidecar/protocol/api.py`"),
+            *markdown.prose(_BEFORE),
+            *markdown.table(("key", "API", "versions", "answered by", "why not more"), served),
+            "",
+            "## Who answers",
+            "",
+            *markdown.table(("route", "meaning"), routes),
+            "",
+            "## Left out",
+            "",
+            "Clients know these and ask for them; without them they fall back or report that the feature is not there.",
+            "",
+            *markdown.table(("key", "API", "why"), left_out),
+        ]
+    )
+
+
+def _versions(api: Api) -> str:
+    told = "" if api.lowest_advertised == api.first else f" (announced from {api.lowest_advertised})"
+    return f"{api.first}–{api.last}{told}"

@@ -1,0 +1,109 @@
+"""docs/reference/cli.md from the tree of commands, as `--help` shows it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from docs.generate import markdown
+from sidecar.cli.failure import Exit
+from sidecar.cli.root import cli
+from sidecar.settings_schema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MEANINGS: Final = {
+    Exit.OK: "done",
+    Exit.FAILURE: "it did not work; the message on stderr says why",
+    Exit.USAGE: "wrong options or settings, or a value that this version does not serve",
+    Exit.NOT_FOUND: "no such topic, or no policy of its own",
+    Exit.CONFLICT: "not in this state: nobody owns the topic, an address is taken",
+    Exit.UNREACHABLE: "no node answers, or it cannot reach Kafka or Redis",
+    Exit.UNHEALTHY: "the node is not ready, or `doctor` found a fault",
+}
+
+
+_BEFORE: Final = """
+    Data goes to stdout, talk to stderr; `-o json` and `-o yaml` print what REST answers. `--config`, `--admin-url` and
+    `-o` may stand before or behind the command's name. Commands that ask a node find it at `--admin-url`, else
+    `SIDECAR_ADMIN_URL`, else at the port of `SIDECAR_ADMIN_LISTEN` on this machine.
+    """
+_NOTES: Final = {
+    "sidecar topic set": (
+        "This version serves `--access` exclusive, wait_for_exclusive and exclusive_with_fencing, and the scope topic."
+        " `--access shared`, `--scope partition`, `--dedup` and `--exclusive-reader` are refused with exit code 2;"
+        " `--log-append-time` is recorded and changes nothing: set `message.timestamp.type` on the topic itself."
+    ),
+    "sidecar producer fence": "`--partition` is refused: no topic has the scope partition in this version.",
+    "sidecar producer release": "`--partition` is refused: no topic has the scope partition in this version.",
+}
+"""What a command's own help does not say of this version; tests/integration/docs holds it."""
+
+
+def page() -> str:
+    """Every command with its options."""
+    root = click.Context(cli, info_name="sidecar")
+    return markdown.page(
+        [
+            "# The command `sidecar`",
+            "",
+            *markdown.note("the commands themselves"),
+            *markdown.prose(_BEFORE),
+            "## Exit codes",
+            "",
+            *markdown.table(("code", "meaning"), [(int(code), _MEANINGS[code]) for code in Exit]),
+            *_commands(cli, root),
+        ]
+    )
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context)
+        yield from _command(command, inner)
+        if isinstance(command, click.Group):
+            yield from _commands(command, inner)
+
+
+def _command(command: click.Command, context: click.Context) -> Iterator[str]:
+    usage = " ".join(command.collect_usage_pieces(context))
+    yield from ("", f"## `{context.command_path}`", "", f"`{context.command_path} {usage}`", "", _prose(command.help))
+    settings = [each for each in command.params if each.name in Schema.model_fields and len(Schema.model_fields) > 1]
+    flags = len(settings) > len(Schema.model_fields) // 2
+    options = [
+        _option(each, context)
+        for each in command.params
+        if isinstance(each, click.Option) and not (flags and each in settings)
+    ]
+    if flags:
+        yield from ("", "Takes a flag for every setting that is no secret: see [settings](settings.md).")
+    if options:
+        yield from ("", *markdown.table(("option", "meaning"), options))
+    if context.command_path in _NOTES:
+        yield from ("", _NOTES[context.command_path])
+
+
+def _prose(text: str | None) -> str:
+    """Lines of a paragraph joined, paragraphs kept apart."""
+    return "\n\n".join(" ".join(each.split()) for each in re.split(r"\n\s*\n", inspect.cleandoc(text or "")))
+
+
+def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
+    names = ", ".join(option.opts) + "".join(f"/{name}" for name in option.secondary_opts)
+    metavar = "" if option.is_flag else f" {_metavar(option, context)}"
+    default: Any = option.default
+    shown = f" Default: {default}." if option.show_default and default is not None else ""
+    return markdown.code(f"{names}{metavar}"), f"{option.help or ''}{shown}"
+
+
+def _metavar(option: click.Option, context: click.Context) -> str:
+    kind = option.type
+    if isinstance(kind, click.IntRange):
+        return f"{kind.min}…{kind.max}" if kind.max is not None else f"{kind.min}…"
+    return option.make_metavar(context)

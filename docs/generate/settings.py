@@ -1,0 +1,69 @@
+"""docs/reference/settings.md from `sidecar.settings_schema` and the variables of `sidecar.local`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from docs.generate import markdown
+from docs.generate.sources import mentioned
+from sidecar.local import stack
+from sidecar.local.jars import DEFAULT_VERSION
+from sidecar.local.kafka_config import VERSION_VARIABLE
+from sidecar.settings import CONFIG_FILES, ENV_PREFIX
+from sidecar.settings_schema import Schema, is_secret, needs, shown_default
+
+_BEFORE: Final = f"""
+    A flag beats the environment, the environment beats the file, the file beats the default. Each setting `x_y` is the
+    flag `--x-y`, the variable `{ENV_PREFIX}X_Y` and the key `x_y` in `sidecar.toml`. The file is the one named by
+    `--config`, else the first that exists of {{files}}; one file is read, never both. An empty variable counts as not
+    set. An unknown key in the file is an error, an unknown variable a warning.
+
+    `sidecar check-config` tells all problems at once (exit code 2), `sidecar config show --origin` which value is in
+    force and why, `sidecar config schema` prints a JSON schema of the file for editors.
+    """
+_FOR_TOOLS: Final = frozenset({"admin_url"})
+"""Read by commands on their own way (`sidecar.settings.admin_access`)."""
+
+_LOCAL: Final = (
+    (stack.STATE_VARIABLE, "`sidecar` under `$XDG_STATE_HOME` or `~/.local/state`", "Where data and logs stay."),
+    (stack.KAFKA_PORT_VARIABLE, stack.DEFAULT_KAFKA_PORT, "Port of the embedded Kafka; 0: a free one."),
+    (stack.REDIS_PORT_VARIABLE, stack.DEFAULT_REDIS_PORT, "Port of the embedded Valkey; 0: a free one."),
+    (VERSION_VARIABLE, DEFAULT_VERSION, "Which Apache Kafka to run; 3.9.1, 4.1.1 and 4.3.1 have a lock."),
+)
+
+
+def page() -> str:
+    """All settings with defaults and bounds."""
+    files = " and ".join(markdown.code(path if path.is_absolute() else f"./{path}") for path in CONFIG_FILES)
+    return markdown.page(
+        [
+            "# Settings",
+            "",
+            *markdown.note("`sidecar/settings_schema.py`"),
+            *markdown.prose(_BEFORE.format(files=files)),
+            *markdown.table(("setting", "default", "takes", "meaning"), [_row(name) for name in Schema.model_fields]),
+            "",
+            "## `sidecar serve --workers N`",
+            "",
+            "Worker i (from 0) has node id, listen, advertise and admin port higher by i.",
+            "",
+            "## What `sidecar up` and `sidecar demo` run",
+            "",
+            "These are no settings of a node. Flags of `up` beat them.",
+            "",
+            *markdown.table(
+                ("variable", "default", "meaning"),
+                [(markdown.code(name), str(default), text) for name, default, text in _LOCAL],
+            ),
+        ]
+    )
+
+
+def _row(name: str) -> tuple[str, str, str, str]:
+    field = Schema.model_fields[name]
+    text = str(field.description)
+    if is_secret(field):
+        text += " Never shown, and no flag."
+    if not mentioned(rf"\b(settings|resolved)\.{name}\b", without="settings") and name not in _FOR_TOOLS:
+        text += " **Without effect in this version.**"
+    return markdown.code(ENV_PREFIX + name.upper()), markdown.code(shown_default(name)), needs(field), text

@@ -1,0 +1,44 @@
+"""The pages of `docs/` that follow from the code are what the code says today."""
+
+from __future__ import annotations
+
+import pytest
+
+from docs.generate import DOCS, PAGES, licences, markdown, sources
+from sidecar.protocol.api import APIS, NOT_SERVED
+from sidecar.settings import ENV_PREFIX
+from sidecar.settings_schema import Schema
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_current(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name](), "python -m docs.generate writes it anew"
+
+
+def test_every_api_stands_in_the_table_once() -> None:
+    rows = [line.split(" | ")[0] for line in PAGES["reference/api-table.md"]().splitlines()]
+
+    assert [rows.count(f"| {key}") for key in (*APIS, *NOT_SERVED)] == [1] * (len(APIS) + len(NOT_SERVED))
+
+
+def test_every_setting_is_described() -> None:
+    page = PAGES["reference/settings.md"]()
+
+    assert [name for name in Schema.model_fields if f"| `{ENV_PREFIX}{name.upper()}` |" not in page] == []
+
+
+def test_every_pinned_package_has_a_licence() -> None:
+    page = PAGES["licences.md"]()
+    pinned = licences.pins("runtime.txt")
+
+    assert [name for name, version in pinned.items() if f"| {name} | {version} | " not in page] == []
+    assert len(pinned) > 20
+
+
+def test_what_nothing_uses_is_told_apart_from_what_something_does() -> None:
+    assert sources.mentioned(r"\bsettings\.linger_ms\b", without="settings")
+    assert not sources.mentioned(r"\bsettings\.no_such_setting\b", without="settings")
+
+
+def test_a_bar_within_a_cell_does_not_end_it() -> None:
+    assert markdown.table(("a",), [("x|y",)]) == ["| a |", "|---|", "| x\\|y |"]
