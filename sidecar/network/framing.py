@@ -2,9 +2,9 @@
 
 All connections of a process share one receive buffer: uvloop and asyncio call `get_buffer` and `buffer_updated` back
 to back, so nothing of one connection can overwrite another's bytes (a private buffer each would cost 32 MB for 64
-connections). A frame larger than that is received into a buffer of its own that grows with what really arrived, so a
-peer that only announces 100 MiB pins nothing. Writing per read turn instead of per frame is worth a factor of six at
-a pipelining depth of eight.
+connections). The rest of a frame that has arrived in part is received into a buffer of its own, which grows with what
+really arrives, so that a client that only announces 100 MiB pins 64 KiB. Writing per read turn instead of per frame is
+worth a factor of six at a pipelining depth of eight.
 
 `copied_bytes` counts what is copied out of receive buffers, by direction: tests hold the promise "at most once" by it.
 """
@@ -19,7 +19,6 @@ from sidecar.network.pool import BufferPool
 from sidecar.protocol.primitives import I32, Octets
 
 RECEIVE_BYTES: Final = 256 * 1024
-_OWN_FRAME_BYTES: Final = 16 * 1024
 _LEAST_GRANT: Final = 64 * 1024
 
 _pool: Final = BufferPool()
@@ -273,7 +272,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
             rest = have - offset
             if rest < 4:
                 if rest:
-                    self._leave(offset, have)
+                    COPIES.copied_bytes += rest
+                    self._left = bytes(_shared_view[offset:have])
                 return
             announced = I32.unpack_from(_shared, offset)[0]
             if announced < 0 or announced > self.frame_limit:
@@ -290,15 +290,11 @@ class FrameReceiver(asyncio.BufferedProtocol):
 
     def _keep(self, offset: int, have: int, size: int) -> None:
         """Keep the beginning of a frame whose rest has not arrived."""
-        if size <= _OWN_FRAME_BYTES:
-            self._leave(offset, have)
-            return
         rest = have - offset
-        own = _pool.take(size) if self._trusted else bytearray(min(size, max(4 * rest, _LEAST_GRANT)))
+        if self._trusted and size > _LEAST_GRANT:
+            own = _pool.take(size)
+        else:
+            own = bytearray(min(size, max(4 * rest, _LEAST_GRANT)))
         own[:rest] = _shared_view[offset:have]
         COPIES.copied_bytes += rest
         self._own, self._own_size, self._position = own, size, rest
-
-    def _leave(self, offset: int, have: int) -> None:
-        COPIES.copied_bytes += have - offset
-        self._left = bytes(_shared_view[offset:have])

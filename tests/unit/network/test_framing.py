@@ -120,6 +120,16 @@ def test_a_frame_is_copied_once_at_the_most(size: int) -> None:
     assert copied <= min(len(frame), RECEIVE_BYTES)
 
 
+@pytest.mark.parametrize("size", [100, 1_000, 15_000, 60_000, 1_000_000])
+@pytest.mark.parametrize("pieces", [7, 1_000])
+def test_a_frame_that_arrives_in_pieces_is_copied_once_too(size: int, pieces: int) -> None:
+    frame = frame_of(bytes(size))
+    receiver = Forwarder()
+    copied = copies_of(lambda: feed(receiver, frame, most=max(1, size // pieces)))
+    assert receiver.transport.bytes == frame
+    assert copied <= len(frame) + 8
+
+
 def test_many_small_frames_are_written_together_and_copied_once() -> None:
     stream = b"".join(frame_of(bytes(100)) for _ in range(500))
     receiver = Forwarder()

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from sidecar.local import Valkey
+from tests.integration.gateway.conftest import create_internal_topics
+from tests.kafka_calls import kafka_calls
+from tests.nodes import NodeProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sidecar.local import Kafka
+    from tests.conftest import Unique
+    from tests.services import Services
+
+
+class MakeTopic(Protocol):
+    """Creates a topic: `topic(partitions=6, replicas=3, max_message_bytes="2000000")` → its name."""
+
+    def __call__(self, partitions: int = 1, replicas: int = 1, **configs: str) -> str: ...
+
+
+@contextmanager
+def _running(directory: Path, kafka: str, redis: str, node_id: int) -> Iterator[NodeProcess]:
+    create_internal_topics(kafka)
+    node = NodeProcess(directory, kafka, redis, cluster=f"pass-{uuid.uuid4().hex[:8]}", node_id=node_id)
+    node.start()
+    try:
+        yield node
+    finally:
+        node.stop()
+    node.check_log()
+
+
+@pytest.fixture(scope="session")
+def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node, numbered 7, in front of the shared Kafka, for all tests of pass-through."""
+    directory = tmp_path_factory.mktemp("passthrough")
+    with _running(directory, services.kafka_bootstrap, services.redis_url, 7) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
+    with Valkey(tmp_path_factory.mktemp("passthrough-valkey")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def node_of_three(
+    kafka_cluster: Kafka, valkey: Valkey, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NodeProcess]:
+    """A node, numbered 17, in front of three brokers, for all tests of pass-through."""
+    with _running(tmp_path_factory.mktemp("passthrough"), kafka_cluster.bootstrap, valkey.url, 17) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(services: Services, unique: Unique) -> MakeTopic:
+    """Topics on the shared Kafka."""
+    return partial(_created, services.kafka_bootstrap, unique)
+
+
+@pytest.fixture
+def topic_of_three(kafka_cluster: Kafka, unique: Unique) -> MakeTopic:
+    """Topics on the three brokers, their leaders spread."""
+    return partial(_created, kafka_cluster.bootstrap, unique)
+
+
+def _created(bootstrap: str, unique: Unique, partitions: int = 1, replicas: int = 1, **configs: str) -> str:
+    async def create() -> str:
+        async with kafka_calls(bootstrap) as calls:
+            return await calls.create(unique("orders"), partitions, replicas, **configs)
+
+    return asyncio.run(create())
