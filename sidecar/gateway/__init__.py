@@ -8,7 +8,12 @@
 | `fetch` | Fetch | pass whole, or split into long polls that block nobody |
 | `tables` | ListOffsets, OffsetForLeaderEpoch, DeleteRecords | pass whole, or split and merge |
 | `metadata` | Metadata, DescribeCluster, FindCoordinator, ApiVersions | answered with nodes instead of brokers |
-| `groups`, `transactions`, `admin`, `merged` | the rest | routed to coordinator, controller or any broker |
+| `groups`, `transactions` | groups, transactions, producer ids | passed to `coordinators`, or refused |
+| `topics`, `configs` | CreateTopics…, DescribeConfigs… | split, less what is refused; `broker_names` hides brokers |
+| `merged` | ListGroups, DescribeLogDirs… | asked of the brokers that belong to this node, and merged |
+| `opaque` | ACLs, quotas, SCRAM, elections | passed as they are |
+| `asking`, `passing` | | send one request on a client's own connections |
+| `apis` | | which module handles which key |
 
 Two ways lead through this room. *Hot* APIs (Produce, Fetch, ListOffsets…) are handled by plain functions and may be
 pipelined. All others run as one coroutine at a time per connection: requests behind one wait until it has its answer,
