@@ -27,6 +27,7 @@ from sidecar.forwarder.lane import Outcome
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProduceResult
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
@@ -240,7 +241,7 @@ class Governor:
         """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
 
         def answer(outcome: Outcome) -> None:
-            done(ProduceResult(part.topic, part.partition, *outcome))
+            done(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
         try:
             header = _checked_header(batch)

@@ -18,6 +18,7 @@ from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import new_tuple
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
@@ -180,11 +181,10 @@ class _ProduceReply:
             found = self._batches.pop((result.topic, result.partition), None)
             if found is not None:
                 lane, append = found
-                message = result.message or next((text for _, text in result.record_errors if text), None)
-                lane.settled(
-                    append,
-                    Outcome(result.error, result.base_offset, result.log_append_time, result.log_start_offset, message),
-                )
+                _, _, error, offset, append_time, log_start, message, record_errors = result
+                if message is None and record_errors:
+                    message = next((text for _, text in record_errors if text), None)
+                lane.settled(append, new_tuple(Outcome, (error, offset, append_time, log_start, message)))
         self._settle_rest(Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def answer_lost(self, error: UpstreamLostError) -> None:

@@ -235,7 +235,7 @@ class Lane:
         error = outcome.error
         if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._failures = 0
-            self._finish(append, Outcome(ErrorCode.NONE, *outcome[1:]))
+            self._finish(append, Outcome(ErrorCode.NONE, *outcome[1:]) if error else outcome)
         elif self._closed is not None:
             self._finish(append, self._closed)
         elif error in FENCED:

@@ -177,14 +177,12 @@ class ProduceApi:
                 leader = self._view.leader(part.topic, part.partition)
                 if (part.topic, part.partition) in gaps:
                     merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-                elif leader != NO_LEADER and part.start == part.end:
+                elif leader == NO_LEADER:
+                    merge.settle(refusal(part, self._why_no_leader(part, asked=asked)))
+                elif part.start == part.end:
                     merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
-                elif leader != NO_LEADER:
-                    by_leader.setdefault(leader, []).append(part)
-                elif asked:
-                    merge.settle(refusal(part, self._view.why_no_leader(part.topic, part.partition)))
                 else:
-                    merge.settle(refusal(part, ErrorCode.LEADER_NOT_AVAILABLE))
+                    by_leader.setdefault(leader, []).append(part)
             elif kind is TopicKind.INTERNAL:
                 message = "topics of the sidecar are written by it alone"
                 merge.settle(refusal(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message))
@@ -192,6 +190,9 @@ class ProduceApi:
                 self._append(client, frame, part, request.timeout_ms, merge.settle_checked)
         for leader, parts in by_leader.items():
             self._send_part(client, frame, head, request, merge, leader, parts)
+
+    def _why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
+        return self._view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
     def _append(
         self, client: Client, frame: Frame, part: ProducePart, timeout_ms: int, done: Callable[[ProduceResult], None]

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets, new_tuple
 
 HEADER_BYTES: Final = 61
 _HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -86,7 +86,7 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
     size = fields[1] + 12
     if size < HEADER_BYTES or size > end - start:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {end - start}")
-    return BatchHeader(fields[0], size, magic, *fields[5:13])
+    return new_tuple(BatchHeader, (fields[0], size, magic, *fields[5:13]))
 
 
 def crc_matches(buffer: Octets, start: int, size: int) -> bool:

@@ -7,8 +7,9 @@ parsers do: a frame of 50 bytes that announces two billion elements costs nothin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 Octets: TypeAlias = bytes | bytearray | memoryview
 
@@ -19,6 +20,9 @@ I64: Final = Struct(">q")
 U32: Final = Struct(">I")
 
 _MAX_VARINT_BYTES: Final = 5
+
+new_tuple: Final = cast(Callable[..., Any], getattr(tuple, "__new__"))  # noqa: B009 - a cast of the typed one stays unknown
+"""`new_tuple(Cls, (…))` makes a named tuple without the Python call that its constructor is: for the hot path only."""
 
 
 class MalformedFrameError(ValueError):

@@ -11,7 +11,7 @@ import struct
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, Writer
+from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, Writer, new_tuple
 
 FIRST_FLEXIBLE: Final = 9
 _ACKS_TIMEOUT: Final = Struct(">hi")
@@ -81,7 +81,7 @@ def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
                 at = start + size if size > 0 else start
                 if at > end or size < -1:
                     raise MalformedFrameError(f"a record set of {size} bytes")
-                parts.append(ProducePart(topic, index, start, at))
+                parts.append(new_tuple(ProducePart, (topic, index, start, at)))
     except (struct.error, UnicodeDecodeError) as error:
         raise MalformedFrameError(str(error)) from None
     if at != end:
@@ -126,7 +126,7 @@ def _walk_flexible(buffer: Octets, body: int, end: int) -> ProduceRequest:
                 at = start + size - 1 if size else start
                 if at >= end or buffer[at] or shift > _VARINT_SHIFT:
                     return _walk_tagged(buffer, body, end)
-                parts.append(ProducePart(topic, index, start, at))
+                parts.append(new_tuple(ProducePart, (topic, index, start, at)))
                 at += 1
             if at >= end or buffer[at]:
                 return _walk_tagged(buffer, body, end)
@@ -321,7 +321,7 @@ def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[l
                 *fields, record_errors, message = _PLAIN_V8.unpack_from(buffer, at)
                 if record_errors or message != -1:
                     return _decode_in_full(buffer, start, end, version)
-                results.append(ProduceResult(topic, *fields))
+                results.append(new_tuple(ProduceResult, (topic, *fields, None, ())))
         return results, I32.unpack_from(buffer, end - 4)[0]
     return _decode_in_full(buffer, start, end, version)
 
