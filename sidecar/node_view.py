@@ -12,7 +12,8 @@ from sidecar import node_port as port
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.governor import UnservedError
 from sidecar.exclusive.policies import PolicyFields, Scope
-from sidecar.exclusive.takeover import LostRaceError, mode_of
+from sidecar.exclusive.succession import mode_of
+from sidecar.exclusive.takeover import LostRaceError
 from sidecar.exclusive.topic import NO_REDIS
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError

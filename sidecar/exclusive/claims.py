@@ -7,8 +7,7 @@ new producer id); anybody else, a *newcomer*. A newcomer is judged anew at each 
 Two waits are not refusals, and are answered 7 at once, because a held answer blocks the client's other topics:
 
 - *Grace.* A holder that lost its node may come back for `reconnect_grace`; a plain client's own ghost (a holder whose
-connection
-  is not yet known to be dead, under the newcomer's own name) is given 25 s.
+  connection is not yet known to be dead, under the newcomer's own name) is given 25 s.
 - *Queue.* Sessions in mode wait_for_exclusive keep their place, first come first served, as long as they keep trying.
 
 Modes and codes: PIP-68, PIP-161; generations: the Kafka wiki's Single Reader/Writer; docs/reference/client-id.md.
@@ -24,10 +23,13 @@ from metadata.ownership import AccessMode
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
 GHOST_LIMIT_S: Final = 25.0
 """After this long TCP has found a silent client (see `sidecar.network.keepalive`)."""
+
+NAME_LIMIT: Final = 255
+"""Characters of a client's name that are remembered and shown: a client id may have 32 KiB, a message no more."""
 
 _PLAIN: Final = "conn:"
 
@@ -71,17 +73,17 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known of a topic when a batch arrives. `deposed` maps sessions to nothing of interest here; `tainted` are
-    connections that carried a deposed session; `ghosts` when each newcomer under the holder's own name first came.
+    """What is known of a topic when a batch arrives. `tainted` are connections that carried a deposed session; `ghosts`
+    when the first batch of a newcomer under the holder's own name came, by connection.
     """
 
     mode: AccessMode
     generation: int
     holder: Holder | None = None
-    deposed: Mapping[str, object] = field(default_factory=dict[str, object])
-    tainted: frozenset[int] = frozenset()
+    deposed: Container[str] = ()
+    tainted: Container[int] = ()
     waiting: Sequence[str] = ()
-    ghosts: Mapping[str, float] = field(default_factory=dict[str, float])
+    ghosts: Mapping[int, float] = field(default_factory=dict[int, float])
     queue_limit: int = 1_000
 
 
@@ -123,8 +125,8 @@ def fenced_message(holder: Holder | None, generation: int) -> str:
 def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
     """Decide on a batch. `now` is monotonic seconds."""
     holder = situation.holder
-    if claimant.session in situation.deposed or claimant.connection in situation.tainted:
-        return Verdict(Step.REFUSE, ErrorCode.PRODUCER_FENCED, fenced_message(holder, situation.generation))
+    if claimant.session in situation.deposed:
+        return _fenced(situation)
     asked = _asked_mode(situation.mode, claimant)
     if asked is None:
         message = "the policy of this topic is exclusive: mode shared is not allowed. " + held_message(
@@ -133,15 +135,22 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
         return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
     if holder is not None and holder.session == claimant.session:
         return Verdict(Step.FORWARD if holder.awaited_until is None else Step.RETURN)
+    if claimant.connection in situation.tainted:
+        return _fenced(situation)
     if holder is not None and (claimant.connection in holder.connections or claimant.succeeds == holder.session):
         return Verdict(Step.CLAIM, deposes=True)
     if claimant.generation is not None:
-        return _by_generation(situation, claimant.generation)
+        return _by_generation(situation, claimant.generation, asked)
     if asked is AccessMode.EXCLUSIVE_WITH_FENCING:
         return Verdict(Step.CLAIM, deposes=holder is not None, evicts_queue=True)
     if holder is None:
         return _free(situation, claimant, asked)
     return _held(situation, holder, claimant, asked, now)
+
+
+def _fenced(situation: Situation) -> Verdict:
+    message = fenced_message(situation.holder, situation.generation)
+    return Verdict(Step.REFUSE, ErrorCode.PRODUCER_FENCED, message)
 
 
 def _asked_mode(policy: AccessMode, claimant: Claimant) -> AccessMode | None:
@@ -153,12 +162,13 @@ def _asked_mode(policy: AccessMode, claimant: Claimant) -> AccessMode | None:
     return claimant.mode
 
 
-def _by_generation(situation: Situation, asked: int) -> Verdict:
+def _by_generation(situation: Situation, generation: int, asked: AccessMode) -> Verdict:
     """0 always wins; a lower one is refused; an equal or higher one deposes the holder."""
-    if asked and asked < situation.generation:
+    if generation and generation < situation.generation:
         message = held_message(situation.holder, situation.generation, situation.waiting)
-        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, f"{message}; generation {asked} was asked for")
-    return Verdict(Step.CLAIM, deposes=situation.holder is not None)
+        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, f"{message}; generation {generation} was asked for")
+    evicts = asked is AccessMode.EXCLUSIVE_WITH_FENCING
+    return Verdict(Step.CLAIM, deposes=situation.holder is not None, evicts_queue=evicts)
 
 
 def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdict:
@@ -169,14 +179,14 @@ def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdic
 
 
 def _held(situation: Situation, holder: Holder, claimant: Claimant, asked: AccessMode, now: float) -> Verdict:
-    if holder.awaited_until is not None:
-        if now < holder.awaited_until:
-            if asked is AccessMode.WAIT_FOR_EXCLUSIVE:
-                return _queue_or_refuse(situation, claimant, asked)
-            return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, f"{holder.label} may still come back to the topic")
+    if holder.awaited_until is not None and holder.awaited_until <= now:
         return _free(situation, claimant, asked)
+    if asked is AccessMode.WAIT_FOR_EXCLUSIVE:
+        return _queue_or_refuse(situation, claimant, asked)
+    if holder.awaited_until is not None:
+        return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, f"{holder.label} may still come back to the topic")
     if holder.session.startswith(_PLAIN) and claimant.is_named and claimant.name == holder.name:
-        first = situation.ghosts.get(claimant.session, now)
+        first = situation.ghosts.get(claimant.connection, now)
         if now - first < GHOST_LIMIT_S:
             message = f"{holder.label} is connected already; this may be your own earlier connection"
             return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, message)

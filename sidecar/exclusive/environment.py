@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
     from sidecar.exclusive.claims import Holder
-    from sidecar.exclusive.takeover import Intent, Surroundings
+    from sidecar.exclusive.succession import Intent
+    from sidecar.exclusive.takeover import Surroundings
     from sidecar.exclusive.topic import GovernedTopic
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks
@@ -64,6 +65,10 @@ class Environment(Protocol):
 
     def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
         """A takeover succeeded."""
+        ...
+
+    def unknown(self, topic: GovernedTopic) -> None:
+        """Kafka knows no topic of this name."""
         ...
 
     async def released(self, topic: GovernedTopic, holder: Holder) -> None:

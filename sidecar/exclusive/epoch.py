@@ -74,6 +74,10 @@ class SlotEpoch:
         for lane in self._lanes.values():
             lane.close(outcome)
 
+    def certain(self, *, besides: int) -> bool:
+        """Whether it is known of every batch if it is in the log, on all partitions but one."""
+        return all(space.certain for index, space in self._spaces.items() if index != besides)
+
     async def quiet(self) -> bool:
         """Wait until nothing is under way, a few seconds at most; whether that was reached."""
         deadline = asyncio.get_running_loop().time() + _QUIET_S

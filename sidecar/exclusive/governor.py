@@ -19,10 +19,12 @@ from metadata.ownership import AccessMode, Generation, Ownership
 from metadata.policies import Policies
 from metadata.policies import Policy as StoredPolicy
 from sidecar.changelog import ChangelogError, Kind, Record, RetryTimeoutError, policy_key
-from sidecar.exclusive.claims import Claimant, Holder
+from sidecar.exclusive.claims import NAME_LIMIT, Claimant, Holder
+from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
-from sidecar.exclusive.takeover import NOBODY, Intent, Surroundings
-from sidecar.exclusive.topic import FAILURES, GovernedTopic, Offer
+from sidecar.exclusive.succession import NOBODY, Intent
+from sidecar.exclusive.takeover import Surroundings
+from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.lane import Outcome
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.caller import UpstreamError
@@ -114,6 +116,7 @@ class Governor:
         self._by_name: dict[bytes, GovernedTopic] = {}
         self._of_connection: dict[int, set[GovernedTopic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
+        self._deposed: dict[str, tuple[int, frozenset[str]]] = {}
         self._live: LiveNodes | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -121,6 +124,8 @@ class Governor:
         """Take over what the changelog says; it has been read to its end."""
         self._unsubscribe = self.changelog.tailer.subscribe(self._changed)
         self._read_policies()
+        for entry in self.changelog.view.entries(Kind.OWNERSHIP):
+            self._read_deposed(entry.key.topic, entry.value)
 
     # Environment --------------------------------------------------------------------------------------------------
 
@@ -184,6 +189,15 @@ class Governor:
             state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
         )
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
+
+    def unknown(self, topic: GovernedTopic) -> None:
+        """Forget a topic that Kafka does not know and nobody ever owned: a prefix covers any name that comes."""
+        if topic.ownership is None and self._topics.get(topic.name) is topic:
+            topic.serving = False
+            del self._topics[topic.name], self._by_name[topic.name.encode()]
+            self._nodes.serving.pop(topic.name.encode(), None)
+            for topics in self._of_connection.values():
+                topics.discard(topic)
 
     async def released(self, topic: GovernedTopic, holder: Holder) -> None:
         self.hooks.released(topic.name, holder.session, topic.generation)
@@ -254,25 +268,25 @@ class Governor:
         if not self.forwarder.admit(len(batch)):
             answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))
             return
-        claimant = client.claimants.get((part.topic, header.producer_id))
-        if claimant is None:
-            claimant = self._introduce(client, part.topic, header.producer_id)
-        topic = self._by_name[part.topic]
+        claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._by_name.get(part.topic)
+        if claimant is None or topic is None:
+            claimant, topic = self._introduce(client, part.topic, header.producer_id)
         if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
 
-    def _introduce(self, client: Producing, topic: bytes, producer_id: int) -> Claimant:
+    def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, GovernedTopic]:
         """Who produces to a topic under a producer id, for the first time on this connection."""
         session = f"pid:{producer_id}" if producer_id >= 0 else client.session
-        name, is_named, mode, generation = client.producer
-        successor = self._successors.get(session)
-        found = Claimant(session, name, is_named, client.connection_id, mode, generation, successor)
+        label, is_named, mode, generation = client.producer
+        successor, connection = self._successors.get(session), client.connection_id
+        found = Claimant(session, label[:NAME_LIMIT], is_named, connection, mode, generation, successor)
         if len(client.claimants) >= _CLAIMANTS_KEPT:
             client.claimants.clear()
-        client.claimants[topic, producer_id] = found
-        self._of_connection.setdefault(client.connection_id, set()).add(self.topic(topic.decode()))
-        return found
+        client.claimants[name, producer_id] = found
+        topic = self.topic(name.decode())
+        self._of_connection.setdefault(connection, set()).add(topic)
+        return found, topic
 
     def topic(self, name: str) -> GovernedTopic:
         """The state of a governed topic on this node."""
@@ -291,9 +305,9 @@ class Governor:
         if producer_id is None:
             return None
         session = f"pid:{producer_id}"
-        for entry in self.changelog.view.entries(Kind.OWNERSHIP):
-            if any(deposed.session == session for deposed in entry.value.deposed):
-                message = f"this producer was fenced from {entry.key.topic} (generation {entry.value.generation})"
+        for topic, (generation, deposed) in self._deposed.items():
+            if session in deposed:
+                message = f"this producer was fenced from {topic} (generation {generation})"
                 return KafkaError(ErrorCode.PRODUCER_FENCED, message)
         return None
 
@@ -352,6 +366,15 @@ class Governor:
     def _changed(self, change: Change) -> None:
         if change.key.kind is Kind.POLICY:
             self._read_policies()
+        elif change.key.kind is Kind.OWNERSHIP:
+            self._read_deposed(change.key.topic, change.after.value if change.after is not None else None)
+
+    def _read_deposed(self, topic: str, ownership: state.Ownership | None) -> None:
+        if ownership is None or not ownership.deposed:
+            self._deposed.pop(topic, None)
+        else:
+            sessions = frozenset(deposed.session for deposed in ownership.deposed)
+            self._deposed[topic] = ownership.generation, sessions
 
     def _read_policies(self) -> None:
         entries = {entry.key.topic: entry.value for entry in self.changelog.view.policies()}
@@ -387,12 +410,7 @@ class Governor:
     async def drain(self) -> None:
         """Take nothing new, finish what is in flight, let go of the right to serve."""
         self.draining = True
-        for topic in list(self._topics.values()):
-            if topic.serving:
-                try:
-                    await topic.hand_back()
-                except FAILURES as error:
-                    self.hooks.operation_failed(topic.name, error)
+        await asyncio.gather(*[topic.hand_back() for topic in self._topics.values() if topic.serving])
         self._unsubscribe()
 
 

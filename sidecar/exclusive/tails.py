@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import MASTER_SLOT, Record, tail_key
+from sidecar.exclusive.succession import NOTHING
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import ListedOffset, PartitionProducers
 
-NOTHING: Final = -1
 _FETCH_BYTES: Final = 1024 * 1024
 _READERS: Final = 16
 

@@ -13,7 +13,7 @@ protocol for each step that was left out or moved (model/):
 7. Publish to Redis, append an event, serve.
 
 Nothing of an older epoch is behind the fence. This module performs the steps; who may ask for them is decided in
-`claims`.
+`claims`, what the records of step 6 say in `succession`.
 """
 
 from __future__ import annotations
@@ -21,29 +21,26 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.changelog import (
     MASTER_SLOT,
-    Position,
     Record,
     ownership_key,
-    pack_offsets,
     pack_positions,
     serving_key,
     unpack_offsets,
-    unpack_positions,
 )
-from sidecar.exclusive.tails import NOTHING, TailReader
+from sidecar.exclusive import succession
+from sidecar.exclusive.succession import mode_of
+from sidecar.exclusive.tails import TailReader
 from sidecar.fencing import Witness, WriterSlot, fence_topic, transactional_id
-from sidecar.forwarder.sequences import MODULUS, RefusedSequences
 from sidecar.protocol.caller import Lane
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
-from sidecar.v1 import control_pb2 as control
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -51,27 +48,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from metadata import MetadataStore
-    from sidecar.changelog import Changelog, Entry, StampedJournal
+    from sidecar.changelog import Changelog, Entry, Position, StampedJournal
+    from sidecar.exclusive.succession import Intent
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls import PartitionProducers
 
 CLAIM_LEASE_MS: Final = 10_000
-DEPOSED_FOR_MS: Final = 24 * 3600 * 1000
-_LEFT_KEPT: Final = 100
-_DEPOSED_KEPT: Final = 1_000
 _ATTEMPTS: Final = 4
 _WITNESS_LANE: Final = Lane("takeover")
 _WITNESS_TIMEOUT: Final = 10.0
-
-_MODES: Final = {
-    AccessMode.SHARED: control.SHARED,
-    AccessMode.EXCLUSIVE: control.EXCLUSIVE,
-    AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
-    AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
-}
-_MODE_NAMES: Final = {int(number): mode for mode, number in _MODES.items()}
-NOBODY: Final = "admin:fence"
-"""The session under which an administrator's fence claims: nobody owns the topic afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +68,6 @@ class Surroundings:
     upstream: Upstream
     changelog: Changelog
     store: MetadataStore
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """For whom a takeover is made. `refused` are the session's sequences that this node refused for good, by partition:
-    they count as used. `client_epoch` is its client's on partitions where nothing is known of it. `deposes`: the holder
-    loses the topic for good, and so do those who wait, `evicts` (session, name).
-    """
-
-    session: str
-    name: str
-    mode: AccessMode
-    asked: int | None = None
-    client: str = ""
-    client_epoch: int = 0
-    refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
-    deposes: bool = False
-    evicts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +97,6 @@ class HeldError(KafkaError):
 
 class LostRaceError(Exception):
     """Somebody else took the topic over while this takeover was under way."""
-
-
-def mode_of(number: int) -> AccessMode:
-    """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
-    return _MODE_NAMES.get(number, AccessMode.EXCLUSIVE)
 
 
 def owner_record(topic: str, entry: Entry[state.Ownership], node_id: int) -> Ownership:
@@ -205,8 +166,11 @@ class Takeover:
 
             ends = await reader.ends(fenced.partitions)
             last = await reader.behind(previous, tails, slot.stamp, ends) if serving is not None else {}
-            bases, left = self._sequences(keeps, serving, fenced.partitions, last, remembered)
-            owner = self._ownership(keeps, ownership, fenced.topic_id, generation, ends)
+            intent, served = self._intent, serving.value if serving is not None else None
+            before = succession.history(intent.session, topic, remembered)
+            bases, left = succession.sequences(intent, served, fenced.partitions, last, before, self._now_ms)
+            owned = ownership.value if ownership is not None else None
+            owner = succession.ownership(intent, owned, fenced.topic_id, generation, ends, self._now_ms, keeps=keeps)
             entry = state.Serving(
                 topic_id=fenced.topic_id.bytes,
                 node=around.node_id,
@@ -217,11 +181,11 @@ class Takeover:
                 generation=generation,
                 base=pack_positions(bases),
                 left=left,
-                retired_producer_ids=_retired(serving, slot.stamp),
+                retired_producer_ids=succession.retired(served, slot.stamp),
                 since_ms=self._now_ms,
             )
             journal = around.changelog.journal(slot.stamp)
-            changed = ownership is None or owner != ownership.value
+            changed = owner != owned
             batch = [Record(serving_key(topic, MASTER_SLOT), entry)]
             if changed:
                 batch.append(Record(ownership_key(topic, MASTER_SLOT), owner))
@@ -343,119 +307,8 @@ class Takeover:
             with suppress(MetadataUnavailable):  # the claim's own lease ends it
                 await self._around.store.abandon(self._topic, token)
 
-    # Step 5 and 6: what the records say ---------------------------------------------------------------------------
-
-    def _sequences(
-        self,
-        keeps: bool,
-        serving: Entry[state.Serving] | None,
-        partitions: tuple[int, ...],
-        last: Mapping[int, int],
-        remembered: Mapping[TopicPartition, PartitionProducers],
-    ) -> tuple[dict[int, Position], list[state.LeftSession]]:
-        """Where the session's sequences go on, and the sessions that left with theirs."""
-        intent = self._intent
-        nexts = _next_positions(serving, last)
-        left = (
-            {}
-            if serving is None
-            else {found.session: found for found in serving.value.left if self._now_ms - found.left_ms < DEPOSED_FOR_MS}
-        )
-        if keeps and serving is not None and serving.value.session == intent.session:
-            known = nexts
-        elif intent.session in left:
-            known = unpack_positions(left[intent.session].next)
-        else:
-            known = _history(intent.session, self._topic, remembered)
-        bases = {index: self._base(known.get(index), intent.refused.get(index)) for index in partitions}
-        if serving is not None and serving.value.session not in ("", intent.session) and not intent.deposes:
-            departed = serving.value
-            left[departed.session] = state.LeftSession(
-                session=departed.session, name=departed.name, left_ms=self._now_ms, next=pack_positions(nexts)
-            )
-        left.pop(intent.session, None)
-        kept = [found for found in left.values() if found.session.startswith("pid:")]
-        return bases, sorted(kept, key=lambda found: found.left_ms)[-_LEFT_KEPT:]
-
-    def _base(self, known: Position | None, refused: RefusedSequences | None) -> Position:
-        """Where the session goes on in a partition, behind what was refused to it."""
-        if known is None:
-            known = Position(self._intent.client_epoch if refused is None else refused.client_epoch, 0)
-        if refused is None or refused.client_epoch != known.client_epoch:
-            return known
-        return Position(known.client_epoch, refused.behind(known.sequence))
-
-    def _ownership(
-        self,
-        keeps: bool,
-        known: Entry[state.Ownership] | None,
-        topic_id: UUID,
-        generation: int,
-        ends: Mapping[int, int],
-    ) -> state.Ownership:
-        if keeps and known is not None and not known.value.released_ms and known.value.generation == generation:
-            return known.value
-        intent = self._intent
-        deposed = (
-            [] if known is None else [d for d in known.value.deposed if self._now_ms - d.last_try_ms < DEPOSED_FOR_MS]
-        )
-        if known is not None and intent.deposes and known.value.session not in ("", intent.session):
-            was = known.value
-            deposed.append(
-                state.Deposed(session=was.session, name=was.name, generation=was.generation, last_try_ms=self._now_ms)
-            )
-        for session, name in intent.evicts:
-            deposed.append(state.Deposed(session=session, name=name, last_try_ms=self._now_ms))
-        nobody = intent.session == NOBODY
-        return state.Ownership(
-            topic_id=topic_id.bytes,
-            generation=generation,
-            session="" if nobody else intent.session,
-            name="" if nobody else intent.name,
-            mode=_MODES[intent.mode],
-            since_ms=known.value.since_ms if keeps and known is not None else self._now_ms,
-            start=known.value.start if keeps and known is not None else pack_offsets(ends),
-            deposed=deposed[-_DEPOSED_KEPT:],
-            released_ms=self._now_ms if nobody else 0,
-            client=intent.client,
-        )
-
 
 def _stamp_of(serving: Entry[state.Serving] | None) -> Stamp:
     if serving is None:
         return Stamp(ProducerId(-1), ProducerEpoch(-1))
     return Stamp(ProducerId(serving.value.producer_id), ProducerEpoch(serving.value.producer_epoch))
-
-
-def _next_positions(serving: Entry[state.Serving] | None, last: Mapping[int, int]) -> dict[int, Position]:
-    """The client's next sequence per partition: its base where nothing was stamped, else behind the last one."""
-    if serving is None:
-        return {}
-    found: dict[int, Position] = {}
-    for index, base in unpack_positions(serving.value.base).items():
-        stamped = last.get(index, NOTHING)
-        sequence = base.sequence if stamped == NOTHING else (base.sequence + stamped + 1) % MODULUS
-        found[index] = Position(base.client_epoch, sequence)
-    return found
-
-
-def _history(session: str, topic: str, remembered: Mapping[TopicPartition, PartitionProducers]) -> dict[int, Position]:
-    """What a session wrote while the topic was ungoverned, as the partitions remember its producer id."""
-    if not session.startswith("pid:"):
-        return {}
-    producer_id = ProducerId(int(session[4:]))
-    found: dict[int, Position] = {}
-    for partition, producers in remembered.items():
-        active = producers.of(producer_id)
-        if partition.topic == topic and active is not None and active.last_sequence >= 0:
-            found[partition.partition] = Position(active.stamp.epoch, (active.last_sequence + 1) % MODULUS)
-    return found
-
-
-def _retired(serving: Entry[state.Serving] | None, stamp: Stamp) -> list[int]:
-    if serving is None:
-        return []
-    retired = list(serving.value.retired_producer_ids)
-    if serving.value.producer_id != stamp.producer_id:
-        retired.append(serving.value.producer_id)
-    return retired

@@ -1,15 +1,15 @@
 """One governed topic on the node that serves it: who owns it, what is under way, what waits for that.
 
-A topic is READY, or BUSY with one operation (a takeover, a raise, a release). While it is busy batches wait in order,
-two seconds at most, then they are answered 5 and come again. Decisions are `claims`', steps are `takeover`'s; here
-they meet.
+A topic is ready, or busy with one operation (`operations`): a takeover, a raise, a release. Decisions are `claims`',
+steps are `takeover`'s, those who do not own the topic are remembered by `newcomers`; here they meet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass, replace
+from collections import ChainMap
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataError, MetadataUnavailable
@@ -18,25 +18,26 @@ from sidecar.changelog import MASTER_SLOT, ChangelogError, Record, RetryTimeoutE
 from sidecar.exclusive import claims
 from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.takeover import NOBODY, HeldError, Intent, LostRaceError, Takeover, mode_of, owner_record
+from sidecar.exclusive.newcomers import Newcomers
+from sidecar.exclusive.operations import BUSY, Offer, Operations
+from sidecar.exclusive.succession import NOBODY, Intent, mode_of
+from sidecar.exclusive.takeover import HeldError, LostRaceError, Takeover, owner_record
+from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.lane import Outcome
-from sidecar.forwarder.sequences import RefusedSequences, Verdict
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.forwarder.sequences import Verdict
+from sidecar.protocol.caller import FencedError, UnknownTopicError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from sidecar.exclusive.environment import Environment
     from sidecar.forwarder.lane import Lane
     from sidecar.protocol.batch import BatchHeader
 
-_HELD_S: Final = 2.0
-_QUEUE_PATIENCE_S: Final = 5.0
 _SEEN_S: Final = 5.0
-_REFUSED_KEPT: Final = 10_000
 _REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _STALE: Final = Outcome(
@@ -44,7 +45,6 @@ _STALE: Final = Outcome(
 )
 _ANSWERS: Final = {Verdict.REPEAT: _REPEAT, Verdict.ASTRIDE: _GAP, Verdict.WAIT: _GAP, Verdict.STALE: _STALE}
 _MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
-_BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic changes hands; try again")
 NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
 
 FAILURES: Final = (
@@ -59,20 +59,6 @@ FAILURES: Final = (
 """How an operation may end without success; each leaves the topic as it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A batch that wants in. `alive` tells whether its client is still connected; `done` is called once."""
-
-    claimant: Claimant
-    client: str
-    partition: int
-    header: BatchHeader
-    batch: memoryview
-    timeout_ms: int
-    alive: Callable[[], bool]
-    done: Callable[[Outcome], None]
-
-
 class GovernedTopic:
     """The state of one topic. Implements `sidecar.forwarder.lane.Owner`."""
 
@@ -81,36 +67,37 @@ class GovernedTopic:
         self.holder: Holder | None = None
         self.ownership: state.Ownership | None = None
         self.position = -1
-        self.waiting: dict[str, tuple[Claimant, float]] = {}
+        self.newcomers = Newcomers()
         self.epoch: SlotEpoch | None = None
         self.serving = False
         self._env = environment
-        self._busy = False
-        self._operation: asyncio.Task[None] | None = None
-        self._slow = False
-        self._held: deque[Offer] = deque()
-        self._held_timer: asyncio.TimerHandle | None = None
-        self._joined: dict[str, float] = {}
-        self._tainted: set[int] = set()
-        self._ghosts: dict[str, float] = {}
-        self._refused: dict[tuple[str, int], RefusedSequences] = {}
+        self._operations = Operations(
+            environment.tasks, environment.forwarder, self._judge, self._failed, self._check_release
+        )
+        self._deposed: dict[str, tuple[str, int]] = {}
         self._release_due = False
+        self._release_timer: asyncio.TimerHandle | None = None
         self._leftover: Ownership | None = None
         self.load()
 
     def load(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
+        self.holder, self._leftover, self._release_due = None, None, False
         entry = self._env.changelog.view.ownership(self.name)
         if entry is None:
             return
-        self.ownership, self.position = entry.value, entry.offset
         value = entry.value
+        self._note(value, entry.offset)
         if value.released_ms or not value.session:
-            self.holder = None
             return
         awaited = self._env.now() + (self._env.reconnect_grace if value.session.startswith("pid:") else 0.0)
         self._leftover = owner_record(self.name, entry, self._env.node_id)
         self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, frozenset(), awaited)
+
+    def _note(self, ownership: state.Ownership, position: int) -> None:
+        """What the changelog says now."""
+        self.ownership, self.position = ownership, position
+        self._deposed = {deposed.session: (deposed.name, deposed.last_try_ms) for deposed in ownership.deposed}
 
     @property
     def generation(self) -> int:
@@ -146,7 +133,7 @@ class GovernedTopic:
         """The usual case, a batch of the owner in good order, without anything to decide; False where there is."""
         holder, epoch = self.holder, self.epoch
         if (
-            self._busy
+            self._operations.busy
             or epoch is None
             or holder is None
             or holder.session != claimant.session
@@ -161,48 +148,26 @@ class GovernedTopic:
 
     def offer(self, offer: Offer) -> None:
         """Decide on a batch, now or when the operation under way is over."""
-        if not self._busy:
-            self._judge(offer)
-        elif self._slow:
-            self._answer(offer, _BUSY)
-        else:
-            self._held.append(offer)
+        self._operations.offer(offer)
 
-    def _answer(self, offer: Offer, outcome: Outcome) -> None:
-        self._env.forwarder.released(len(offer.batch))
-        offer.done(outcome)
-
-    def _situation(self) -> Situation:
-        ownership = self.ownership
+    def _situation(self, now: float) -> Situation:
         return Situation(
             mode=self._env.mode_of(self.name),
             generation=self.generation,
             holder=self.holder,
-            deposed={deposed.session: deposed for deposed in ownership.deposed} if ownership is not None else {},
-            tainted=frozenset(self._tainted),
-            waiting=self._queue(),
-            ghosts=self._ghosts,
+            deposed=ChainMap(self.newcomers.struck, self._deposed),
+            tainted=self.newcomers.tainted,
+            waiting=self.newcomers.queue(now),
+            ghosts=self.newcomers.ghosts,
             queue_limit=self._env.queue_limit,
         )
-
-    def _queue(self) -> list[str]:
-        """Who waits, in order; whoever has not tried for a while is gone."""
-        now = self._env.now()
-        for session, (_, tried) in list(self.waiting.items()):
-            if now - tried > _QUEUE_PATIENCE_S:
-                self._leave_queue(session)
-        return list(self.waiting)
-
-    def _leave_queue(self, session: str) -> None:
-        self.waiting.pop(session, None)
-        self._joined.pop(session, None)
 
     def queue_in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:
         """Who waits, in order, and since when (Unix milliseconds), for people."""
         wall, now = self._env.wall_ms(), self._env.now()
         return [
-            (session, (claimant, wall - int((now - self._joined.get(session, now)) * 1000)))
-            for session, (claimant, _) in self.waiting.items()
+            (claimant.session, (claimant, wall - int((now - since) * 1000)))
+            for claimant, since in self.newcomers.waiting(now)
         ]
 
     def _judge(self, offer: Offer) -> None:
@@ -218,50 +183,31 @@ class GovernedTopic:
             self._forward(offer, self.epoch)
             return
         now = self._env.now()
-        verdict = claims.judge(self._situation(), claimant, now)
+        verdict = claims.judge(self._situation(now), claimant, now)
         step = verdict.step
         if step is Step.FORWARD and self.epoch is not None:
             self._forward(offer, self.epoch)
         elif step in (Step.FORWARD, Step.RETURN, Step.CLAIM):
-            evicted = self._evict_queue(claimant) if verdict.evicts_queue else ()
-            self._held.appendleft(offer)
-            self._begin(self._take_over(offer, deposes=verdict.deposes, evicts=evicted))
+            self._operations.begin(partial(self._take_over, offer, verdict), offer)
         else:
-            if step is Step.WAIT:
-                first = self.waiting.get(claimant.session)
-                self.waiting[claimant.session] = (first[0] if first else claimant, now)
-                self._joined.setdefault(claimant.session, now)
-                self._env.hooks.fenced(self.name, "waiting")
-            elif step is Step.LATER:
-                self._ghosts.setdefault(claimant.session, now)
-                self._env.hooks.fenced(self.name, "waiting")
-            else:
-                self._note_refusal(offer, verdict.code)
-            self._answer(offer, Outcome(verdict.code, message=verdict.message))
+            self._refuse(offer, verdict, now)
 
-    def _evict_queue(self, claimant: Claimant) -> tuple[tuple[str, str], ...]:
-        """Everybody who waits loses the topic with its holder (PIP-161)."""
-        evicted = tuple(
-            (found.session, found.name) for found, _ in self.waiting.values() if found.session != claimant.session
-        )
-        self.waiting.clear()
-        self._joined.clear()
-        return evicted
-
-    def _note_refusal(self, offer: Offer, code: int) -> None:
-        """A final error: the client counts these sequences as used."""
-        if code == ErrorCode.PRODUCER_FENCED:
-            self._tainted.add(offer.claimant.connection)
+    def _refuse(self, offer: Offer, verdict: claims.Verdict, now: float) -> None:
+        claimant = offer.claimant
+        if verdict.step is Step.WAIT:
+            self.newcomers.wait(claimant, now)
+            self._env.hooks.fenced(self.name, "waiting")
+        elif verdict.step is Step.LATER:
+            if self.holder is not None and self.holder.awaited_until is None:
+                self.newcomers.ghosts.setdefault(claimant.connection, now)
+            self._env.hooks.fenced(self.name, "waiting")
+        elif verdict.code == ErrorCode.PRODUCER_FENCED:
+            self.newcomers.fenced(claimant, self._env.wall_ms())
             self._env.hooks.fenced(self.name, "deposed")
-            return
-        self._env.hooks.fenced(self.name, "not_owner")
-        header = offer.header
-        if code == ErrorCode.POLICY_VIOLATION and header.producer_id >= 0:
-            key = offer.claimant.session, offer.partition
-            if key not in self._refused and len(self._refused) >= _REFUSED_KEPT:
-                self._refused.pop(next(iter(self._refused)))
-            refused = self._refused.setdefault(key, RefusedSequences(header.producer_epoch))
-            refused.refused(header.producer_epoch, header.base_sequence, header.last_offset_delta + 1)
+        else:
+            self.newcomers.refused(claimant, offer.partition, offer.header)
+            self._env.hooks.fenced(self.name, "not_owner")
+        self._operations.answer(offer, Outcome(verdict.code, message=verdict.message))
 
     def _forward(self, offer: Offer, epoch: SlotEpoch) -> None:
         assert self.holder is not None
@@ -269,139 +215,114 @@ class GovernedTopic:
         if connection not in self.holder.connections:
             self.holder = replace(self.holder, connections=self.holder.connections | {connection})
         if not epoch.covers(offer.partition):
-            self._held.appendleft(offer)
-            self._begin(self._grow(offer))
+            self._operations.begin(partial(self._grow, offer), offer)
             return
         verdict = epoch.verdict(offer.partition, offer.header)
         if verdict is Verdict.FORWARD:
             self._env.hooks.governed_produce(self.name, offer.header.records, len(offer.batch))
             epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
         elif verdict is Verdict.RAISE:
-            self._held.appendleft(offer)
-            self._begin(self._raise(epoch, offer.partition, offer.header.producer_epoch))
+            raising = partial(self._raise, epoch, offer.partition, offer.header.producer_epoch)
+            self._operations.begin(raising, offer)
         else:
-            self._answer(offer, _ANSWERS[verdict])
+            self._operations.answer(offer, _ANSWERS[verdict])
 
     # Operations ---------------------------------------------------------------------------------------------------
 
-    async def _idle(self) -> None:
-        """Wait for the operation under way, and those that it brings about."""
-        while self._operation is not None:
-            await asyncio.wait([self._operation])
-
-    def _begin(self, operation: Coroutine[None, None, None]) -> None:
-        self._busy = True
-        self._slow = False
-        self._held_timer = asyncio.get_running_loop().call_later(_HELD_S, self._too_slow)
-        self._operation = self._env.tasks.start(self._run(operation))
-
-    async def _run(self, operation: Coroutine[None, None, None]) -> None:
-        refusal = _BUSY
-        try:
-            await operation
-            refusal = None
-        except MetadataUnavailable:
+    def _failed(self, error: Exception) -> Outcome | None:
+        """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
+        if not isinstance(error, FAILURES):
+            raise error
+        if isinstance(error, MetadataUnavailable):
             self._env.hooks.fenced(self.name, "redis_down")
-            refusal = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=NO_REDIS)
-        except HeldError as error:
-            self._learn(error.owner)
-            refusal = None
-        except KafkaError as error:
+            return Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=NO_REDIS)
+        self._env.hooks.operation_failed(self.name, error)
+        if isinstance(error, UnknownTopicError):
+            self._env.unknown(self)
+        if isinstance(error, HeldError):
+            return None if self._learn(error.owner) else BUSY
+        if isinstance(error, KafkaError) and not isinstance(error, FencedError):
             if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-                refusal = Outcome(error.code, message=error.message)
-            elif error.code == ErrorCode.PRODUCER_FENCED:
-                self.load()
-                refusal = None
-            self._env.hooks.operation_failed(self.name, error)
-        except FAILURES as error:
-            self._env.hooks.operation_failed(self.name, error)
-        finally:
-            if self._held_timer is not None:
-                self._held_timer.cancel()
-            self._busy = False
-            self._operation = None
-            held, self._held = self._held, deque()
-            for offer in held:
-                if not offer.alive():
-                    self._env.forwarder.released(len(offer.batch))
-                elif refusal is not None:
-                    self._answer(offer, refusal)
-                else:
-                    self.offer(offer)
-            self._check_release()
+                return Outcome(error.code, message=error.message)
+            if error.code == ErrorCode.PRODUCER_FENCED:
+                self.load()  # the changelog knows a deposed session that this topic did not
+                return None
+        return BUSY
 
-    def _too_slow(self) -> None:
-        """The operation takes long: clients shall not be blocked by it."""
-        self._slow = True
-        held, self._held = self._held, deque()
-        for offer in held:
-            self._answer(offer, _BUSY)
-
-    def _learn(self, owner: Ownership | None) -> None:
-        """Redis knows a holder that this node did not: refuse with its name; if it is a leftover, the changelog will
-        tell.
+    def _learn(self, owner: Ownership | None) -> bool:
+        """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no
+        news.
         """
-        if owner is not None and owner.session is not None and self.current_holder is None:
-            awaited = self._env.now() + self._env.reconnect_grace
-            self._leftover = owner
-            self.holder = Holder(owner.session, owner.name, owner.mode, owner.generation, frozenset(), awaited)
+        if owner is None or owner.session is None or self.current_holder is not None:
+            return False
+        awaited = self._env.now() + self._env.reconnect_grace
+        self._leftover = owner
+        self.holder = Holder(owner.session, owner.name, owner.mode, owner.generation, frozenset(), awaited)
+        return True
 
-    async def _take_over(self, offer: Offer, *, deposes: bool, evicts: tuple[tuple[str, str], ...]) -> None:
+    async def _take_over(self, offer: Offer, verdict: claims.Verdict) -> None:
         """Make the session of this batch the owner, or go on with it."""
-        claimant, header = offer.claimant, offer.header
-        leftover, self._leftover = self._leftover, None
+        claimant, leftover, newcomers = offer.claimant, self._leftover, self.newcomers
         if leftover is not None and leftover.session not in (None, claimant.session) and self.current_holder is None:
             await self._env.around.store.release(leftover)  # it did not come back in time
-        mode = claimant.mode or self._env.mode_of(self.name)
-        refused = {
-            partition: found for (session, partition), found in self._refused.items() if session == claimant.session
-        }
-        await self._run_takeover(
-            Intent(
-                session=claimant.session,
-                name=claimant.name,
-                mode=mode,
-                asked=claimant.generation,
-                client=offer.client,
-                client_epoch=max(0, header.producer_epoch),
-                refused=refused,
-                deposes=deposes,
-                evicts=evicts,
+        now, wall_ms = self._env.now(), self._env.wall_ms()
+        evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
+        struck = [(session, *found) for session, found in newcomers.struck.items()]
+        intent = Intent(
+            session=claimant.session,
+            name=claimant.name,
+            mode=claimant.mode or self._env.mode_of(self.name),
+            asked=claimant.generation,
+            client=offer.client,
+            client_epoch=max(0, offer.header.producer_epoch),
+            refused=newcomers.refused_to(claimant.session),
+            deposes=verdict.deposes,
+            evicts=(
+                *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
+                *struck,
             ),
-            connections=frozenset({claimant.connection}),
         )
-        self._leave_queue(claimant.session)
-        self._ghosts.clear()
-        for key in [key for key in self._refused if key[0] == claimant.session]:
-            del self._refused[key]
+        try:
+            await self._run_takeover(intent, offer)
+        except HeldError as error:
+            if not self._learn(error.owner):
+                self._operations.reject(offer, Outcome(error.code, message=error.message))
+            return
+        newcomers.claimed(claimant.session, [found.session for found in evicted], self._deposed)
 
-    async def _run_takeover(self, intent: Intent, connections: frozenset[int]) -> None:
+    async def _run_takeover(self, intent: Intent, joins: Offer | None = None) -> None:
+        """`joins` is a batch of the session on a connection that is to count as the owner's."""
         if not await self._env.may_serve(self):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
         self._drop_epoch(_MOVED)
-        before = self.holder
         started = self._env.now()
         tenure = await Takeover(self._env.around, self.name, intent).run()
-        self.epoch = SlotEpoch(tenure, self.name, self._env.forwarder, self)
-        self.ownership, self.position = tenure.ownership, tenure.position
-        value = tenure.ownership
+        before, value = self.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
+        self._leftover = None
+        self._note(value, tenure.position)
+        connections = frozenset[int]()
         if value.released_ms or not value.session:
             self.holder = None
-            self._drop_epoch(_MOVED)
         else:
+            if before is not None and before.session == value.session:
+                connections = before.connections
+            if joins is not None and joins.alive():
+                connections |= {joins.claimant.connection}
+            self.epoch = SlotEpoch(tenure, self.name, self._env.forwarder, self)
             self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, connections)
-        if intent.deposes and before is not None:
-            self._tainted |= before.connections - connections
+            if not connections:
+                self._left_alone()
+        if intent.deposes and before is not None and before.session != value.session:
+            self.newcomers.tainted |= before.connections - connections
         self._env.taken_over(self, intent, before, self._env.now() - started)
 
     async def _grow(self, offer: Offer) -> None:
         """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
         layout = await self._env.around.upstream.layout(self.name, refresh=True)
-        if offer.partition not in layout.leaders:
-            self._held.remove(offer)
-            self._answer(offer, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            return
-        await self._again()
+        if offer.partition in layout.leaders:
+            await self._again()
+        else:
+            self._operations.reject(offer, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     async def _again(self) -> None:
         """The same owner under the next epoch."""
@@ -409,21 +330,24 @@ class GovernedTopic:
         if holder is None or ownership is None:
             return
         await self._run_takeover(
-            Intent(session=holder.session, name=holder.name, mode=holder.mode, client=ownership.client),
-            holder.connections,
+            Intent(session=holder.session, name=holder.name, mode=holder.mode, client=ownership.client)
         )
 
     async def _raise(self, epoch: SlotEpoch, partition: int, client_epoch: int) -> None:
-        """The owner's client raised its own epoch on a partition."""
-        if await epoch.quiet():
+        """The owner's client raised its own epoch on a partition.
+
+        From memory only where memory is certain; else the log has to be read behind a fence, and the batch comes here
+        again.
+        """
+        if await epoch.quiet() and epoch.certain(besides=partition):
             try:
                 self.epoch = await epoch.raise_for(self._env.around, partition, client_epoch)
-            except (FencedError, ChangelogError, RetryTimeoutError, UpstreamError):
-                await self._again()
+            except (KafkaError, ChangelogError, RetryTimeoutError, UpstreamError, EpochsUsedUpError) as error:
+                self._env.hooks.operation_failed(self.name, error)
+            else:
+                epoch.close(_MOVED)
                 return
-            epoch.close(_MOVED)
-        else:
-            await self._again()
+        await self._again()
 
     def _drop_epoch(self, outcome: Outcome) -> None:
         epoch, self.epoch = self.epoch, None
@@ -434,32 +358,39 @@ class GovernedTopic:
 
     def connection_closed(self, connection: int) -> None:
         """A client connection of this node is gone."""
-        self._tainted.discard(connection)
-        for session, (claimant, _) in list(self.waiting.items()):
-            if claimant.connection == connection and session.startswith("conn:"):
-                self._leave_queue(session)
+        self.newcomers.connection_closed(connection)
         holder = self.holder
         if holder is not None and connection in holder.connections:
             self.holder = replace(holder, connections=holder.connections - {connection})
             if not self.holder.connections:
-                self._release_due = True
-                grace = self._env.disconnect_grace
-                if grace > 0:
-                    self.holder = replace(self.holder, awaited_until=self._env.now() + grace)
-                    asyncio.get_running_loop().call_later(grace, self._check_release)
-                else:
-                    self._check_release()
+                self._left_alone()
+
+    def _left_alone(self) -> None:
+        """The owner has no connection any more: give the topic up, at once or after the grace."""
+        grace = self._env.disconnect_grace
+        if self.holder is not None and grace > 0:
+            self.holder = replace(self.holder, awaited_until=self._env.now() + grace)
+        self._release_due = True
+        self._check_release()
 
     def _check_release(self) -> None:
-        """Give the topic up if its owner has no connection left and nothing is under way."""
+        """Give the topic up if that is due and nothing is under way."""
+        if not self._release_due or self._operations.busy:
+            return
         holder = self.holder
-        if not self._release_due or self._busy:
+        if holder is None or holder.connections:
+            self._release_due = False
             return
-        if holder is None or holder.connections or (holder.awaited_until or 0.0) > self._env.now():
-            self._release_due = holder is not None and not holder.connections
-            return
-        self._release_due = False
-        self._begin(self.let_go())
+        left = (holder.awaited_until or 0.0) - self._env.now()
+        if left <= 0:
+            self._release_due = False
+            self._operations.begin(self.let_go)
+        elif self._release_timer is None:
+            self._release_timer = asyncio.get_running_loop().call_later(left, self._grace_over)
+
+    def _grace_over(self) -> None:
+        self._release_timer = None
+        self._check_release()
 
     async def let_go(self) -> None:
         """The owner leaves: free for the next, while its session may come back as a newcomer with its sequences."""
@@ -473,10 +404,8 @@ class GovernedTopic:
             released.CopyFrom(ownership)
             released.released_ms = self._env.wall_ms()
             try:
-                self.position = await epoch.tenure.journal.append(
-                    [Record(ownership_key(self.name, MASTER_SLOT), released)]
-                )
-                self.ownership = released
+                record = Record(ownership_key(self.name, MASTER_SLOT), released)
+                self._note(released, await epoch.tenure.journal.append([record]))
                 await self._env.changelog.tailer.reached(Offset(self.position), timeout=_SEEN_S)
             finally:
                 self._drop_epoch(_MOVED)
@@ -486,34 +415,35 @@ class GovernedTopic:
         """An administrator's word: fence the owner for ever, or release it. Raises LookupError where nobody owns the
         topic.
         """
-        await self._idle()
+        await self._operations.over()
         holder = self.current_holder
         if holder is None:
             raise LookupError(self.name)
-        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        failures: list[Exception] = []
 
         async def operation() -> None:
             try:
                 if fence:
-                    intent = Intent(NOBODY, "", AccessMode.EXCLUSIVE_WITH_FENCING, deposes=True)
-                    await self._run_takeover(intent, frozenset())
-                elif self.epoch is None:
+                    await self._run_takeover(Intent(NOBODY, "", AccessMode.EXCLUSIVE_WITH_FENCING, deposes=True))
+                    return
+                if self.epoch is None:
                     await self._again()
-                    await self.let_go()
-                else:
-                    await self.let_go()
-            except BaseException as error:
-                finished.set_exception(error)
+                await self.let_go()
+            except Exception as error:
+                failures.append(error)
                 raise
-            finished.set_result(None)
 
-        self._begin(operation())
-        await finished
+        await asyncio.wait([self._operations.begin(operation)])
+        if failures:
+            raise failures[0]
         return holder
 
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
-        await self._idle()
+        await self._operations.over()
+        await asyncio.wait([self._operations.begin(self._hand_back)])
+
+    async def _hand_back(self) -> None:
         if self.epoch is not None:
             await self.epoch.quiet()
             self._drop_epoch(_MOVED)
@@ -527,8 +457,8 @@ class GovernedTopic:
         if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
             return
         self._drop_epoch(_MOVED)
-        if not self._busy:
-            self._begin(self._reexamine())
+        if not self._operations.busy:
+            self._operations.begin(self._reexamine)
 
     async def _reexamine(self) -> None:
         changelog = self._env.changelog
@@ -543,7 +473,7 @@ class GovernedTopic:
                 and holder is not None
                 and any(d.session == holder.session for d in entry.value.deposed)
             ):
-                self._tainted |= connections
+                self.newcomers.tainted |= connections
             return
         await self._again()
 
@@ -552,5 +482,5 @@ class GovernedTopic:
         if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
             return
         self._drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT))
-        if not self._busy:
-            self._begin(self._again())
+        if not self._operations.busy:
+            self._operations.begin(self._again)

@@ -327,8 +327,11 @@ class Lane:
 
     def _finish(self, append: Append, outcome: Outcome) -> None:
         self._shipper.released(append.size)
-        if append.space is not None and not outcome.error:
-            append.space.appended(append.client_sequence, append.records)
+        if append.space is not None:
+            if not outcome.error:
+                append.space.appended(append.client_sequence, append.records)
+            elif append.in_doubt:
+                append.space.doubted(append.client_sequence, append.records)
         append.done(outcome)
 
 

@@ -1,0 +1,114 @@
+"""Everybody at a topic but its owner: who waits, who was deposed or struck back, whose own ghost may hold it, and which
+sequences were refused. Bounded by what is connected, or by number; decides nothing (`claims` does).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.forwarder.sequences import RefusedSequences
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from sidecar.exclusive.claims import Claimant
+    from sidecar.protocol.batch import BatchHeader
+
+_PATIENCE_S: Final = 5.0
+_PRUNE_S: Final = 0.25
+_REFUSED_KEPT: Final = 10_000
+_STRUCK_KEPT: Final = 1_000
+_PLAIN: Final = "conn:"
+
+
+class Newcomers:
+    """State of one topic. Times are monotonic seconds unless they say otherwise."""
+
+    def __init__(self) -> None:
+        self.tainted: set[int] = set()
+        """Connections that carried a deposed session: whatever else they carry strikes back."""
+        self.ghosts: dict[int, float] = {}
+        """When the first batch under the owner's own name came, by connection."""
+        self.struck: dict[str, tuple[str, int]] = {}
+        """Sessions answered 90 that the changelog does not list, or not with this try: (name, last try in Unix ms)."""
+        self._waiting: dict[str, tuple[Claimant, float, float]] = {}
+        self._order: tuple[str, ...] = ()
+        self._pruned = 0.0
+        self._refused: dict[tuple[str, int], RefusedSequences] = {}
+
+    # The queue ----------------------------------------------------------------------------------------------------
+
+    def queue(self, now: float) -> tuple[str, ...]:
+        """The sessions that wait, in order; whoever has not tried for a while is gone."""
+        if self._order and now - self._pruned > _PRUNE_S:
+            self._pruned = now
+            for session, (_, _, tried) in list(self._waiting.items()):
+                if now - tried > _PATIENCE_S:
+                    self.leave(session)
+        return self._order
+
+    def wait(self, claimant: Claimant, now: float) -> None:
+        """It takes a place, or keeps the one it has."""
+        first, since, _ = self._waiting.get(claimant.session, (claimant, now, now))
+        self._waiting[claimant.session] = first, since, now
+        if len(self._order) != len(self._waiting):
+            self._order = tuple(self._waiting)
+
+    def leave(self, session: str) -> None:
+        """It waits no more."""
+        if self._waiting.pop(session, None) is not None:
+            self._order = tuple(self._waiting)
+
+    def waiting(self, now: float) -> list[tuple[Claimant, float]]:
+        """Who waits, in order, and since when."""
+        self.queue(now)
+        return [(claimant, since) for claimant, since, _ in self._waiting.values()]
+
+    # Refusals -----------------------------------------------------------------------------------------------------
+
+    def refused(self, claimant: Claimant, partition: int, header: BatchHeader) -> None:
+        """A final error that is not the end of the session: its client counts these sequences as used."""
+        if header.producer_id < 0:
+            return
+        key = claimant.session, partition
+        found = self._refused.get(key)
+        if found is None:
+            if len(self._refused) >= _REFUSED_KEPT:
+                del self._refused[next(iter(self._refused))]
+            found = self._refused[key] = RefusedSequences(header.producer_epoch)
+        found.refused(header.producer_epoch, header.base_sequence, header.records)
+
+    def refused_to(self, session: str) -> dict[int, RefusedSequences]:
+        """What was refused to a session, by partition."""
+        return {partition: found for (whose, partition), found in self._refused.items() if whose == session}
+
+    def fenced(self, claimant: Claimant, wall_ms: int) -> None:
+        """A deposed session tried again, or another one on its connection."""
+        self.tainted.add(claimant.connection)
+        if not claimant.session.startswith(_PLAIN):
+            if claimant.session not in self.struck and len(self.struck) >= _STRUCK_KEPT:
+                del self.struck[next(iter(self.struck))]
+            self.struck[claimant.session] = claimant.name, wall_ms
+
+    # What ends them -----------------------------------------------------------------------------------------------
+
+    def claimed(self, session: str, evicted: Iterable[str], deposed: Container[str]) -> None:
+        """A session owns the topic now, and those `evicted` wait no more; the changelog lists `deposed` ones."""
+        self.ghosts.clear()
+        self.struck = {session: found for session, found in self.struck.items() if session not in deposed}
+        for gone in (session, *evicted):
+            self.leave(gone)
+        for key in [key for key in self._refused if key[0] == session]:
+            del self._refused[key]
+
+    def connection_closed(self, connection: int) -> None:
+        """A plain session dies with its connection; an idempotent one keeps its place for a while."""
+        self.tainted.discard(connection)
+        self.ghosts.pop(connection, None)
+        gone = [
+            session
+            for session, (claimant, _, _) in self._waiting.items()
+            if claimant.connection == connection and session.startswith(_PLAIN)
+        ]
+        for session in gone:
+            self.leave(session)

@@ -1,0 +1,134 @@
+"""One operation at a time on a topic; batches that come meanwhile wait in order, two seconds at most.
+
+Then they are answered 5 and come again: a held answer blocks everything else that its client sends. What an operation
+does, and how its failure is answered, is the topic's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sidecar.forwarder.lane import Outcome
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from sidecar.exclusive.claims import Claimant
+    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.network.tasks import Tasks
+    from sidecar.protocol.batch import BatchHeader
+
+_HELD_S: Final = 2.0
+BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic changes hands; try again")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A batch that wants in. `alive` tells whether its client is still connected; `done` is called once."""
+
+    claimant: Claimant
+    client: str
+    partition: int
+    header: BatchHeader
+    batch: memoryview
+    timeout_ms: int
+    alive: Callable[[], bool]
+    done: Callable[[Outcome], None]
+
+
+class Operations:
+    """The operation under way, if any, and what waits for it.
+
+    `judge` decides on a batch while nothing is under way, and may begin an operation. `failed` takes the exception that
+    ended one and says how the batches that waited are answered, None to judge them anew; what it does not expect it
+    raises again. `idle` is called when an operation and what it held is done with.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        forwarder: Forwarder,
+        judge: Callable[[Offer], None],
+        failed: Callable[[Exception], Outcome | None],
+        idle: Callable[[], None],
+    ) -> None:
+        self.busy = False
+        self._tasks = tasks
+        self._forwarder = forwarder
+        self._judge = judge
+        self._failed = failed
+        self._idle = idle
+        self._slow = False
+        self._task: asyncio.Task[None] | None = None
+        self._held: deque[Offer] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def offer(self, offer: Offer) -> None:
+        """Judge a batch, now or when the operation under way is over."""
+        if not self.busy:
+            self._judge(offer)
+        elif self._slow:
+            self.answer(offer, BUSY)
+        else:
+            self._held.append(offer)
+
+    def answer(self, offer: Offer, outcome: Outcome) -> None:
+        """Answer a batch that goes nowhere."""
+        self._forwarder.released(len(offer.batch))
+        offer.done(outcome)
+
+    def begin(self, work: Callable[[], Coroutine[None, None, None]], cause: Offer | None = None) -> asyncio.Task[None]:
+        """Start an operation; the batch that caused it is judged again behind it, before all others."""
+        assert not self.busy
+        if cause is not None:
+            self._held.appendleft(cause)
+        self.busy, self._slow = True, False
+        self._timer = asyncio.get_running_loop().call_later(_HELD_S, self._too_slow)
+        self._task = self._tasks.start(self._run(work))
+        return self._task
+
+    def reject(self, offer: Offer, outcome: Outcome) -> None:
+        """Answer the batch that caused the operation under way, unless that took so long that it is answered
+        already.
+        """
+        if offer in self._held:
+            self._held.remove(offer)
+            self.answer(offer, outcome)
+
+    async def over(self) -> None:
+        """Wait for the operation under way, and those that it brings about."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        refusal: Outcome | None = BUSY
+        try:
+            await work()
+            refusal = None
+        except Exception as error:  # noqa: BLE001  the topic raises again what it does not know
+            refusal = self._failed(error)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.busy, self._task = False, None
+            held, self._held = self._held, deque()
+            for offer in held:
+                if not offer.alive():
+                    self.answer(offer, BUSY)
+                elif refusal is not None:
+                    self.answer(offer, refusal)
+                else:
+                    self.offer(offer)
+            if not self.busy:
+                self._idle()
+
+    def _too_slow(self) -> None:
+        """The operation takes long: clients shall not be blocked by it."""
+        self._slow = True
+        held, self._held = self._held, deque()
+        for offer in held:
+            self.answer(offer, BUSY)

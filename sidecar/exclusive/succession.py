@@ -1,0 +1,191 @@
+"""What a takeover writes down: whose the topic is from now on, and where the sequences of every session go on. Pure.
+
+Stamped sequence = client sequence - base (`sidecar.forwarder.sequences`), so the base of the next epoch is the client's
+next sequence: behind the last one that the log holds, or behind those that were refused for good. Sessions that left
+without being deposed are listed with theirs for a day, so that they find their place when they come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from metadata.ownership import AccessMode
+from sidecar.changelog import Position, pack_offsets, pack_positions, unpack_positions
+from sidecar.forwarder.sequences import MODULUS, RefusedSequences
+from sidecar.protocol.ids import ProducerId
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from uuid import UUID
+
+    from sidecar.protocol.calls import PartitionProducers
+    from sidecar.protocol.ids import Stamp, TopicPartition
+
+NOTHING: Final = -1
+"""A last stamped sequence where nothing was stamped."""
+
+NOBODY: Final = "admin:fence"
+"""The session under which an administrator's fence claims: nobody owns the topic afterwards."""
+
+REMEMBERED_MS: Final = 24 * 3600 * 1000
+"""How long deposed sessions and those that left are listed."""
+
+_LEFT_KEPT: Final = 100
+_DEPOSED_KEPT: Final = 1_000
+_LIST_BYTES: Final = 1024 * 1024
+_PLAIN: Final = "conn:"
+_MODES: Final = {
+    AccessMode.SHARED: control.SHARED,
+    AccessMode.EXCLUSIVE: control.EXCLUSIVE,
+    AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
+    AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
+}
+_MODE_NAMES: Final = {int(number): mode for mode, number in _MODES.items()}
+_ListedT = TypeVar("_ListedT", state.Deposed, state.LeftSession)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """For whom a takeover is made. `refused` are the session's sequences that this node refused for good, by partition:
+    they count as used. `client_epoch` is its client's on partitions where nothing is known of it. `deposes`: the holder
+    loses the topic for good. `evicts`: so do these, who waited or strike back (session, name, last try in Unix ms).
+    """
+
+    session: str
+    name: str
+    mode: AccessMode
+    asked: int | None = None
+    client: str = ""
+    client_epoch: int = 0
+    refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
+    deposes: bool = False
+    evicts: tuple[tuple[str, str, int], ...] = ()
+
+
+def mode_of(number: int) -> AccessMode:
+    """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
+    return _MODE_NAMES.get(number, AccessMode.EXCLUSIVE)
+
+
+def next_positions(base: state.Positions, last: Mapping[int, int]) -> dict[int, Position]:
+    """A session's next sequence per partition: its base where nothing was stamped, else behind the last one."""
+    found: dict[int, Position] = {}
+    for index, at in unpack_positions(base).items():
+        stamped = last.get(index, NOTHING)
+        sequence = at.sequence if stamped == NOTHING else (at.sequence + stamped + 1) % MODULUS
+        found[index] = Position(at.client_epoch, sequence)
+    return found
+
+
+def history(session: str, topic: str, remembered: Mapping[TopicPartition, PartitionProducers]) -> dict[int, Position]:
+    """What a session wrote while the topic was ungoverned, as the partitions remember its producer id."""
+    if not session.startswith("pid:"):
+        return {}
+    producer_id = ProducerId(int(session[4:]))
+    found: dict[int, Position] = {}
+    for partition, producers in remembered.items():
+        active = producers.of(producer_id)
+        if partition.topic == topic and active is not None and active.last_sequence >= 0:
+            found[partition.partition] = Position(active.stamp.epoch, (active.last_sequence + 1) % MODULUS)
+    return found
+
+
+def begin_at(known: Position | None, refused: RefusedSequences | None, client_epoch: int) -> Position:
+    """Where a session goes on in a partition, behind what was refused to it."""
+    if known is None:
+        known = Position(client_epoch if refused is None else refused.client_epoch, 0)
+    if refused is None or refused.client_epoch != known.client_epoch:
+        return known
+    return Position(known.client_epoch, refused.behind(known.sequence))
+
+
+def sequences(
+    intent: Intent,
+    serving: state.Serving | None,
+    partitions: Iterable[int],
+    last: Mapping[int, int],
+    before: Mapping[int, Position],
+    now_ms: int,
+) -> tuple[dict[int, Position], list[state.LeftSession]]:
+    """The bases of the next epoch, and the sessions that left with their next sequences.
+
+    `last` are the last stamped sequences under the newest `serving`; `before` is the session's `history`.
+    """
+    nexts = {} if serving is None else next_positions(serving.base, last)
+    listed = () if serving is None else serving.left
+    left = {found.session: found for found in listed if now_ms - found.left_ms < REMEMBERED_MS}
+    if serving is not None and serving.session == intent.session:
+        known: Mapping[int, Position] = nexts
+    elif intent.session in left:
+        known = unpack_positions(left[intent.session].next)
+    else:
+        known = before
+    bases = {index: begin_at(known.get(index), intent.refused.get(index), intent.client_epoch) for index in partitions}
+    if serving is not None and serving.session not in ("", intent.session) and not intent.deposes:
+        left[serving.session] = state.LeftSession(
+            session=serving.session, name=serving.name, left_ms=now_ms, next=pack_positions(nexts)
+        )
+    left.pop(intent.session, None)
+    found = [session for session in left.values() if not session.session.startswith(_PLAIN)]
+    found.sort(key=lambda session: session.left_ms)
+    return bases, _newest(found, _LEFT_KEPT)
+
+
+def ownership(
+    intent: Intent,
+    known: state.Ownership | None,
+    topic_id: UUID,
+    generation: int,
+    ends: Mapping[int, int],
+    now_ms: int,
+    *,
+    keeps: bool,
+) -> state.Ownership:
+    """Who owns the topic now. `keeps`: the last owner goes on, `known` stays as it is unless it was released."""
+    if keeps and known is not None and not known.released_ms and known.generation == generation:
+        return known
+    deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
+    if known is not None and intent.deposes and known.session not in ("", intent.session):
+        deposed[known.session] = state.Deposed(
+            session=known.session, name=known.name, generation=known.generation, last_try_ms=now_ms
+        )
+    for session, name, tried in intent.evicts:
+        listed = deposed.get(session)
+        lost = 0 if listed is None else listed.generation
+        deposed[session] = state.Deposed(session=session, name=name, generation=lost, last_try_ms=tried)
+    in_order = sorted(deposed.values(), key=lambda found: found.last_try_ms)
+    nobody = intent.session == NOBODY
+    stays = known if keeps else None
+    return state.Ownership(
+        topic_id=topic_id.bytes,
+        generation=generation,
+        session="" if nobody else intent.session,
+        name="" if nobody else intent.name,
+        mode=_MODES[intent.mode],
+        since_ms=now_ms if stays is None else stays.since_ms,
+        start=pack_offsets(ends) if stays is None else stays.start,
+        deposed=_newest(in_order, _DEPOSED_KEPT),
+        released_ms=now_ms if nobody else 0,
+        client=intent.client,
+    )
+
+
+def retired(serving: state.Serving | None, stamp: Stamp) -> list[int]:
+    """The producer ids that the slot had before this one."""
+    if serving is None:
+        return []
+    found = list(serving.retired_producer_ids)
+    if serving.producer_id != stamp.producer_id:
+        found.append(serving.producer_id)
+    return found
+
+
+def _newest(listed: list[_ListedT], most: int) -> list[_ListedT]:
+    """The last ones, so many and of so many bytes that the record always fits into the changelog."""
+    room, first = _LIST_BYTES, len(listed)
+    while first > max(0, len(listed) - most) and (room := room - listed[first - 1].ByteSize()) >= 0:
+        first -= 1
+    return listed[first:]
