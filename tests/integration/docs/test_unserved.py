@@ -1,0 +1,110 @@
+"""What the pages say that this version does not serve: it is refused by name, or has the effect that they tell of."""
+
+# pyright: reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from tests.conftest import StartNode, Unique
+from tests.nodes import NodeProcess
+from tests.services import Services
+from tests.wait import wait_for
+
+_PATIENCE = 20.0
+
+
+def ask(node: NodeProcess, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    """Status and decoded answer."""
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        request = urllib.request.Request(node.admin_url + path, data, method=method)
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            text = answer.read()
+            return answer.status, json.loads(text) if text else None
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def write(bootstrap: str, client_id: str, topic: str) -> str:
+    """ "ok", or the name of the error."""
+    told: list[str] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        told.append("ok" if error is None else error.name())
+
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 0})
+    producer.produce(topic, b"x", on_delivery=delivered)
+    producer.flush(_PATIENCE)
+    return told[0]
+
+
+@pytest.fixture
+def topic(services: Services, unique: Unique) -> str:
+    name = unique("unserved")
+    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(_PATIENCE)
+    return name
+
+
+@pytest.fixture
+def node(node_process: StartNode, topic: str) -> NodeProcess:
+    """A node that has heard of the topic."""
+    started = node_process()
+    wait_for(lambda: ask(started, "GET", f"/v1/topics/{topic}")[0] == 200, "the topic to be known")
+    return started
+
+
+def test_policies_of_later_versions_are_refused_by_name(node: NodeProcess, topic: str) -> None:
+    exclusive = {"access_mode": "exclusive"}
+    for named, body in {
+        "access_mode shared": {"access_mode": "shared"},
+        "scope partition": {**exclusive, "scope": "partition"},
+        "deduplication": {**exclusive, "deduplication": True},
+        "exclusive_reader": {**exclusive, "exclusive_reader": True},
+    }.items():
+        status, answer = ask(node, "PUT", f"/v1/topics/{topic}/policy", body)
+        assert status == 400
+        assert answer["message"].startswith(named)
+    assert ask(node, "GET", f"/v1/topics/{topic}")[1]["policy"] is None
+
+
+def test_a_policy_needs_an_access_mode(node: NodeProcess, topic: str) -> None:
+    status, answer = ask(node, "PUT", f"/v1/topics/{topic}/policy", {"deduplication": False})
+    assert (status, answer["message"]) == (
+        400,
+        "a policy needs an access_mode: exclusive, wait_for_exclusive or exclusive_with_fencing",
+    )
+
+
+def test_no_owner_of_a_single_partition_can_be_fenced(node: NodeProcess, topic: str) -> None:
+    assert ask(node, "PUT", f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})[0] == 200
+    status, answer = ask(node, "POST", f"/v1/topics/{topic}/fence?partition=0")
+    assert (status, answer["message"]) == (400, f"{topic} has the scope topic: leave partition out")
+
+
+def test_the_mode_of_a_client_id_governs_no_topic_by_itself(node: NodeProcess, topic: str) -> None:
+    told = [write(node.bootstrap, f"{name};mode=exclusive", topic) for name in ("a", "b")]
+    assert told == ["ok", "ok"]
+    assert ask(node, "GET", f"/v1/topics/{topic}")[1]["policy"] is None
+
+
+def test_log_append_time_is_recorded_and_leaves_the_topic_as_it_is(
+    services: Services, node: NodeProcess, topic: str
+) -> None:
+    body = {"access_mode": "exclusive", "log_append_time": True}
+    status, answer = ask(node, "PUT", f"/v1/topics/{topic}/policy", body)
+    assert (status, answer["policy"]["log_append_time"]) == (200, True)
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
+    assert (
+        admin.describe_configs([resource])[resource].result(_PATIENCE)["message.timestamp.type"].value == "CreateTime"
+    )
