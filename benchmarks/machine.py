@@ -15,6 +15,7 @@ from typing import Final
 
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _PROC: Final = Path("/proc")
+_MIB: Final = 1024 * 1024
 
 
 def _fields(pid: int) -> list[str] | None:
@@ -64,7 +65,7 @@ def _reaped_cpu(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Resident memory of a process tree in MB (10^6 bytes): now, and the sum of each process's own peak."""
+    """Resident memory of a process tree in MiB: now, and the sum of each process's own peak."""
 
     resident: float
     peak: float
@@ -77,7 +78,7 @@ def memory(root: int) -> Memory:
         with suppress(OSError):
             for name, kibibytes in re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", _status(pid), re.MULTILINE):
                 totals[name] += int(kibibytes) * 1024
-    return Memory(totals["VmRSS"] / 1e6, totals["VmHWM"] / 1e6)
+    return Memory(totals["VmRSS"] / _MIB, totals["VmHWM"] / _MIB)
 
 
 def _status(pid: int) -> str:

@@ -91,6 +91,6 @@ AIMS: Final = (
     Aim("CPU ≤ 0.60 s/GB, consume", Target.UNGOVERNED, "cpu_consume", Figure.VALUE, at_most=0.6),
     Aim("one produce in flight: p50 + 80 µs", Target.EXCLUSIVE, "produce_p50", Figure.AGAINST_DIRECT, at_most=80),
     Aim("CPU ≤ 2.20 s/GB, produce 1 KiB", Target.EXCLUSIVE, "cpu_produce", Figure.VALUE, at_most=2.2),
-    Aim("peak of resident memory ≤ 60 MB", None, PEAK_MEMORY, Figure.VALUE, at_most=60),
+    Aim("peak of resident memory ≤ 60 MiB", None, PEAK_MEMORY, Figure.VALUE, at_most=60),
 )
 """Ahead of the Kafka proxies measured on the same machine (docs/performance.md)."""

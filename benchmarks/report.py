@@ -49,8 +49,8 @@ def memory_text(results: Results) -> str:
     if results.memory_before is None or results.memory_after is None:
         return ""
     return (
-        f"Resident memory of the node: {results.memory_before.resident:.0f} MB before, "
-        f"{results.memory_after.peak:.0f} MB at most, {results.memory_after.resident:.0f} MB after."
+        f"Resident memory of the node: {results.memory_before.resident:.0f} MiB before, "
+        f"{results.memory_after.peak:.0f} MiB at most, {results.memory_after.resident:.0f} MiB after."
     )
 
 
@@ -75,7 +75,7 @@ def verdict_rows(verdicts: list[Verdict]) -> list[tuple[str, ...]]:
         elif aim.key in BY_KEY:
             said = f"{value:.2f}" if BY_KEY[aim.key].against is not Against.DIFFERENCE else f"{value:+.0f} µs"
         else:
-            said = f"{value:.0f} MB"
+            said = f"{value:.1f} MiB"
         met = {True: "kept", False: "missed", None: ""}[verdict.met]
         found.append((aim.text, aim.target.label if aim.target else "node", said, met))
     return found

@@ -77,7 +77,7 @@ class Verdict:
 
 
 def judge(summary: Summary, peak_memory: float | None) -> list[Verdict]:
-    """Every aim with its figure, in the order of AIMS; `peak_memory` in MB."""
+    """Every aim with its figure, in the order of AIMS; `peak_memory` in MiB."""
     return [Verdict(aim, _figure(summary, aim, peak_memory)) for aim in AIMS]
 
 

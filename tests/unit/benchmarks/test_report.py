@@ -38,7 +38,7 @@ def test_a_row_holds_median_range_and_what_it_is_against_direct() -> None:
 def test_neighbours_memory_and_notes_are_told() -> None:
     text = report.terminal(results(), AROUND)
     assert "other programs took 1% to 25% of the machine" in text
-    assert "48 MB before, 58 MB at most, 51 MB after" in text
+    assert "48 MiB before, 58 MiB at most, 51 MiB after" in text
     assert "1 of 5 rounds." in text
 
 
@@ -47,7 +47,7 @@ def test_every_aim_is_judged_or_said_not_to_be_measured() -> None:
     assert "| CPU ≤ 2.20 s/GB, produce 1 KiB | node, exclusive | 2.50 | missed |" in rows
     assert "| one produce in flight: p50 + 50 µs | node, ungoverned | +42 µs | kept |" in rows
     assert "| consume ≥ 0.65 of direct | node, ungoverned | not measured |  |" in rows
-    assert "| peak of resident memory ≤ 60 MB | node | 58 MB | kept |" in rows
+    assert "| peak of resident memory ≤ 60 MiB | node | 58.4 MiB | kept |" in rows
 
 
 def test_what_stands_between_the_markers_is_replaced_and_nothing_else() -> None:

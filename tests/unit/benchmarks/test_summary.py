@@ -63,4 +63,4 @@ def test_an_aim_is_kept_at_its_limit_and_missed_beyond() -> None:
     assert met["one produce in flight: p50 + 50 µs"] is True
     assert met["CPU ≤ 1.50 s/GB, produce 1 KiB"] is False
     assert met["CPU ≤ 2.20 s/GB, produce 1 KiB"] is None
-    assert met["peak of resident memory ≤ 60 MB"] is True
+    assert met["peak of resident memory ≤ 60 MiB"] is True
