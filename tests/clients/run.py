@@ -35,13 +35,17 @@ class CellId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where clients go: they are given `bootstrap`, may know `nodes`, `brokers` lie behind."""
+    """Where clients go: they are given `bootstrap`, may know `nodes`, `brokers` lie behind.
+
+    `trouble` says what makes it pointless to go on: a node that has ended.
+    """
 
     route: Route
     bootstrap: str
     nodes: frozenset[str]
     brokers: frozenset[str]
     secured: bool
+    trouble: Callable[[], str | None] = lambda: None
 
 
 @dataclass
@@ -93,6 +97,9 @@ class MatrixRun:
                 route = cell.route
                 if self._stop.is_set():
                     self._keep(cell, failed("not run: the session was ended"))
+                    continue
+                if trouble := self.targets[route].trouble():
+                    self._keep(cell, failed(f"not run: {trouble}"))
                     continue
                 started = time.monotonic()
                 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,11 +89,16 @@ def direct(behind: Behind) -> Target:
     return Target(Route.DIRECT, behind.bootstrap, brokers, brokers, secured)
 
 
-def through(behind: Behind, nodes: Iterable[NodeProcess]) -> Target:
+def through(behind: Behind, nodes: Sequence[NodeProcess]) -> Target:
     """Nodes in front of it. Clients start at the first and have to find the others."""
     addresses = [node.bootstrap for node in nodes]
     brokers, secured = _look_at(behind.bootstrap)
-    return Target(Route.NODE, addresses[0], frozenset(addresses), brokers, secured)
+
+    def trouble() -> str | None:
+        ended = [f"node {node.node_id} has ended:\n{node.log[-3000:]}" for node in nodes if not node.child.alive]
+        return "\n".join(ended) or None
+
+    return Target(Route.NODE, addresses[0], frozenset(addresses), brokers, secured, trouble)
 
 
 def _look_at(bootstrap: str) -> tuple[frozenset[str], bool]:
