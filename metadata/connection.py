@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -24,7 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from .errors import MetadataProtocolError, MetadataUnavailable, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .scripts import Script
 
@@ -95,6 +96,8 @@ class Server:
         self._slots = asyncio.Semaphore(connections)
         self._idle: list[AbstractConnection] = []
         self._closed = False
+        self.on_script: Callable[[str, float], None] = lambda _name, _seconds: None
+        """Told of every script that was answered: its name and how long it took in seconds."""
 
     async def call(self, *command: Argument) -> Reply:
         """One command, once. Raises MetadataUnavailable or MetadataProtocolError."""
@@ -103,7 +106,10 @@ class Server:
     async def run(self, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Reply:
         """One script, once, by its SHA-1, and by its text where the server has forgotten it."""
         rest = (len(keys), *keys, *args)
-        return await self._exchange(("EVALSHA", script.sha, *rest), ("EVAL", script.text, *rest))
+        began = monotonic()
+        reply = await self._exchange(("EVALSHA", script.sha, *rest), ("EVAL", script.text, *rest))
+        self.on_script(script.name, monotonic() - began)
+        return reply
 
     async def aclose(self) -> None:
         """Close every connection; calls in progress finish, later ones raise MetadataUnavailable (CLOSED)."""

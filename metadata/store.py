@@ -39,7 +39,7 @@ from .policies import Policies, Policy
 from .server import ServerInfo, parse_info, require_safe_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from .connection import Argument, Reply
@@ -88,6 +88,15 @@ class MetadataStore:
         self._lease_ms = lease_ms
         self._served_version = b""
         self._served: Mapping[str, Holder] = MappingProxyType({})
+
+    @property
+    def on_script(self) -> Callable[[str, float], None]:
+        """Told of every script that was answered: its name and how long it took in seconds."""
+        return self._server.on_script
+
+    @on_script.setter
+    def on_script(self, listener: Callable[[str, float], None]) -> None:
+        self._server.on_script = listener
 
     @property
     def address(self) -> str:

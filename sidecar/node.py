@@ -94,6 +94,7 @@ class Node:
             connect_timeout_ms=min(500, settings.redis_timeout_ms),
             command_timeout_ms=settings.redis_timeout_ms,
         )
+        self.store.on_script = self.metrics.redis_command
         self.resolver = NameResolver()
         self.nodes = NodeDirectory(NodeAddress(settings.node_id, *settings.advertise))
         self.rooms: Rooms | None = None
@@ -228,6 +229,7 @@ class Node:
         metrics = self.metrics
         metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
         metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
+        metrics.read_gauge("requests_in_flight", lambda: float(rooms.gateway.unanswered))
         metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
 
     def _registration(self) -> Registration:

@@ -28,6 +28,8 @@ class NodeHooks:
         self.client_connected = metrics.client_connected
         self.client_disconnected = metrics.client_disconnected
         self.request_done = metrics.request_done
+        self.response_error = metrics.response_error
+        self.topic_forgotten = metrics.topic_forgotten
         self.upstream_opened = metrics.upstream_opened
         self.upstream_closed = metrics.upstream_closed
         self.governed_produce = metrics.governed_produce

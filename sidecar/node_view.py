@@ -76,7 +76,7 @@ class NodeView:
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
         rooms = self._rooms()
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
-        names = [topic.name for topic in state]
+        names = [topic.name for topic in state if not topic.internal and not topic.name.startswith("__")]
         if governed:
             names = [name for name in names if rooms.governor.policies.effective(name) is not None]
         return sorted([*names, *[prefix + "*" for prefix in rooms.governor.policies.prefixes]])

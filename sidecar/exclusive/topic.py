@@ -448,6 +448,7 @@ class GovernedTopic:
             await self.epoch.quiet()
             self._drop_epoch(_MOVED)
         self.serving = False
+        self._env.hooks.topic_forgotten(self.name)
         self.load()
 
     # Lanes' owner -------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 _MOST_BYTES: Final = 55 * 1024 * 1024
 """Kafka's default for `fetch.max.bytes` of brokers."""
 _PROMPT_LIMIT_S: Final = 1.0
-"""How long past the client's limit a broker may take that was asked not to wait."""
+"""How long a broker may take that was asked not to wait, before the client is answered without it."""
 _WORTH_ASKING_S: Final = 0.005
 """A poll that ends empty this long before the client's own limit is asked again."""
 
@@ -140,6 +140,9 @@ class _PassedFetch(Exchange):
     def answer_received(self, frame: Frame) -> None:
         answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version)
         _note_errors(self._upstream, answer.parts)
+        for part in answer.parts:
+            if part.error:
+                self.note_error(part.error)
         self.answer_frame(frame)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
@@ -160,11 +163,11 @@ class _PassedFetch(Exchange):
 class PollLane:
     """The long poll that a client has at one broker. It outlives the request that began it."""
 
-    __slots__ = ("answer", "asked", "parts", "prompt", "waiting")
+    __slots__ = ("answer", "asked", "parts", "prompt_until", "waiting")
 
     def __init__(self, asked: tuple[object, ...], parts: list[FetchPart]) -> None:
         self.asked = asked
-        self.prompt = False
+        self.prompt_until = 0.0
         self.parts = parts
         self.waiting: _SplitFetch | None = None
         self.answer: _PollAnswer | None = None
@@ -237,10 +240,10 @@ class _SplitFetch(Exchange):
         "_by_leader",
         "_client",
         "_deadline",
+        "_failed",
         "_found",
         "_frame",
         "_lanes",
-        "_missing",
         "_request",
         "_timer",
         "_upstream",
@@ -258,8 +261,8 @@ class _SplitFetch(Exchange):
         self._by_leader: dict[int, list[FetchPart]] = {}
         self._lanes: dict[int, PollLane] = {}
         self._found: dict[tuple[bytes, int], Octets] = {}
-        self._missing = 0
         self._deadline = 0.0
+        self._failed = False
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, *, asked: bool) -> None:
@@ -270,11 +273,10 @@ class _SplitFetch(Exchange):
         loop = asyncio.get_running_loop()
         wait = max(0, self._request.max_wait_ms) / 1000
         self._deadline = loop.time() + wait
-        failed = False
         for part in self._request.parts:
             leader = self._upstream.view.leader(part.topic, part.partition)
             if leader == NO_LEADER:
-                failed = True
+                self._failed = True
                 why = self._upstream.view.why_no_leader(part.topic, part.partition)
                 code = why if asked else ErrorCode.LEADER_NOT_AVAILABLE
                 self._found[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
@@ -282,10 +284,8 @@ class _SplitFetch(Exchange):
                 self._by_leader.setdefault(leader, []).append(part)
         for leader, parts in self._by_leader.items():
             self._take_up(leader, parts, wait)
-        if failed or self._enough():
-            self._finish()
-        else:
-            self._timer = loop.call_later(wait, self._expire)
+        self._timer = loop.call_later(wait, self._expire)
+        self._consider()
 
     def _take_up(self, leader: int, parts: list[FetchPart], wait: float) -> None:
         buffer = self._frame.buffer
@@ -324,7 +324,7 @@ class _SplitFetch(Exchange):
         client.polls[leader] = lane
         lane.waiting = self
         lane.answer = None
-        lane.prompt = limits[0] == 0
+        lane.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S
         self._lanes[leader] = lane
         reply = _PollReply(client, self._upstream, leader, lane, self.version)
         try:
@@ -333,29 +333,37 @@ class _SplitFetch(Exchange):
             reply.answer_lost(UpstreamLostError(str(error), sent=False))
 
     def poll_ended(self, leader: int, lane: PollLane) -> None:
-        """A poll has its answer: finish with it, or ask again while there is time."""
+        """A poll has its answer: answer the client, or ask again while there is time."""
         if self.answered or self._timer is None:
             return  # still in `begin`, which looks at all lanes in the end
         left = self._deadline - asyncio.get_running_loop().time()
-        if self._enough():
-            self._finish()
-        elif left > _WORTH_ASKING_S and lane.answer is not None and lane.answer.fruitless:
+        self._consider()
+        if not self.answered and left > _WORTH_ASKING_S and lane.answer is not None and lane.answer.fruitless:
             self._poll(leader, PollLane(lane.asked, lane.parts), left)
-        elif left <= 0:
-            self._expire()
 
     def _expire(self) -> None:
-        """The client's limit has come: answer, unless a broker that answers without waiting has not done so yet."""
+        """The client's limit has come, be it a rounded millisecond early."""
+        self._deadline = 0.0
+        self._consider()
+
+    def _consider(self) -> None:
+        """Answer the client if it is time: there is enough to say, or its limit has come.
+
+        Not before brokers that were asked not to wait have answered: what their partitions hold is not known else.
+        """
+        now = asyncio.get_running_loop().time()
+        if self.answered or not (self._failed or now >= self._deadline or self._enough()):
+            return
+        prompt = [lane.prompt_until for lane in self._lanes.values() if lane.answer is None and lane.prompt_until > now]
+        if not prompt:
+            self._finish()
+            return
         if self._timer is not None:
             self._timer.cancel()
-        late = asyncio.get_running_loop().time() - self._deadline
-        if late < _PROMPT_LIMIT_S and any(lane.prompt and lane.answer is None for lane in self._lanes.values()):
-            self._timer = asyncio.get_running_loop().call_later(_PROMPT_LIMIT_S, self._expire)
-        else:
-            self._finish()
+        self._timer = asyncio.get_running_loop().call_at(max(prompt), self._consider)
 
     def _enough(self) -> bool:
-        """Whether the client should be answered: an error, enough bytes, or nothing left to wait for."""
+        """Whether there is something that the client should hear of: an error, or enough bytes."""
         record_bytes = 0
         for lane in self._lanes.values():
             if lane.answer is not None:
@@ -381,5 +389,7 @@ class _SplitFetch(Exchange):
             element = self._found.get((part.topic, part.partition))
             if element is None:
                 element = self._client.empty_elements.get((part.topic, part.partition, self.version))
-            elements.append((part.topic, element or fetch.error_element(self.version, part.partition, 0)))
+            if element is None:  # its broker is silent: nothing is known of it, not even where it ends
+                element = fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elements.append((part.topic, element))
         self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))

@@ -19,7 +19,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import API_VERSIONS, APIS, NOT_SERVED
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Hooks(Protocol):
     def upstream_closed(self) -> None: ...
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None: ...
     def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None: ...
+    def response_error(self, api: str, error: str) -> None: ...
     def request_failed(self, api: str, peer: str, error: BaseException) -> None: ...
     def task_failed(self, error: BaseException) -> None: ...
 
@@ -181,6 +182,14 @@ class Gateway:
         client: Client = connection.state
         said = client.identity.raw.decode(errors="replace") if client.identity else ""
         self._hooks.client_rejected(connection.peer, said, reason, detail)
+
+    def error_answered(self, exchange: Exchange, code: int) -> None:
+        self._hooks.response_error(APIS[exchange.key].name, error_name(code))
+
+    @property
+    def unanswered(self) -> int:
+        """Requests of all clients that have no answer yet."""
+        return sum(client.connection.unanswered for client in self.clients.values())
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
         self._hooks.request_done(

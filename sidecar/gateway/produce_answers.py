@@ -79,7 +79,11 @@ class PassedProduce(Exchange):
 
     def answer_received(self, frame: Frame) -> None:
         if produce.has_error(frame.buffer, frame.start, frame.end, self.version):
-            self._sent.answered(produce.decode_answer(frame.buffer, frame.start, frame.end, self.version)[0])
+            results = produce.decode_answer(frame.buffer, frame.start, frame.end, self.version)[0]
+            self._sent.answered(results)
+            for result in results:
+                if result.error:
+                    self.note_error(result.error)
         self.answer_frame(frame)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
@@ -89,6 +93,7 @@ class PassedProduce(Exchange):
         """Answer every partition with an error."""
         if not self.connection.closed:
             self._sent.lost()
+            self.note_error(code)
             self.answer([produce.encode_answer(self.correlation_id, self.version, self._sent.refusals(code))])
 
 
@@ -104,6 +109,8 @@ class SingleProduce(Exchange):
         """The outcome."""
         if result.error in _BAD_INPUT:
             _report(self, result)
+        if result.error:
+            self.note_error(result.error)
         if not self.connection.closed:
             self.answer([produce.encode_answer(self.correlation_id, self.version, [result])])
 
@@ -123,6 +130,8 @@ class MergedProduce(Exchange):
     def settle(self, result: ProduceResult) -> None:
         """The outcome for one partition."""
         self._results[result.topic, result.partition] = result
+        if result.error:
+            self.note_error(result.error)
         if self._acks == 0:
             if result.error:
                 self.connection.close()

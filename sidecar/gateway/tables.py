@@ -146,6 +146,9 @@ class _Merged(Exchange):
     def answer_received(self, frame: Frame) -> None:
         results, _ = partitioned.decode_answer(frame.buffer, frame.start, frame.end, self.layout)
         self.note(results)
+        for result in results:
+            if result.error:
+                self.note_error(result.error)
         self.answer_frame(frame)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
@@ -170,6 +173,8 @@ class _Merged(Exchange):
 
     def settle(self, result: TableResult) -> None:
         self._results[result.topic, result.partition] = result
+        if result.error:
+            self.note_error(result.error)
         if len(self._results) == len(set(self._order)):
             self.finish()
 

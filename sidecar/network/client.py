@@ -89,6 +89,10 @@ class Exchange:
         self._answer = parts
         self.connection.answer_ready(self)
 
+    def note_error(self, code: int) -> None:
+        """Tell that the answer carries an error code."""
+        self.connection.error_answered(self, code)
+
     def answer_frame(self, frame: Frame) -> None:
         """Give a broker's answer as it is."""
         assert not self.answered, "answered twice"
@@ -125,6 +129,10 @@ class Handler(Protocol):
 
     def client_rejected(self, connection: ClientConnection, reason: str, detail: str, *, closed: bool) -> None:
         """What the client sent makes no sense: one event for the log. `closed` False: it was answered with an error."""
+        ...
+
+    def error_answered(self, exchange: Exchange, code: int) -> None:
+        """An answer carries an error code; several codes in one answer are told one by one."""
         ...
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
@@ -178,6 +186,15 @@ class ClientConnection(FrameReceiver):
         self._client_id = b""
 
     # Answers ------------------------------------------------------------------------------------------------------
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._exchanges)
+
+    def error_answered(self, exchange: Exchange, code: int) -> None:
+        """Called by an exchange whose answer carries an error code."""
+        self._handler.error_answered(exchange, code)
 
     def expect(self, exchange: Exchange) -> None:
         """Take a place in the order of answers."""

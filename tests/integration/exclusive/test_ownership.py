@@ -1,6 +1,7 @@
 """Who may write to an exclusive topic: owners, rivals, deposed sessions (PIP-68, PIP-161, the wiki's generations)."""
 
 import re
+import urllib.request
 
 import pytest
 
@@ -239,3 +240,15 @@ def test_sent_is_what_kafka_says(topic: str, connect: Connect) -> None:
 def test_a_node_shows_its_takeovers(topic: str, connect: Connect, node: NodeProcess) -> None:
     connect("billing").send(topic, b"a", sequence=0)
     assert f'"event": "takeover", "node": 1, "topic": "{topic}"' in node.log
+
+
+def test_metrics_tell_of_refusals_errors_and_scripts(topic: str, connect: Connect, node: NodeProcess) -> None:
+    connect("billing").send(topic, b"a", sequence=0)
+    connect("rival").send(topic, b"b", sequence=0)
+    with urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    assert f'sidecar_produce_fenced_total{{reason="not_owner",topic="{topic}"}} 1.0' in metrics
+    assert f'sidecar_producer_generation{{topic="{topic}"}} 1.0' in metrics
+    assert re.search(r'sidecar_response_errors_total\{api="Produce",error="POLICY_VIOLATION"\} [1-9]', metrics)
+    assert re.search(r'sidecar_redis_command_duration_seconds_count\{script="claim"\} [1-9]', metrics)
+    assert "sidecar_requests_in_flight 0.0" in metrics

@@ -42,6 +42,11 @@ def described(answer: Any) -> dict[tuple[int, str], dict[str, str | None]]:
     }
 
 
+def soon_described(wire: Wire, asked: Any) -> dict[tuple[int, str], dict[str, str | None]]:
+    """As `described`, once every broker that is asked knows of a topic made a moment ago."""
+    return wait_for(lambda: described(answer) if codes(answer := wire.ask(asked)) == {0} else None, "the description")
+
+
 @pytest.mark.parametrize("version", range(1, 5))
 def test_every_node_is_described_as_a_broker_of_its_own_address(
     version: int, wire: Wire, three_nodes: VirtualCluster, kafka_cluster: Kafka
@@ -69,20 +74,13 @@ def test_a_mixed_request_is_answered_from_everywhere_at_once(wire: Wire, unique:
     assert codes(wire.ask(request(19, 2, topics=[{"name": topic, "num_partitions": 1, "replication_factor": 1}]))) == {
         0
     }
-    wait_for(lambda: codes(wire.ask(request(32, 1, resources=[resource(_TOPIC, topic)]))) == {0}, "the topic")
-    answer = wire.ask(
-        request(
-            32,
-            4,
-            resources=[
-                resource(_TOPIC, topic, configuration_keys=["retention.ms"]),
-                resource(_BROKER, "", configuration_keys=None),
-                resource(_BROKER, 12, configuration_keys=["node.id", "num.io.threads"]),
-                resource(_BROKER_LOGGER, 13, configuration_keys=["root"]),
-            ],
-        )
-    )
-    found = described(answer)
+    asked = [
+        resource(_TOPIC, topic, configuration_keys=["retention.ms"]),
+        resource(_BROKER, "", configuration_keys=None),
+        resource(_BROKER, 12, configuration_keys=["node.id", "num.io.threads"]),
+        resource(_BROKER_LOGGER, 13, configuration_keys=["root"]),
+    ]
+    found = soon_described(wire, request(32, 4, resources=asked))
     assert found[_TOPIC, topic] == {"retention.ms": "604800000"}
     assert found[_BROKER, "12"] == {"node.id": "12", "num.io.threads": "4"}
     assert set(found) == {(_TOPIC, topic), (_BROKER, ""), (_BROKER, "12"), (_BROKER_LOGGER, "13")}
@@ -131,7 +129,7 @@ async def test_of_several_resources_those_that_may_be_are_altered(
 
     def retention() -> str | None:
         asked = request(32, 4, resources=[resource(_TOPIC, topic, configuration_keys=["retention.ms"])])
-        return described(wire.ask(asked))[_TOPIC, topic]["retention.ms"]
+        return soon_described(wire, asked)[_TOPIC, topic]["retention.ms"]
 
     wait_for(lambda: retention() == "86400000", "the configuration")
 
@@ -150,7 +148,7 @@ async def test_replicas_listed_by_broker_are_not_shown(
     asked = request(32, version, resources=[resource(_TOPIC, topic)], include_synonyms=True)
 
     def shown() -> bool:
-        found = described(wire.ask(asked))[_TOPIC, topic]
+        found = soon_described(wire, asked)[_TOPIC, topic]
         assert "0:1" not in repr(found)
         return found["leader.replication.throttled.replicas"] == expected
 

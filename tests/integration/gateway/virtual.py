@@ -60,6 +60,9 @@ class Events:
     def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
         self.served.add(key)
 
+    def response_error(self, api: str, error: str) -> None:
+        """Not looked at."""
+
     def request_failed(self, api: str, peer: str, error: BaseException) -> None:
         self.failed.append((api, error))
 

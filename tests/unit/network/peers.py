@@ -101,6 +101,9 @@ class Recorder:
     def client_rejected(self, connection: ClientConnection, reason: str, detail: str, *, closed: bool) -> None:
         self.rejected.append((reason, detail, closed))
 
+    def error_answered(self, exchange: Exchange, code: int) -> None:
+        """Not looked at."""
+
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
         self.done.append(exchange.correlation_id)
 
