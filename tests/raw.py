@@ -16,7 +16,7 @@ from tests.integration.gateway.requests import request
 from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
 TIMEOUT = 30.0
@@ -111,14 +111,18 @@ class RawClient:
         return True
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether nothing arrives for so long."""
+        """Whether nothing arrives for so long, not even the end of the connection."""
         if self._received:
             return False
         self.socket.settimeout(seconds)
         try:
-            return not self.socket.recv(1, socket.MSG_PEEK)
+            self.socket.recv(1, socket.MSG_PEEK)
         except TimeoutError:
             return True
+        except ConnectionResetError:
+            return False
+        else:
+            return False
         finally:
             self.socket.settimeout(TIMEOUT)
 
@@ -153,7 +157,7 @@ Records = bytes | bytearray | None
 
 
 def produce(
-    parts: dict[tuple[str, int], Records], *, version: int = 8, acks: int = -1, transactional_id: str | None = None
+    parts: Mapping[tuple[str, int], Records], *, version: int = 8, acks: int = -1, transactional_id: str | None = None
 ) -> Any:
     """A Produce request: record sets by topic and partition."""
     data = [
@@ -164,7 +168,7 @@ def produce(
 
 
 def fetch(
-    positions: dict[tuple[str, int], int],
+    positions: Mapping[tuple[str, int], int],
     *,
     version: int = 11,
     max_wait: int = 500,
@@ -182,7 +186,7 @@ def fetch(
     return request(1, version, topics=topics, **limits, **_known(1, version, fields))
 
 
-def list_offsets(at: dict[tuple[str, int], int], *, version: int = 7) -> Any:
+def list_offsets(at: Mapping[tuple[str, int], int], *, version: int = 7) -> Any:
     """A ListOffsets request: times (Unix ms, -1 the end, -2 the beginning) by topic and partition."""
     topics = [
         {"name": topic, "partitions": [{"partition_index": index, "timestamp": time}]}

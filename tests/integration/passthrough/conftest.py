@@ -81,3 +81,13 @@ def _created(bootstrap: str, unique: Unique, partitions: int = 1, replicas: int 
             return await calls.create(unique("orders"), partitions, replicas, **configs)
 
     return asyncio.run(create())
+
+
+def leaders_of(bootstrap: str, topic: str) -> dict[int, int]:
+    """The broker that leads each partition, as Kafka says."""
+
+    async def ask() -> dict[int, int]:
+        async with kafka_calls(bootstrap) as calls:
+            return dict((await calls.upstream.layout(topic)).leaders)
+
+    return asyncio.run(ask())
