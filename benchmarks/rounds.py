@@ -40,8 +40,8 @@ class Work:
     def warm_up(self) -> Work:
         """What is done once beforehand and thrown away, for the just-in-time compilers and the page cache."""
         return Work(
-            records=min(self.records, 200_000),
-            small_records=min(self.small_records, 300_000),
+            records=max(1, self.records // 2),
+            small_records=max(1, self.small_records // 4),
             blocks=min(self.blocks, 5),
             rounds=1,
             parts=self.parts,
@@ -49,7 +49,7 @@ class Work:
         )
 
 
-QUICK: Final = Work(records=150_000, small_records=400_000, blocks=8, rounds=2, limit_s=95.0)
+QUICK: Final = Work(records=100_000, small_records=300_000, blocks=8, rounds=2, limit_s=90.0)
 
 
 @dataclass(slots=True)

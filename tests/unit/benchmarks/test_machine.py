@@ -10,7 +10,6 @@ import time
 
 from benchmarks import machine
 from benchmarks.machine import Clock
-from benchmarks.rounds import Work
 
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -71,9 +70,3 @@ def test_children_of_this_process_share_its_scheduler_group() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert machine.scheduler_group(child.pid) == machine.scheduler_group(os.getpid())
         child.communicate(b"\n")
-
-
-def test_the_warm_up_is_no_more_work_than_a_round() -> None:
-    tiny = Work(records=10, small_records=10, blocks=1)
-    warm = tiny.warm_up()
-    assert (warm.records, warm.small_records, warm.blocks, warm.rounds) == (10, 10, 1, 1)
