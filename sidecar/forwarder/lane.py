@@ -8,7 +8,8 @@ the lane's end.
 
 Numbering. A batch of an idempotent session keeps its stamped sequence through all retries. Batches of a plain session
 are counted by the node: one that is known not to be in the log gives its number back, one whose outcome is unknown
-keeps it until it is known.
+keeps it until it is known. What was sent and not answered may get into the log much later, when a stopped broker goes
+on; so may what a leader answered with 6, because it gives that answer also where it lost its place after the append.
 """
 
 from __future__ import annotations
@@ -32,18 +33,16 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT: Final = 5
 _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0
+_LONGEST_WAIT_MS: Final = 30_000
+"""How long a leader may wait for its followers: others share its connection. The lane tries again until the deadline.
+"""
 
-_NOT_WRITTEN: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-    }
-)
+_NOT_WRITTEN: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS})
 _UNKNOWN_OUTCOME: Final = frozenset(
     {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -94,6 +93,8 @@ class Append:
         self.space: SequenceSpace | None = None
         self.client_sequence = -1
         self.deadline = deadline
+        if not 0 <= upstream_timeout_ms <= _LONGEST_WAIT_MS:
+            upstream_timeout_ms = 0 if upstream_timeout_ms < 0 else _LONGEST_WAIT_MS
         self.upstream_timeout_ms = upstream_timeout_ms
         self.done = done
         self.attempts = 0
@@ -244,10 +245,10 @@ class Lane:
         elif self._goes_again(append, error):
             self._failures += append is self._alone or not self._muted
             append.in_doubt = append.in_doubt or error in _UNKNOWN_OUTCOME
-            append.error = outcome
+            append.error = _TIMED_OUT if error == ErrorCode.NETWORK_EXCEPTION else outcome
             self._retry.append(append)
             self._muted = True
-            if error in STALE_ROUTE:
+            if error in STALE_ROUTE or error == ErrorCode.NETWORK_EXCEPTION:
                 self._shipper.leader_lost(self.topic)
         else:
             self._drop(append, outcome)
@@ -258,11 +259,14 @@ class Lane:
     def _goes_again(self, append: Append, error: int) -> bool:
         """Whether a failure is retried here rather than answered.
 
-        45 is retried only behind an earlier batch of this lane that failed too: alone it is Kafka's own verdict.
+        45 is retried only behind an earlier batch of this lane that failed too, or has no answer yet (where the leader
+        moved between the two, the new one is the first to answer): alone it is Kafka's own verdict.
         """
         if error in _NOT_WRITTEN or error in _UNKNOWN_OUTCOME:
             return True
-        return error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._muted and append is not self._alone
+        if error != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self._alone:
+            return False
+        return self._muted or any(earlier.order < append.order for earlier in self._in_flight)
 
     def _drop(self, append: Append, outcome: Outcome) -> None:
         """Give a batch up. It leaves a gap: an idempotent client is shown it by Kafka (45), a plain one must not be."""
@@ -290,12 +294,12 @@ class Lane:
         now = asyncio.get_running_loop().time()
         self._retry.sort(key=_order_of)
         self._close_gap()
-        while self._retry and self._retry[0].deadline <= now:
+        while self._closed is None and self._retry and self._retry[0].deadline <= now:
             append = self._retry.pop(0)
             self._drop(append, append.error)
-            if self._closed is not None:
-                return
             self._close_gap()
+        if self._closed is not None:
+            return
         while self._queue and self._queue[0].deadline <= now:
             self._finish(self._queue.popleft(), Outcome(ErrorCode.REQUEST_TIMED_OUT))
         if not self._retry:
@@ -306,14 +310,21 @@ class Lane:
         self._timer = asyncio.get_running_loop().call_later(delay, self._resend)
 
     def _close_gap(self) -> None:
-        """Count anew behind a plain batch that was given up: it is not in the log, so nothing numbered behind it is."""
+        """Count anew behind a plain batch that was given up: it is not in the log, so nothing numbered behind it is.
+
+        Unless one of those is still on its way somewhere: with the gap closed it would get in after all, under a number
+        that is another batch's by then.
+        """
         gap, self._gap = self._gap, None
         if gap is None or self.plain is None or gap.sequence is None:
             return
+        behind = [append for append in self._retry if append.order > gap.order]
+        if any(append.in_doubt for append in behind):
+            self._owner.numbering_lost(self)
+            return
         self.plain.rewind(gap.sequence)
-        for append in self._retry:
-            if append.order > gap.order:
-                append.sequence, append.stamped, append.in_doubt = None, False, False
+        for append in behind:
+            append.sequence, append.stamped = None, False
 
     def _resend(self) -> None:
         self._timer = None
