@@ -4,6 +4,10 @@ request.
 A request holds at most one batch per partition, as Kafka demands; the next batch of that partition goes in the next
 request. A few requests may be under way on a connection; while they are, later batches gather. A partition always
 uses the same connection, so its batches arrive in the order in which they were shipped.
+
+A broker that says nothing is not waited for longer than its request allows. One whose process was stopped keeps its
+connections, while the cluster gives its partitions to others: so the leaders are looked up again after two silent
+seconds, and a connection is dropped where another broker leads what was sent.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from sidecar.cluster.view import NO_LEADER
 from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.network.framing import TURN
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
@@ -27,6 +32,12 @@ if TYPE_CHECKING:
 
 _UNDER_WAY: Final = 5
 _GRACE_S: Final = 5.0
+_SILENT_S: Final = 2.0
+_WATCH_S: Final = 1.0
+
+
+_NEVER_SENT: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE)
+"""Unlike 6, which a leader also says after an append, this leaves no doubt."""
 
 
 class LeaderLink:
@@ -83,18 +94,20 @@ class LeaderLink:
     def _fail_waiting(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for lane, append in waiting:
-            lane.settled(append, Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            lane.settled(append, _NEVER_SENT)
 
     def _take(self) -> dict[tuple[bytes, int], tuple[Lane, Append]]:
         """The batches of the next request, the first of each partition, in the order in which they came."""
         taken: dict[tuple[bytes, int], tuple[Lane, Append]] = {}
         later: deque[tuple[Lane, Append]] = deque()
+        passed_over: set[tuple[bytes, int]] = set()
         size = 0
         while self._waiting:
             lane, append = self._waiting.popleft()
             key = lane.topic, lane.partition
-            if key in taken or (taken and size + append.size > self._request_bytes):
+            if key in taken or key in passed_over or (taken and size + append.size > self._request_bytes):
                 later.append((lane, append))
+                passed_over.add(key)  # what follows in its partition must not overtake it
                 if size >= self._request_bytes:
                     break
             else:
@@ -116,23 +129,36 @@ class LeaderLink:
             ]
             timeout_ms = max(append.upstream_timeout_ms for _, append in batches.values())
             message = produce_upstream.encode_batches(self._correlation, timeout_ms, records)
-        reply = _ProduceReply(self, self._correlation, batches)
-        loop = self._loop
-        self._under_way[reply] = loop.time() + timeout_ms / 1000 + _GRACE_S
+        now = self._loop.time()
+        reply = _ProduceReply(self, self._correlation, batches, now)
+        self._under_way[reply] = now + timeout_ms / 1000 + _GRACE_S
         if self._watch is None:
-            self._watch = loop.call_later(1.0, self._check)
+            self._watch = self._loop.call_later(_WATCH_S, self._check)
         connection.send_parts(message, reply)
 
     def _check(self) -> None:
-        """Drop the connection when a broker does not answer within the request's own limit."""
+        """Drop the connection to a broker that does not answer within the request's own limit, or leads no more."""
         self._watch = None
         if not self._under_way:
             return
-        loop = asyncio.get_running_loop()
-        if min(self._under_way.values()) < loop.time() and self._connection is not None:
-            self._connection.close("no answer to a Produce within its timeout")
+        now = self._loop.time()
+        oldest = next(iter(self._under_way))
+        reason = None
+        if min(self._under_way.values()) < now:
+            reason = "no answer to a Produce within its timeout"
+        elif now - oldest.sent_at > _SILENT_S and self._leads_no_more(oldest):
+            reason = "no answer to a Produce, and another broker leads the partition"
+        if reason is not None and self._connection is not None:
+            self._connection.close(reason)
         else:
-            self._watch = loop.call_later(1.0, self._check)
+            self._watch = self._loop.call_later(_WATCH_S, self._check)
+
+    def _leads_no_more(self, reply: _ProduceReply) -> bool:
+        """Whether another broker leads what was sent, as far as is known; it will be known soon."""
+        partitions = reply.partitions
+        self._upstream.refresh_soon({topic for topic, _ in partitions})
+        leaders = {self._upstream.view.leader(topic, partition) for topic, partition in partitions}
+        return bool(leaders - {self._broker_id, NO_LEADER})
 
     def answered(self, reply: _ProduceReply) -> None:
         """A request is over: the next may go."""
@@ -165,14 +191,24 @@ class LeaderLink:
 class _ProduceReply:
     """Waits for one request's answer. Implements `sidecar.network.upstream.Reply`."""
 
-    __slots__ = ("_batches", "_link", "correlation_id")
+    __slots__ = ("_batches", "_link", "correlation_id", "sent_at")
 
     def __init__(
-        self, link: LeaderLink, correlation_id: int, batches: dict[tuple[bytes, int], tuple[Lane, Append]]
+        self,
+        link: LeaderLink,
+        correlation_id: int,
+        batches: dict[tuple[bytes, int], tuple[Lane, Append]],
+        sent_at: float,
     ) -> None:
         self._link = link
         self._batches = batches
         self.correlation_id = correlation_id
+        self.sent_at = sent_at
+
+    @property
+    def partitions(self) -> list[tuple[bytes, int]]:
+        """What the request was about."""
+        return list(self._batches)
 
     def answer_received(self, frame: Frame) -> None:
         results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, produce_upstream.SINGLE_VERSION)
@@ -189,7 +225,7 @@ class _ProduceReply:
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         self._link.answered(self)
-        self._settle_rest(Outcome(ErrorCode.NETWORK_EXCEPTION if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._settle_rest(Outcome(ErrorCode.NETWORK_EXCEPTION) if error.sent else _NEVER_SENT)
 
     def _settle_rest(self, outcome: Outcome) -> None:
         batches, self._batches = self._batches, {}
