@@ -12,9 +12,6 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import jgo
-from jgo.config import GlobalSettings
-
 from sidecar.local.jars import Jars, cache_directory
 from sidecar.local.java import Java, Tuning
 
@@ -62,6 +59,9 @@ def _compile(java: Java, jars: Jars, sources: list[Path], jar: Path) -> None:
 
 def _compiler() -> Path:
     """The compiler's jar, downloaded once; checked each time it is used, which is when a source has changed."""
+    import jgo  # noqa: PLC0415  slow to import, and needed only when a source has changed
+    from jgo.config import GlobalSettings  # noqa: PLC0415
+
     last: Exception | None = None
     for _ in range(_ATTEMPTS):
         try:
