@@ -85,6 +85,7 @@ class ConfigsApi:
                 continue
             node = self._node(resource["resource_name"])
             if node is None:
+                exchange.note_error(ErrorCode.INVALID_REQUEST)
                 results.append(_refused(resource, self._unknown(resource["resource_name"])))
             else:
                 named.append(_Named(resource, node))
@@ -155,6 +156,7 @@ class ConfigsApi:
             if error is None:
                 kept.append(resource)
             else:
+                exchange.note_error(error.code)
                 responses.append(_refused(resource, error))
         if kept or not responses:
             answer = await self._ask(

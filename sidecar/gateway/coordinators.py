@@ -121,6 +121,9 @@ class KeyedApi:
         listed = [
             results[key] if key in results else form.refusal(key, errors.get(key) or _unreachable()) for key in keys
         ]
+        for result in listed:
+            if result["error_code"]:
+                exchange.note_error(result["error_code"])
         throttle_ms = max((answer.get("throttle_time_ms", 0) for answer in answers), default=0)
         values: Values = {form.results: listed, "throttle_time_ms": throttle_ms}
         exchange.answer([form.message.encode_answer(head.version, head.correlation_id, values)])

@@ -113,22 +113,22 @@ class GroupsApi:
         flexible = APIS[head.key].is_flexible(head.version)
         *before, group = leading_text(frame.buffer, head.body, frame.end, flexible=flexible, count=form.group_at + 1)
         if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            exchange.answer([_refusal(form, frame, head, code)])
+            _refuse(form, exchange, frame, head, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return
         try:
             answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, frame, head)
         except KafkaError as error:
-            exchange.answer([_refusal(form, frame, head, error.code)])
+            _refuse(form, exchange, frame, head, error.code)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
 
 
-def _refusal(form: _Grouped, frame: Frame, head: RequestHead, code: int) -> bytes:
+def _refuse(form: _Grouped, exchange: Exchange, frame: Frame, head: RequestHead, code: int) -> None:
     def request() -> Values:
         return form.message.decode_request(frame.buffer, head.body, frame.end, head.version)
 
-    return form.message.encode_answer(head.version, head.correlation_id, form.refuse(request, code))
+    exchange.note_error(code)
+    exchange.answer([form.message.encode_answer(head.version, head.correlation_id, form.refuse(request, code))])
 
 
 DESCRIBED: Final = Keyed(

@@ -87,6 +87,7 @@ class MergedApi:
         except UpstreamError:
             if form.when_lost is None:
                 raise
+            exchange.note_error(form.when_lost["error_code"])
             exchange.answer([message.encode_answer(version, head.correlation_id, form.when_lost)])
             return
         if len(answers) == 1:

@@ -101,6 +101,7 @@ class TopicsApi:
             if error is None:
                 kept.append(topic)
             else:
+                exchange.note_error(error.code)
                 refused.append(_refused(_name(topic), error))
         if not refused:
             upstream = self._upstream

@@ -75,10 +75,13 @@ class TransactionsApi:
         try:
             answer = await self._init(client, frame, head, request["transactional_id"], named)
         except KafkaError as error:
+            exchange.note_error(error.code)
             refusal = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
             exchange.answer([message.encode_answer(head.version, head.correlation_id, refusal)])
             return
         given = asking.read(message, answer, head.version)
+        if given["error_code"]:
+            exchange.note_error(given["error_code"])
         if given["error_code"] == ErrorCode.NONE and not client.connection.closed:
             self._sessions.initialised(client, given["producer_id"], named)
         exchange.answer([answer.view(answer.start, answer.end)])
@@ -128,6 +131,8 @@ class TransactionsApi:
             else:
                 exchange.answer([answer.view(answer.start, answer.end)])
                 return
+        for code in codes.values():
+            exchange.note_error(code)
         exchange.answer([message.encode_answer(head.version, head.correlation_id, _not_added(topics, codes))])
 
     async def handle_add_offsets(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
@@ -149,6 +154,7 @@ class TransactionsApi:
                 raise owned
             answer = await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, frame, head)
         except KafkaError as error:
+            exchange.note_error(error.code)
             refusal: Values = {"error_code": error.code}
             exchange.answer([message.encode_answer(head.version, head.correlation_id, refusal)])
         else:
