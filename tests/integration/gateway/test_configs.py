@@ -44,7 +44,8 @@ def described(answer: Any) -> dict[tuple[int, str], dict[str, str | None]]:
 
 def soon_described(wire: Wire, asked: Any) -> dict[tuple[int, str], dict[str, str | None]]:
     """As `described`, once every broker that is asked knows of a topic made a moment ago."""
-    return wait_for(lambda: described(answer) if codes(answer := wire.ask(asked)) == {0} else None, "the description")
+    wait_for(lambda: codes(wire.ask(asked)) == {0}, "the description")
+    return described(wire.ask(asked))
 
 
 @pytest.mark.parametrize("version", range(1, 5))

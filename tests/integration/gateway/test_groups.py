@@ -46,9 +46,8 @@ def admit(wire: Wire, group: str) -> str:
 
 
 def commit(wire: Wire, group: str, topic: str) -> None:
-    sample = samples(topic, group)[8]
-    answer = wire.ask(request(8, 2, **sample))
-    assert 0 in codes(answer)
+    asked = request(8, 2, **samples(topic, group)[8])
+    wait_for(lambda: 0 in codes(wire.ask(asked)), f"the offsets of {group}", 30)
 
 
 async def test_a_parked_join_holds_nobody_else_up(one_node: VirtualCluster, unique: Unique) -> None:

@@ -47,7 +47,8 @@ async def test_all_nodes_together_list_every_group_once(
     names = {unique("group") for _ in range(8)}
     with Wire(nodes.nodes[0].bootstrap) as wire, Wire(kafka_cluster.bootstrap) as direct:
         for name in names:
-            wire.ask(request(8, 2, **samples(topic, name)[8]))
+            asked = request(8, 2, **samples(topic, name)[8])
+            wait_for(lambda asked=asked: 0 in codes(wire.ask(asked)), f"the offsets of {name}", 30)
         coordinators = {direct.ask(request(10, 2, key=name)).node_id for name in names}
     assert len(coordinators) > 1, "else nothing is merged here"
     answers = ask_all(nodes, request(16, version))

@@ -98,7 +98,7 @@ async def test_partitions_are_added_and_served_at_once(
     name = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(name)
-    assert partitions_of(wire, name) == 1
+    wait_for(lambda: partitions_of(wire, name) == 1, "every broker to know the topic")
     answer = wire.ask(
         request(
             37,
