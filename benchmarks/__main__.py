@@ -13,10 +13,10 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import machine, report, rounds
+from benchmarks import machine, profiles, report, rounds
 from benchmarks.arena import Arena
 from benchmarks.measures import Target
-from benchmarks.rounds import PARTS, QUICK, Work, say
+from benchmarks.rounds import PARTS, PROFILED, QUICK, Work, say
 from sidecar.local.errors import LocalError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,8 +32,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     started, when = time.monotonic(), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     try:
-        with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory, Arena(Path(directory)) as arena:
+        with (
+            tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory,
+            Arena(Path(directory), sampled=options.profile) as arena,
+        ):
             say(f"node: pid {arena.pid('node')}, port {arena.port(Target.UNGOVERNED)}; Kafka: pid {arena.pid('kafka')}")
+            if options.profile:
+                profiles.run(arena, _work(options))
+                return 0
             around = _around(arena, when)
             results = rounds.run(arena, _work(options), started)
     except (LocalError, RuntimeError, OSError) as error:
@@ -57,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", type=_parts, metavar="PART,…", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--targets", type=_targets, metavar="TARGET,…", help=f"of {', '.join(t.value for t in Target)}")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no round that would end later than this")
+    parser.add_argument(
+        "--profile", action="store_true", help="no figures: trees of where the node's CPU time goes (--only, --targets)"
+    )
     parser.add_argument("--json", metavar="FILE", help="where the figures go (default bench-results/TIME.json)")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/performance.md")
     return parser
@@ -77,7 +86,7 @@ def _targets(text: str) -> tuple[Target, ...]:
 
 
 def _work(options: argparse.Namespace) -> Work:
-    work = QUICK if options.quick else Work()
+    work = PROFILED if options.profile else QUICK if options.quick else Work()
     changes = {"rounds": options.rounds, "parts": options.only, "targets": options.targets, "limit_s": options.limit}
     return replace(work, **{name: value for name, value in changes.items() if value is not None})
 

@@ -41,14 +41,20 @@ _STOP_S: Final = 20.0
 _POLL_S: Final = 0.05
 _BROKER_HEAP_MB: Final = 1024
 _UNKNOWN_TOPIC: Final = 3
+_SAMPLER: Final = Path(__file__).with_name("sampler")
 PARTITIONS: Final = 3
 
 
 class Arena:
-    """What runs during a benchmark; a context manager. `directory` takes its data and logs."""
+    """What runs during a benchmark; a context manager. `directory` takes its data and logs.
 
-    def __init__(self, directory: Path) -> None:
+    `sampled`: the node can be asked for samples of its CPU time (`benchmarks/sampler`), which it writes to `samples`.
+    """
+
+    def __init__(self, directory: Path, *, sampled: bool = False) -> None:
         self.directory = directory
+        self.samples = directory / "samples"
+        self._sampled = sampled
         self.run = uuid.uuid4().hex[:6]
         self.tools: Tools = find_tools()
         self.load = PerfTools(self.tools, self.check_alive)
@@ -174,6 +180,9 @@ class Arena:
             "SIDECAR_LISTEN": f"{HOST}:{self._node_port}",
             "SIDECAR_ADMIN_LISTEN": f"{HOST}:{self._admin_port}",
         }
+        if self._sampled:
+            path = [str(_SAMPLER), *filter(None, [os.environ.get("PYTHONPATH")])]
+            settings |= {"PYTHONPATH": os.pathsep.join(path), "BENCH_SAMPLES": str(self.samples)}
         self._start("node", (sys.executable, "-m", "sidecar", "serve"), home, settings)
         self._await("node", lambda: self._admin("GET", "/readyz") == http.client.OK)
 
