@@ -88,9 +88,12 @@ class ClientLinks:
         self._unconfirmed.setdefault(connection, set()).update(topics)
 
     def close(self) -> None:
-        """The client is gone: nothing upstream is wanted any more."""
+        """The client is gone: no answer is wanted any more, but records that it sent with acks=0 shall arrive."""
         for connection in list(self._connections.values()):
-            connection.close("its client is gone")
+            if self._unconfirmed.get(connection):
+                connection.finish()
+            else:
+                connection.close("its client is gone")
 
     def client_full(self, full: bool) -> None:
         """Stop or go on reading answers, as the client's socket takes them."""

@@ -20,6 +20,8 @@ from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 ANSWER_LIMIT: Final = 2**31 - 1
 _BACKOFF_FIRST: Final = 0.05
 _BACKOFF_MAX: Final = 2.0
+_GOODBYE_S: Final = 10.0
+"""How long a broker may take for what a client left behind."""
 _WAITING_LIMIT: Final = 256 * 1024
 """Bytes that may wait for a connection to stand before their sender is held back."""
 
@@ -90,6 +92,7 @@ class UpstreamConnection(FrameReceiver):
         super().__init__(ANSWER_LIMIT, trusted=True)
         self.address = address
         self.closed = False
+        self._finishing = False
         self.stood = False
         """Whether there ever was a connection."""
         self.failure: str | None = None
@@ -194,6 +197,30 @@ class UpstreamConnection(FrameReceiver):
         sent = self._transport is not None
         self._end(UpstreamLostError(f"{self.address[0]}:{self.address[1]}: {reason}", sent=sent))
 
+    def finish(self) -> None:
+        """Send what is to be sent, ask for nothing more: what needs no answer shall still arrive. Ends by itself.
+
+        The broker reads everything up to the end of the stream, as it does of a client that closes; a reset would
+        take from it what it has not read yet.
+        """
+        if self.closed:
+            return
+        self.closed = self._finishing = True
+        self.stop_receiving()
+        pending, self._pending = self._pending, deque()
+        self._owner.upstream_closed(self)
+        host, port = self.address
+        for reply in pending:
+            reply.answer_lost(UpstreamLostError(f"{host}:{port}: nobody waits any more", sent=True))
+        if self._transport is not None:
+            self._say_goodbye(self._transport)
+
+    def _say_goodbye(self, transport: asyncio.Transport) -> None:
+        self._outbox.flush()
+        transport.resume_reading()
+        transport.write_eof()
+        asyncio.get_running_loop().call_later(_GOODBYE_S, transport.abort)
+
     def _fail(self, reason: str, *, sent: bool) -> None:
         """It ended, and not because this node wanted it to."""
         if not self.closed:
@@ -243,7 +270,7 @@ class UpstreamConnection(FrameReceiver):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's transports derive from nothing
-        if self.closed:
+        if self.closed and not self._finishing:
             transport.abort()
             return
         self._transport = transport
@@ -252,6 +279,9 @@ class UpstreamConnection(FrameReceiver):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         detect_silent_peer(sock)
         self._outbox.transport = transport
+        if self._finishing:
+            self._say_goodbye(transport)
+            return
         if self._paused:
             asyncio.get_running_loop().call_soon(self._pause_again)
         self._outbox.flush()

@@ -157,3 +157,19 @@ def fetch_batches(bootstrap: str, topic: str, partition: int = 0) -> list[BatchH
         stream.close()
     records = decode_frame(request, 1, frame, 0, len(frame)).records
     return [read_header(records, start, start + size) for start, size in batch_sizes(records, 0, len(records))]
+
+
+def unconfirmed_produce(topic: str, value: bytes, partition: int = 0) -> bytes:
+    """A whole Produce request with acks=0 and one plain record."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 20,
+    )
+    builder.append(0, int(time.time() * 1000), None, value, [])
+    batches = [(topic.encode(), partition, bytes(builder.build()))]
+    return b"".join(produce_upstream.encode_request(1, b"test", 8, 0, 10_000, batches))
