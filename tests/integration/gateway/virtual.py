@@ -17,8 +17,10 @@ from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.protocol.api import APIS
+from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProduceResult
+from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -171,7 +173,15 @@ class VirtualCluster:
 
     async def _compose(self, gateway: Gateway, upstream: KafkaUpstream, nodes: NodeDirectory) -> None:
         cluster = ClusterApi(upstream, nodes, self.resolver)
-        cluster.served = served_versions(await upstream.api_versions())
+
+        async def asked() -> bool:
+            try:
+                cluster.served = served_versions(await upstream.api_versions())
+            except UpstreamError:
+                return False  # a broker that was started again a moment ago
+            return True
+
+        await wait_for_async(asked, "what Kafka serves")
         tables = TablesApi(upstream, self.resolver, gateway.tasks)
         hot = {
             0: ProduceApi(upstream, self.resolver, _NothingGoverned(), gateway.tasks).handle,
