@@ -17,7 +17,7 @@ ARGS ?=
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup up demo test test-slow test-clients bench check format requirements proto clean
+.PHONY: help setup up demo test test-slow test-clients bench check format requirements proto docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
 
 proto: setup ## generate sidecar/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=. --pyi_out=. $$(cd proto && find sidecar -name '*.proto')
+
+docs: setup ## generate the reference pages from the code
+	@$(BIN)/python -m docs.generate
 
 clean: ## remove the environment and the tools' caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -79,7 +79,8 @@ class NodeView:
         names = [topic.name for topic in state if not topic.internal and not topic.name.startswith("__")]
         if governed:
             names = [name for name in names if rooms.governor.policies.effective(name) is not None]
-        return sorted([*names, *[prefix + "*" for prefix in rooms.governor.policies.prefixes]])
+        policies = rooms.governor.policies
+        return sorted({*names, *policies.topics, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def topics(self, names: Sequence[str]) -> Sequence[port.Topic]:
         real = tuple(name for name in names if not name.endswith("*"))
@@ -102,9 +103,10 @@ class NodeView:
         return None if policy is None else port.Topic(name, 0, _shown(policy))
 
     def _topic(self, name: str, state: TopicState | None) -> port.Topic | None:
-        if state is None:
-            return None
         governor = self._rooms().governor
+        if state is None:  # a policy may be there before its topic: it holds from the first batch on
+            waiting = governor.policies.exact(name)
+            return None if waiting is None else port.Topic(name, 0, _shown(waiting))
         policy = governor.policies.effective(name)
         entry = governor.changelog.view.ownership(name)
         generation = entry.value.generation if entry is not None else 0
@@ -138,8 +140,6 @@ class NodeView:
 
     async def merge_policy(self, name: str, change: port.Policy) -> port.Topic:
         governor = self._rooms().governor
-        if not name.endswith("*") and not await self.topics([name]):
-            raise port.NotFoundError(f"topic {name} does not exist; create it first")
         wanted = PolicyFields(
             access_mode=None if change.access_mode is None else AccessMode(change.access_mode.value),
             deduplication=change.deduplication,

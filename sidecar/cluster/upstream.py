@@ -172,7 +172,7 @@ class KafkaUpstream:
         if found is not None and not found.closed and found.address == address:
             return found
         if not self.may_connect(broker_id):
-            raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
+            raise DisconnectedError(f"{_name(broker_id)} failed a moment ago", sent=False)
         if found is not None:
             found.close("the broker moved")
         connection = UpstreamConnection(_LaneOwner(self, key), address, self.connect_timeout)
@@ -397,3 +397,7 @@ def _intersection(left: dict[int, ServedVersions], right: dict[int, ServedVersio
         if low <= high:
             both[key] = ServedVersions(low, high)
     return both
+
+
+def _name(broker_id: int) -> str:
+    return f"broker {broker_id}" if broker_id >= 0 else "every bootstrap server"

@@ -441,6 +441,10 @@ def _check_served(policy: PolicyFields) -> None:
         raise UnservedError("scope partition: owners of single partitions are not served by this version")
     if policy.deduplication:
         raise UnservedError("deduplication: sequence ids are not served by this version")
+    if policy.log_append_time:
+        raise UnservedError(
+            "log_append_time: how Kafka stamps records is the topic's own message.timestamp.type; set it there"
+        )
     if policy.exclusive_reader:
         raise UnservedError("exclusive_reader: claims of readers are not served by this version")
     if policy.access_mode is None:

@@ -176,10 +176,10 @@ async def _keep_alive(upstream: KafkaUpstream, governed: Sequence[str]) -> list[
     if not found:
         return []
     topic, shortest = min(found.items(), key=lambda item: item[1].interval)
-    detail = f"every {shortest.interval:g} s for {topic}, because of {shortest.setting}"
+    detail = f"a fence of {topic} lasts {4 * shortest.interval:g} s without a record or a takeover ({shortest.setting})"
     if shortest.interval < _SHORTEST_KEEP_ALIVE:
-        return [fail("fence keep-alive", detail, f"raise {shortest.setting}: fences are forgotten too soon")]
+        return [fail("fences", detail, f"raise {shortest.setting}: fences are forgotten too soon")]
     if shortest.assumed:
         remedy = "allow the node DESCRIBE_CONFIGS on the cluster: Kafka's defaults are assumed meanwhile"
-        return [warn("fence keep-alive", detail, remedy)]
-    return [ok("fence keep-alive", detail)]
+        return [warn("fences", detail, remedy)]
+    return [ok("fences", detail)]

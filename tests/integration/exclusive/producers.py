@@ -14,6 +14,7 @@ from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.protocol.calls import FetchPartition
 from sidecar.protocol.ids import Offset, TopicPartition
+from sidecar.protocol.primitives import Octets
 from tests.wait import wait_for
 
 _HEAD = struct.Struct(">hhih")
@@ -171,5 +172,5 @@ def unconfirmed_produce(topic: str, value: bytes, partition: int = 0) -> bytes:
         batch_size=1 << 20,
     )
     builder.append(0, int(time.time() * 1000), None, value, [])
-    batches = [(topic.encode(), partition, bytes(builder.build()))]
+    batches: list[tuple[bytes, int, Octets]] = [(topic.encode(), partition, bytes(builder.build()))]
     return b"".join(produce_upstream.encode_request(1, b"test", 8, 0, 10_000, batches))
