@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _IN_FLIGHT = 500
-_PAUSE = 0.0005
-"""Seconds between records: a thousand or so a second, which leaves the machine to those that are tested."""
+_BURST = 10
+_PAUSE = 0.005
+"""Seconds between bursts: some thousand records a second, which leaves the machine to those that are tested."""
 
 
 class Worker:
@@ -104,7 +105,7 @@ class LibrdkafkaWriting(Writing):
                 self.acked.add((message.partition() or 0, int((message.value() or b"").rpartition(b":")[2])))
 
         while not self._end.is_set():
-            if self.sent - len(self.acked) < _IN_FLIGHT:
+            for _ in range(min(_BURST, _IN_FLIGHT - self.sent + len(self.acked))):
                 partition, _, value = self._next()
                 producer.produce(self._topic, value, partition=partition, on_delivery=done)
             producer.poll(_PAUSE)
@@ -129,7 +130,7 @@ class AiokafkaWriting(Writing):
         waiting: set[asyncio.Task[None]] = set()
         try:
             while not self._end.is_set():
-                if len(waiting) < _IN_FLIGHT:
+                for _ in range(min(_BURST, _IN_FLIGHT - len(waiting))):
                     partition, number, value = self._next()
                     future = await producer.send(self._topic, value, partition=partition)
                     task = asyncio.ensure_future(self._settled(future, partition, number))
