@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from sidecar.changelog.records import RawRecord, build_batch
@@ -37,6 +38,8 @@ class RawClient:
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(TIMEOUT)
+        self.opened = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        """When, as logs write it: the system gives the port of a client that is gone to a later one."""
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation = 0

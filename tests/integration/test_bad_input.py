@@ -50,7 +50,8 @@ class Ground:
     traffic: Traffic
 
     def rejections(self, client: RawClient) -> list[dict[str, Any]]:
-        return [event for event in events(self.node, "client_rejected") if event["peer"] == client.name]
+        told = events(self.node, "client_rejected")
+        return [event for event in told if event["peer"] == client.name and event["ts"] >= client.opened]
 
     def told_once(self, client: RawClient) -> str:
         """The reason in the one event about this client; others have gone on meanwhile."""

@@ -53,7 +53,7 @@ class Traffic:
         group = f"{self._topic}-readers"
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group, "error_cb": self._error})
         consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
-        while not self._end.is_set() or self.read < self.acked:
+        while not self._end.is_set() or (self.read < self._sent and not self.failures):
             message = consumer.poll(0.2)
             if message is None:
                 continue
