@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from sidecar.protocol.schema import Message, Values
 
 
+def any_broker(client: Client, upstream: KafkaUpstream) -> int:
+    """The broker that this client asked last, while it has that connection, else any live one.
+
+    What a client has changed through one broker others learn a moment later: it looks where it changed it.
+    """
+    recent = client.links.recent
+    return recent if recent is not None and client.links.stands(recent) else upstream.live_broker()
+
+
 async def one(client: Client, broker_id: int, head: RequestHead, message: Message, values: Values) -> Values:
     """Ask one broker for something of the node's making and read its answer.
 
@@ -47,20 +56,22 @@ def read(message: Message, frame: Frame, version: int) -> Values:
 async def first_that_answers(
     client: Client,
     upstream: KafkaUpstream,
-    choose: Callable[[], int],
+    choose: Callable[[], int] | None,
     frame: Frame,
     head: RequestHead,
     *,
     harmless: bool,
 ) -> Frame:
-    """Pass a request as it is to the broker that `choose` names, and on to the next choice if that one is lost.
+    """Pass a request as it is to the broker that `choose` names (None: any), and to the next choice if that is lost.
 
     `harmless` requests are also asked again where the lost broker may have seen them. Raises `DisconnectedError` when
     nobody is left, or the client has gone.
     """
     for _ in range(1 + len(upstream.view.brokers)):
+        broker_id = choose() if choose else any_broker(client, upstream)
+        client.links.recent = broker_id
         try:
-            return await passing.ask(client, choose(), frame, head)
+            return await passing.ask(client, broker_id, frame, head)
         except DisconnectedError as error:
             if client.connection.closed or (error.sent and not harmless):
                 raise

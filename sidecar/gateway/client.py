@@ -46,6 +46,7 @@ class ClientLinks:
         "_paused",
         "_unconfirmed",
         "_upstream",
+        "recent",
     )
 
     def __init__(self, client: ClientConnection, upstream: KafkaUpstream, opened: LinkHooks) -> None:
@@ -58,6 +59,12 @@ class ClientLinks:
         self._backoff: dict[int, ReconnectBackoff] = {}
         self._unconfirmed: dict[UpstreamConnection, set[bytes]] = {}
         self._paused = False
+        self.recent: int | None = None
+        """The broker that answered the last question which several could have answered (see `asking`)."""
+
+    def stands(self, broker_id: int) -> bool:
+        """Whether there is a connection to a broker for ordinary requests."""
+        return (broker_id, MAIN) in self._connections
 
     def to(self, broker_id: int, lane: int = MAIN) -> UpstreamConnection:
         """The connection to a broker, opened if need be. Raises `DisconnectedError` while the broker is left alone."""

@@ -99,7 +99,7 @@ class ConfigsApi:
     async def _pass_description(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """Describe what belongs to no broker: the answer goes back as it is, unless it lists replicas by broker."""
         message, upstream = admin.DESCRIBE_CONFIGS, self._upstream
-        answer = await asking.first_that_answers(client, upstream, upstream.live_broker, frame, head, harmless=True)
+        answer = await asking.first_that_answers(client, upstream, None, frame, head, harmless=True)
         whole = answer.view(answer.start, answer.end)
         if not lists_replicas(whole, flexible=head.version >= message.flexible):
             exchange.answer([whole])
@@ -118,7 +118,10 @@ class ConfigsApi:
         return KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name} here, only {known}")
 
     async def _describe_anywhere(self, client: Client, head: RequestHead, request: Values) -> list[Values]:
-        answer = await self._ask(client, self._upstream.live_broker, head, admin.DESCRIBE_CONFIGS, request, again=True)
+        upstream = self._upstream
+        answer = await self._ask(
+            client, lambda: asking.any_broker(client, upstream), head, admin.DESCRIBE_CONFIGS, request, again=True
+        )
         results: list[Values] = answer["results"]
         for result in results:
             for config in result["configs"]:
@@ -188,8 +191,10 @@ class ConfigsApi:
     ) -> Values:
         """Ask the chosen broker, and the next choice if it is lost: `again` even where it may have seen the request."""
         for _ in range(1 + len(self._upstream.view.brokers)):
+            broker_id = choose()
+            client.links.recent = broker_id
             try:
-                return await asking.one(client, choose(), head, message, request)
+                return await asking.one(client, broker_id, head, message, request)
             except DisconnectedError as error:
                 if client.connection.closed or (error.sent and not again):
                     raise

@@ -28,7 +28,7 @@ class OpaqueApi:
     async def handle_any(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """A question that every broker answers alike."""
         upstream = self._upstream
-        answer = await asking.first_that_answers(client, upstream, upstream.live_broker, frame, head, harmless=True)
+        answer = await asking.first_that_answers(client, upstream, None, frame, head, harmless=True)
         exchange.answer([answer.view(answer.start, answer.end)])
 
     async def handle_controller(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:

@@ -123,8 +123,9 @@ class TopicsApi:
 
     async def _ask(self, client: Client, head: RequestHead, message: Message, values: Values) -> Values:
         upstream = self._upstream
+        client.links.recent = controller = upstream.controller()
         try:
-            return await asking.one(client, upstream.controller(), head, message, values)
+            return await asking.one(client, controller, head, message, values)
         except DisconnectedError as error:
             if error.sent or client.connection.closed:
                 raise

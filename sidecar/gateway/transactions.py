@@ -99,7 +99,7 @@ class TransactionsApi:
         if transactional_id is None:
             # Asking twice costs nothing but a producer id that nobody uses.
             upstream = self._upstream
-            return await asking.first_that_answers(client, upstream, upstream.live_broker, frame, head, harmless=True)
+            return await asking.first_that_answers(client, upstream, None, frame, head, harmless=True)
         owned = _owned_by_sidecar(transactional_id)
         if owned is not None:
             raise owned

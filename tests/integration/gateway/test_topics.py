@@ -158,3 +158,21 @@ async def test_a_topic_deleted_and_created_again_is_served_by_its_new_leaders(
             return codes(wire.ask(request(2, 1, replica_id=-1, topics=[{"name": name, "partitions": asked}]))) == {0}
 
         wait_for(all_led, "the leaders of the new topic")
+
+
+async def test_a_client_finds_at_once_what_it_has_changed(
+    wire: Wire, three_nodes: VirtualCluster, unique: Unique
+) -> None:
+    """One connection upstream serves what a client changes and what it then asks, as long as any broker may answer."""
+    wire.ask(request(18, 0))
+    clients = three_nodes.nodes[0].gateway.clients
+    client = clients[max(clients)]
+    brokers: set[int | None] = set()
+    for _ in range(8):
+        wire.ask(request(32, 4, resources=[{"resource_type": 2, "resource_name": "orders"}]))
+        brokers.add(client.links.recent)
+    assert len(brokers) == 1
+    wire.ask(request(19, 7, topics=[new(unique("orders"))]))
+    changed = client.links.recent
+    wire.ask(request(29, 3, resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1))
+    assert client.links.recent == changed
