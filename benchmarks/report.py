@@ -122,7 +122,8 @@ def document(results: Results, around: dict[str, Any]) -> str:
 
 def _judged(results: Results) -> tuple[Summary, list[Verdict]]:
     summary = summarise([one.figures for one in results.rounds])
-    peak = results.memory_after.peak if results.memory_after is not None else None
+    loaded = {"produce", "consume"} <= summary.keys()  # without load the peak says nothing
+    peak = results.memory_after.peak if results.memory_after is not None and loaded else None
     return summary, judge(summary, peak)
 
 
