@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from sidecar.local import Valkey
+from sidecar.local import Kafka, KafkaConfig, Valkey
+from sidecar.local.ports import free_ports
 from tests.integration.gateway.conftest import create_internal_topics
+from tests.integration.passthrough.behind_proxy import CONNECT_TIMEOUT, BehindProxy
+from tests.integration.passthrough.fault_proxy import FaultProxy, Mode
 from tests.kafka_calls import kafka_calls
 from tests.nodes import NodeProcess
 
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from sidecar.local import Kafka
     from tests.conftest import Unique
     from tests.services import Services
 
@@ -81,6 +83,36 @@ def _created(bootstrap: str, unique: Unique, partitions: int = 1, replicas: int 
             return await calls.create(unique("orders"), partitions, replicas, **configs)
 
     return asyncio.run(create())
+
+
+@pytest.fixture(scope="session")
+def _behind_proxy(valkey: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BehindProxy]:
+    with ExitStack() as stack:
+        (port,) = free_ports(1)
+        proxy = stack.enter_context(FaultProxy(port))
+        overrides = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+        kafka = stack.enter_context(Kafka(tmp_path_factory.mktemp("behind-a-proxy"), KafkaConfig(overrides=overrides)))
+        host, real = kafka.address(1).rsplit(":", 1)
+        proxy.target = (host, int(real))
+        create_internal_topics(kafka.bootstrap)
+        node = NodeProcess(
+            tmp_path_factory.mktemp("lost-broker"),
+            kafka.bootstrap,
+            valkey.url,
+            cluster=f"lost-{uuid.uuid4().hex[:8]}",
+            KAFKA_CONNECT_TIMEOUT_MS=str(int(CONNECT_TIMEOUT * 1000)),
+        )
+        node.start()
+        stack.callback(node.check_log)
+        stack.callback(node.stop)
+        yield BehindProxy(kafka, proxy, node)
+
+
+@pytest.fixture
+def behind_proxy(_behind_proxy: BehindProxy) -> Iterator[BehindProxy]:
+    _behind_proxy.wait_until_well()
+    yield _behind_proxy
+    _behind_proxy.proxy.become(Mode.PASS)
 
 
 def leaders_of(bootstrap: str, topic: str) -> dict[int, int]:
