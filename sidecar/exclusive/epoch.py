@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import MASTER_SLOT, Position, Record, pack_positions, serving_key
+from sidecar.exclusive.succession import pack_refused
 from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace, Verdict
 from sidecar.v1 import state_pb2 as state
@@ -48,6 +49,7 @@ class SlotEpoch:
             self._spaces[index] = SequenceSpace(
                 position.client_epoch, position.sequence, position.sequence, written=position.sequence != 0
             )
+            self._spaces[index].refused = tenure.refused.get(index)
 
     def covers(self, partition: int) -> bool:
         """Whether the partition was fenced for this epoch."""
@@ -95,6 +97,7 @@ class SlotEpoch:
         """
         bases = {index: Position(space.client_epoch, space.next) for index, space in self._spaces.items()}
         bases[partition] = Position(client_epoch, 0)
+        refused = {index: found for index, found in self.tenure.refused.items() if index != partition}
         tenure = self.tenure
         stamp = await tenure.slot.raise_epoch()
         journal = around.changelog.journal(stamp)
@@ -108,13 +111,14 @@ class SlotEpoch:
             name=tenure.ownership.name,
             generation=tenure.generation,
             base=pack_positions(bases),
+            refused=pack_refused(refused),
             left=known.value.left if known is not None else (),
             retired_producer_ids=known.value.retired_producer_ids if known is not None else (),
             since_ms=int(time.time() * 1000),
         )
         await journal.append([Record(serving_key(self._topic, MASTER_SLOT), entry)])
         raised = type(tenure)(
-            tenure.topic_id, stamp, tenure.slot, journal, tenure.session, tenure.generation, bases, tenure.partitions,
-            tenure.ownership, tenure.position,
+            tenure.topic_id, stamp, tenure.slot, journal, tenure.session, tenure.generation, bases, refused,
+            tenure.partitions, tenure.ownership, tenure.position,
         )  # fmt: skip
         return SlotEpoch(raised, self._topic, self._forwarder, self._owner)

@@ -33,9 +33,10 @@ NOBODY: Final = "admin:fence"
 REMEMBERED_MS: Final = 24 * 3600 * 1000
 """How long deposed sessions and those that left are listed."""
 
-_LEFT_KEPT: Final = 100
-_DEPOSED_KEPT: Final = 1_000
-_LIST_BYTES: Final = 1024 * 1024
+_LEFT_KEPT: Final = 5_000
+_DEPOSED_KEPT: Final = 5_000
+_LIST_BYTES: Final = 384 * 1024
+"""Each of the two lists; a record stays well below a megabyte."""
 _PLAIN: Final = "conn:"
 _MODES: Final = {
     AccessMode.SHARED: control.SHARED,
@@ -63,6 +64,11 @@ class Intent:
     refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
     deposes: bool = False
     evicts: tuple[tuple[str, str, int], ...] = ()
+
+
+def _is_plain(session: str) -> bool:
+    """It ends with its connection and never comes back: nothing has to be remembered of it."""
+    return session.startswith(_PLAIN)
 
 
 def mode_of(number: int) -> AccessMode:
@@ -109,8 +115,8 @@ def sequences(
     last: Mapping[int, int],
     before: Mapping[int, Position],
     now_ms: int,
-) -> tuple[dict[int, Position], list[state.LeftSession]]:
-    """The bases of the next epoch, and the sessions that left with their next sequences.
+) -> tuple[dict[int, Position], dict[int, RefusedSequences], list[state.LeftSession]]:
+    """The bases of the next epoch, what is below them without being in the log, and the sessions that left.
 
     `last` are the last stamped sequences under the newest `serving`; `before` is the session's `history`.
     """
@@ -119,19 +125,51 @@ def sequences(
     left = {found.session: found for found in listed if now_ms - found.left_ms < REMEMBERED_MS}
     if serving is not None and serving.session == intent.session:
         known: Mapping[int, Position] = nexts
+        refused = unpack_refused(serving.refused)
     elif intent.session in left:
         known = unpack_positions(left[intent.session].next)
+        refused = unpack_refused(left[intent.session].refused)
     else:
-        known = before
+        known, refused = before, {}
     bases = {index: begin_at(known.get(index), intent.refused.get(index), intent.client_epoch) for index in partitions}
     if serving is not None and serving.session not in ("", intent.session) and not intent.deposes:
         left[serving.session] = state.LeftSession(
-            session=serving.session, name=serving.name, left_ms=now_ms, next=pack_positions(nexts)
+            session=serving.session,
+            name=serving.name,
+            left_ms=now_ms,
+            next=pack_positions(nexts),
+            refused=serving.refused,
         )
     left.pop(intent.session, None)
     found = [session for session in left.values() if not session.session.startswith(_PLAIN)]
     found.sort(key=lambda session: session.left_ms)
-    return bases, _newest(found, _LEFT_KEPT)
+    for index, more in intent.refused.items():
+        into = refused.setdefault(index, RefusedSequences(more.client_epoch))
+        for first, behind in more.spans:
+            into.refused(more.client_epoch, first, (behind - first) % MODULUS)
+    return bases, refused, _newest(found, _LEFT_KEPT)
+
+
+def pack_refused(refused: Mapping[int, RefusedSequences]) -> list[state.RefusedSpans]:
+    """For a record, in the order of the partitions."""
+    return [
+        state.RefusedSpans(
+            partition=index,
+            client_epoch=found.client_epoch,
+            first=[first for first, _ in found.spans],
+            behind=[behind for _, behind in found.spans],
+        )
+        for index, found in sorted(refused.items())
+        if found.spans
+    ]
+
+
+def unpack_refused(columns: Iterable[state.RefusedSpans]) -> dict[int, RefusedSequences]:
+    """By partition. Raises ValueError where the columns do not fit together."""
+    return {
+        found.partition: RefusedSequences(found.client_epoch, list(zip(found.first, found.behind, strict=True)))
+        for found in columns
+    }
 
 
 def ownership(
@@ -148,11 +186,18 @@ def ownership(
     if keeps and known is not None and not known.released_ms and known.generation == generation:
         return known
     deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
-    if known is not None and intent.deposes and known.session not in ("", intent.session):
+    if (
+        known is not None
+        and intent.deposes
+        and known.session not in ("", intent.session)
+        and not _is_plain(known.session)
+    ):
         deposed[known.session] = state.Deposed(
             session=known.session, name=known.name, generation=known.generation, last_try_ms=now_ms
         )
     for session, name, tried in intent.evicts:
+        if _is_plain(session):
+            continue
         listed = deposed.get(session)
         lost = 0 if listed is None else listed.generation
         deposed[session] = state.Deposed(session=session, name=name, generation=lost, last_try_ms=tried)

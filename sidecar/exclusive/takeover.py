@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from metadata import MetadataStore
     from sidecar.changelog import Changelog, Entry, Position, StampedJournal
     from sidecar.exclusive.succession import Intent
+    from sidecar.forwarder.sequences import RefusedSequences
     from sidecar.protocol.caller import Upstream
 
 CLAIM_LEASE_MS: Final = 10_000
@@ -81,6 +82,7 @@ class Tenure:
     session: str
     generation: int
     bases: Mapping[int, Position]
+    refused: Mapping[int, RefusedSequences]
     partitions: tuple[int, ...]
     ownership: state.Ownership
     position: int
@@ -168,7 +170,7 @@ class Takeover:
             last = await reader.behind(previous, tails, slot.stamp, ends) if serving is not None else {}
             intent, served = self._intent, serving.value if serving is not None else None
             before = succession.history(intent.session, topic, remembered)
-            bases, left = succession.sequences(intent, served, fenced.partitions, last, before, self._now_ms)
+            bases, refused, left = succession.sequences(intent, served, fenced.partitions, last, before, self._now_ms)
             owned = ownership.value if ownership is not None else None
             owner = succession.ownership(intent, owned, fenced.topic_id, generation, ends, self._now_ms, keeps=keeps)
             entry = state.Serving(
@@ -180,6 +182,7 @@ class Takeover:
                 name=owner.name,
                 generation=generation,
                 base=pack_positions(bases),
+                refused=succession.pack_refused(refused),
                 left=left,
                 retired_producer_ids=succession.retired(served, slot.stamp),
                 since_ms=self._now_ms,
@@ -200,6 +203,7 @@ class Takeover:
                 owner.session,
                 generation,
                 bases,
+                refused,
                 fenced.partitions,
                 owner,
                 position,

@@ -43,7 +43,16 @@ _GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _STALE: Final = Outcome(
     ErrorCode.INVALID_PRODUCER_EPOCH, message="the client itself has gone on to a higher producer epoch"
 )
-_ANSWERS: Final = {Verdict.REPEAT: _REPEAT, Verdict.ASTRIDE: _GAP, Verdict.WAIT: _GAP, Verdict.STALE: _STALE}
+_REFUSED: Final = Outcome(
+    ErrorCode.POLICY_VIOLATION, message="this batch was refused before, when another session owned the topic"
+)
+_ANSWERS: Final = {
+    Verdict.REFUSED: _REFUSED,
+    Verdict.REPEAT: _REPEAT,
+    Verdict.ASTRIDE: _GAP,
+    Verdict.WAIT: _GAP,
+    Verdict.STALE: _STALE,
+}
 _MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
 NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
 

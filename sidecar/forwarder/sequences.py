@@ -26,6 +26,7 @@ class Verdict(Enum):
 
     FORWARD = "stamp it and let Kafka judge"
     REPEAT = "below the base: in the log since an earlier slot epoch"
+    REFUSED = "below the base: refused for good while another session owned the topic, and not in the log"
     ASTRIDE = "begins below the base and ends above it: out of order, as Kafka would say of no batch that it knows"
     RAISE = "the client raised its epoch here: a new slot epoch, base 0 on this partition"
     WAIT = "a raised epoch that does not begin at 0: out of order until its first batch comes"
@@ -38,7 +39,8 @@ class SequenceSpace:
 
     `client_epoch` and `base` are those of the newest `Serving`; `next` is the client sequence behind the last one
     known to be in the log (`base` before any); `written` whether the session has, or may have, anything on this
-    partition; `reach` the sequence behind the last batch of unknown outcome.
+    partition; `reach` the sequence behind the last batch of unknown outcome; `refused` what is below the base without
+    being in the log.
     """
 
     client_epoch: int
@@ -46,6 +48,7 @@ class SequenceSpace:
     next: int
     written: bool = False
     reach: int | None = None
+    refused: RefusedSequences | None = None
 
     def judge(self, epoch: int, sequence: int, records: int) -> Verdict:
         """What to do with a batch of `records` that begins at `sequence` of client epoch `epoch`."""
@@ -54,6 +57,9 @@ class SequenceSpace:
                 return Verdict.STALE
             return Verdict.RAISE if sequence == 0 else Verdict.WAIT
         if (sequence - self.base) % MODULUS >= _HALF:
+            refused = self.refused
+            if refused is not None and refused.client_epoch == epoch and refused.touches(sequence, records):
+                return Verdict.REFUSED
             return Verdict.REPEAT if (self.base - sequence) % MODULUS >= records else Verdict.ASTRIDE
         return Verdict.FORWARD
 
@@ -129,6 +135,13 @@ class RefusedSequences:
             else:
                 apart.append((its_first, its_behind))
         self.spans = [*apart, (first, (first + length) % MODULUS)][-_SPANS_KEPT:]
+
+    def touches(self, sequence: int, records: int) -> bool:
+        """Whether any of these records was refused."""
+        return any(
+            (sequence - first) % MODULUS < (behind - first) % MODULUS or (first - sequence) % MODULUS < records
+            for first, behind in self.spans
+        )
 
     def behind(self, expected: int) -> int:
         """What the client sends next, where `expected` would be next if none of these had been refused."""

@@ -71,20 +71,34 @@ class Ownership(_message.Message):
     client: str
     def __init__(self, topic_id: _Optional[bytes] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., since_ms: _Optional[int] = ..., start: _Optional[_Union[Offsets, _Mapping]] = ..., deposed: _Optional[_Iterable[_Union[Deposed, _Mapping]]] = ..., released_ms: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
 
+class RefusedSpans(_message.Message):
+    __slots__ = ("partition", "client_epoch", "first", "behind")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    client_epoch: int
+    first: _containers.RepeatedScalarFieldContainer[int]
+    behind: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, partition: _Optional[int] = ..., client_epoch: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., behind: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class LeftSession(_message.Message):
-    __slots__ = ("session", "name", "left_ms", "next")
+    __slots__ = ("session", "name", "left_ms", "next", "refused")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEFT_MS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     session: str
     name: str
     left_ms: int
     next: Positions
-    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ...) -> None: ...
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
+    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ...) -> None: ...
 
 class Serving(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +110,7 @@ class Serving(_message.Message):
     LEFT_FIELD_NUMBER: _ClassVar[int]
     RETIRED_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -107,7 +122,8 @@ class Serving(_message.Message):
     left: _containers.RepeatedCompositeFieldContainer[LeftSession]
     retired_producer_ids: _containers.RepeatedScalarFieldContainer[int]
     since_ms: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ...) -> None: ...
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ...) -> None: ...
 
 class Slot(_message.Message):
     __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "closed_ms")

@@ -73,6 +73,25 @@ def test_refused_sequences_count_as_used(topic: str, connect: Connect, rest: Res
     assert later.send(topic, b"c", sequence=4).error == 0
 
 
+def test_a_refused_batch_is_never_called_a_repeat(services: Services, topic: str, connect: Connect, rest: Rest) -> None:
+    """It was never written: 46 would tell the client that it was. It is refused for good, also after a hand-over."""
+    owner, later = connect("owner"), connect("later")
+    owner.send(topic, b"a", sequence=0)
+    assert [later.send(topic, b"x", sequence=i).error for i in range(2)] == [REFUSED] * 2
+    owner.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the owner to be gone")
+    assert [later.send(topic, b"x", sequence=i).error for i in range(2)] == [REFUSED] * 2
+    assert later.send(topic, b"b", sequence=2).error == 0
+    assert later.send(topic, b"x", sequence=1).error == REFUSED
+    later.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the next owner to be gone")
+    again = connect("later", producer_id=later.producer_id)
+    assert again.send(topic, b"x", sequence=0).error == REFUSED
+    assert again.send(topic, b"b", sequence=2).error == DUPLICATE
+    assert again.send(topic, b"c", sequence=3).error == 0
+    assert read_log(services.kafka_bootstrap, topic) == [b"a", b"b", b"c"]
+
+
 def test_a_client_may_raise_its_own_epoch_on_one_partition(
     services: Services, topic: str, connect: Connect, rest: Rest
 ) -> None:
