@@ -114,7 +114,8 @@ class NodeView:
         if policy is None:
             return port.Topic(name, partitions, generation=generation)
         topic = governor.topic(name)
-        holder = topic.current_holder
+        elsewhere = not topic.serving and self._node.nodes.serving.get(name.encode()) is not None
+        holder = topic.holder if elsewhere else topic.current_holder
         owner = None
         if holder is not None:
             ownership = topic.ownership

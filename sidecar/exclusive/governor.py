@@ -126,6 +126,8 @@ class Governor:
         self._read_policies()
         for entry in self.changelog.view.entries(Kind.OWNERSHIP):
             self._read_deposed(entry.key.topic, entry.value)
+            if self.policies.effective(entry.key.topic) is not None:
+                self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
     # Environment --------------------------------------------------------------------------------------------------
 
@@ -368,6 +370,9 @@ class Governor:
             self._read_policies()
         elif change.key.kind is Kind.OWNERSHIP:
             self._read_deposed(change.key.topic, change.after.value if change.after is not None else None)
+            topic = self._topics.get(change.key.topic)
+            if topic is not None and not topic.serving:
+                topic.load()  # another node serves it: what it writes down is all that is known here
 
     def _read_deposed(self, topic: str, ownership: state.Ownership | None) -> None:
         if ownership is None or not ownership.deposed:
