@@ -55,4 +55,5 @@ def cold_apis(
         61: merged.handle_describe_producers,
         65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
         66: merged.handle_list_transactions,
+        68: groups.refuse_consumer_protocol,
     }

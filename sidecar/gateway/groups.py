@@ -6,6 +6,8 @@ connection, so a JoinGroup that is parked until the others have joined holds nob
 coordinator the answer says so in the API's own terms. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and
 merged.
 
+ConsumerGroupHeartbeat (0-1) is always answered 35: KIP-848 names topics by id, and a client that is not told so waits.
+
 Offsets of a transaction whose id is one of the sidecar's own are refused (53): nobody else may write under those.
 """
 
@@ -21,6 +23,7 @@ from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.first_fields import leading_text
 from sidecar.protocol.messages import groups
+from sidecar.protocol.primitives import I32, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,3 +155,22 @@ DELETED: Final = Keyed(
     key="group_id",
     refusal=lambda group, error: {"group_id": group, "error_code": error.code},
 )
+
+
+async def refuse_consumer_protocol(_client: Client, exchange: Exchange, _frame: Frame, head: RequestHead) -> None:
+    """Answer 35, as a broker answers that has only the classic protocol switched on."""
+    writer = Writer()
+    writer.i32(0)
+    writer.i32(head.correlation_id)
+    writer.tags(flexible=True)
+    writer.i32(0)
+    writer.i16(ErrorCode.UNSUPPORTED_VERSION)
+    writer.compact_string("the consumer protocol (KIP-848) is not served here: set group.protocol=classic")
+    writer.compact_string(None)  # member id
+    writer.i32(0)  # member epoch
+    writer.i32(0)  # heartbeat interval
+    writer.i8(-1)  # no assignment
+    writer.tags(flexible=True)
+    I32.pack_into(writer.out, 0, len(writer.out) - 4)
+    exchange.note_error(ErrorCode.UNSUPPORTED_VERSION)
+    exchange.answer([bytes(writer.out)])

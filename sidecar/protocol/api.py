@@ -142,6 +142,15 @@ _TABLE: Final = (
     Api(61, "DescribeProducers", 0, 0, 0, Route.LEADERS, "newest known"),
     Api(65, "DescribeTransactions", 0, 0, 0, Route.TRANSACTIONS, "newest known"),
     Api(66, "ListTransactions", 0, 1, 0, Route.OWN_BROKERS, "newest known"),
+    Api(
+        68,
+        "ConsumerGroupHeartbeat",
+        0,
+        1,
+        0,
+        Route.LOCAL,
+        "always answered 35: KIP-848 names topics by id; librdkafka waits for ever where it is not told so",
+    ),
 )
 
 APIS: Final = {api.key: api for api in _TABLE}
@@ -154,7 +163,6 @@ NOT_SERVED: Final = {
     45: "AlterPartitionReassignments: names brokers, which a virtual cluster does not show",
     55: "DescribeQuorum: shows controllers and their addresses",
     57: "UpdateFeatures: the features of the brokers are theirs",
-    68: "ConsumerGroupHeartbeat (KIP-848): names topics by id",
     69: "ConsumerGroupDescribe (KIP-848): groups of a protocol that is not served",
     71: "GetTelemetrySubscriptions (KIP-714): ties a client to a broker",
     75: "DescribeTopicPartitions (KIP-966): shows replicas of brokers; clients fall back to Metadata",

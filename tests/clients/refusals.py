@@ -18,7 +18,7 @@ class Refusal:
 
 REFUSALS: dict[str, Refusal] = {
     "group-protocol-consumer": Refusal(
-        "KIP-848 groups need topic ids, which the node does not serve; the request is not in its ApiVersions, "
-        "and the client says so at once"
+        "KIP-848 groups need topic ids, which the node does not serve; it answers 35 at once, naming "
+        "group.protocol=classic, and the client says so"
     ),
 }

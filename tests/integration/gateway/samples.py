@@ -106,6 +106,7 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
         61: {"topics": [{"name": topic, "partition_indexes": [0, 77]}]},
         65: {"transactional_ids": [f"{txn}-unknown"]},
         66: {"state_filters": ["Ongoing", "Confused"], "duration_filter": -1},
+        68: {"group_id": group, "subscribed_topic_names": [topic]},
     }
 
 

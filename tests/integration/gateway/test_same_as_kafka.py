@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _HOT_OR_DESCRIBING_NODES = {0, 1, 2, 3, 10, 18, 21, 23, 60}
 _NEVER_THE_SAME_TWICE = {22}
-COLD = sorted(APIS.keys() - _HOT_OR_DESCRIBING_NODES - _NEVER_THE_SAME_TWICE)
+_REFUSED_ALWAYS = {68}
+COLD = sorted(APIS.keys() - _HOT_OR_DESCRIBING_NODES - _NEVER_THE_SAME_TWICE - _REFUSED_ALWAYS)
 
 
 @pytest.fixture
@@ -107,6 +108,16 @@ def test_every_version_that_kafka_and_the_table_share_is_announced(through: Wire
         key: found for key, found in expected.items() if key != 0
     }
     assert announced[0] == range(10), "librdkafka needs Produce from 0"
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_the_consumer_protocol_is_refused_by_name(version: int, through: Wire, one_node: VirtualCluster) -> None:
+    """KIP-848 names topics by id. A client that is not told waits for ever."""
+    answer = through.ask(request(68, version, **samples("orders", "group")[68]))
+    assert answer.error_code.value == 35
+    assert "group.protocol=classic" in answer.error_message
+    assert (answer.member_id, answer.assignment) == (None, None)
+    assert one_node.events.crashed == []
 
 
 @pytest.mark.parametrize("version", range(5))

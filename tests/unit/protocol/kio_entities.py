@@ -60,6 +60,7 @@ PACKAGES = {
     61: "describe_producers",
     65: "describe_transactions",
     66: "list_transactions",
+    68: "consumer_group_heartbeat",
 }
 NOT_IN_KIO = {(35, 0), (21, -1)}
 """Versions that Kafka 4 dropped, so that kio has no definition of them."""
