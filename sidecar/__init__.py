@@ -1,3 +1,3 @@
-"""A sidecar in front of Apache Kafka: exclusive producers, deduplication and shadow topics for unmodified clients."""
+"""A sidecar in front of Apache Kafka: exclusive producers for unmodified clients."""
 
 __version__ = "0.1.0"

@@ -69,7 +69,7 @@ class LazyGroup(click.RichGroup):
 @admin_url_option
 @output_option
 def cli() -> None:
-    """Exclusive producers, deduplication and shadow topics for plain Apache Kafka.
+    """Exclusive producers for plain Apache Kafka and unmodified clients.
 
     Kafka clients connect to the sidecar instead of Kafka, unchanged. `sidecar up` starts one with a Kafka and a Redis
     of its own; `sidecar serve` runs one in front of yours.
