@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conftest import StartNode, Unique
 from tests.nodes import NodeProcess
@@ -70,6 +70,7 @@ def test_policies_of_later_versions_are_refused_by_name(node: NodeProcess, topic
         "scope partition": {**exclusive, "scope": "partition"},
         "deduplication": {**exclusive, "deduplication": True},
         "exclusive_reader": {**exclusive, "exclusive_reader": True},
+        "log_append_time": {**exclusive, "log_append_time": True},
     }.items():
         status, answer = ask(node, "PUT", f"/v1/topics/{topic}/policy", body)
         assert status == 400
@@ -95,16 +96,3 @@ def test_the_mode_of_a_client_id_governs_no_topic_by_itself(node: NodeProcess, t
     told = [write(node.bootstrap, f"{name};mode=exclusive", topic) for name in ("a", "b")]
     assert told == ["ok", "ok"]
     assert ask(node, "GET", f"/v1/topics/{topic}")[1]["policy"] is None
-
-
-def test_log_append_time_is_recorded_and_leaves_the_topic_as_it_is(
-    services: Services, node: NodeProcess, topic: str
-) -> None:
-    body = {"access_mode": "exclusive", "log_append_time": True}
-    status, answer = ask(node, "PUT", f"/v1/topics/{topic}/policy", body)
-    assert (status, answer["policy"]["log_append_time"]) == (200, True)
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
-    assert (
-        admin.describe_configs([resource])[resource].result(_PATIENCE)["message.timestamp.type"].value == "CreateTime"
-    )
