@@ -14,10 +14,12 @@ without a producer id have no order to keep.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from sidecar.protocol.batch import SEQUENCE_MODULUS
-from sidecar.protocol.primitives import Octets
+
+Buffer: TypeAlias = bytes | bytearray
+"""No memoryview: a slice of one would hold the whole request."""
 
 _FROM: Final = 16
 """Where in a batch the bytes begin that tell its producer: at the magic byte (offsets as in `protocol.batch`)."""
@@ -34,12 +36,13 @@ class Place(NamedTuple):
     sequence: int
 
 
-def signature(buffer: Octets, start: int, end: int) -> bytes:
-    """What has to be kept of a batch to know its place later."""
-    return bytes(buffer[start + _FROM : min(start + _TO, end)])
+def signature(buffer: Buffer, start: int, end: int) -> Buffer:
+    """What has to be kept of a batch to know its place later: a copy of a few bytes."""
+    stop = start + _TO
+    return buffer[start + _FROM : min(end, stop)]
 
 
-def place_of(kept: bytes) -> Place | None:
+def place_of(kept: Buffer) -> Place | None:
     """A batch's place; None for one without a producer id, and for what is no v2 batch."""
     if len(kept) < _TO - _FROM or kept[0] != 2:
         return None
@@ -55,7 +58,7 @@ class SequenceGaps:
     def __init__(self) -> None:
         self.expected: dict[tuple[bytes, int], Place] = {}
 
-    def lost(self, topic: bytes, partition: int, kept: bytes) -> None:
+    def lost(self, topic: bytes, partition: int, kept: Buffer) -> None:
         """A batch is to be sent again by the client. Of several the first to be told of is the earliest."""
         place = place_of(kept)
         if place is None:
@@ -64,7 +67,7 @@ class SequenceGaps:
         if known is None or known[:2] != place[:2] or _is_ahead(known.sequence, place.sequence):
             self.expected[topic, partition] = place
 
-    def admits(self, topic: bytes, partition: int, kept: bytes) -> bool:
+    def admits(self, topic: bytes, partition: int, kept: Buffer) -> bool:
         """Whether a batch may go on: the one that is expected, an earlier one, or one of a new epoch or producer."""
         expected = self.expected.get((topic, partition))
         place = place_of(kept) if expected is not None else None

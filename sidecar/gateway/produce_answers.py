@@ -16,10 +16,10 @@ from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
+    from sidecar.gateway.gaps import Buffer
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.upstream import UpstreamLostError
-    from sidecar.protocol.primitives import Octets
 
 _BAD_INPUT: Final[dict[int, str]] = {
     ErrorCode.CORRUPT_MESSAGE: "corrupt_batch",
@@ -35,55 +35,53 @@ def refusal(part: ProducePart, code: int, message: str | None = None) -> Produce
     return ProduceResult(part.topic, part.partition, code, message=message)
 
 
-class Sent:
-    """The parts of a request that went to one broker, and what must happen when they come to nothing."""
+def signatures(buffer: Buffer, parts: list[ProducePart]) -> list[Buffer]:
+    """What to keep of each batch; nearly always there is one."""
+    if len(parts) == 1:
+        part = parts[0]
+        return [signature(buffer, part.start, part.end)]
+    return [signature(buffer, part.start, part.end) for part in parts]
 
-    __slots__ = ("_client", "_parts", "_upstream")
 
-    def __init__(self, client: Client, upstream: KafkaUpstream, buffer: Octets, parts: list[ProducePart]) -> None:
-        self._client = client
-        self._upstream = upstream
-        self._parts = [(part.topic, part.partition, signature(buffer, part.start, part.end)) for part in parts]
+def note_lost(client: Client, upstream: KafkaUpstream, parts: list[ProducePart], kept: list[Buffer]) -> None:
+    """A request for these partitions has no answer: find their leaders anew, expect their batches again."""
+    upstream.refresh_soon({part.topic for part in parts})
+    for part, found in zip(parts, kept, strict=True):
+        client.gaps.lost(part.topic, part.partition, found)
 
-    def lost(self) -> None:
-        """None of them was answered."""
-        self._upstream.refresh_soon({topic for topic, _, _ in self._parts})
-        for topic, partition, kept in self._parts:
-            self._client.gaps.lost(topic, partition, kept)
 
-    def answered(self, results: list[ProduceResult]) -> None:
-        """Look for the new leader where a broker disclaims a partition."""
-        stale = {(result.topic, result.partition) for result in results if result.error in STALE_ROUTE}
-        if not stale:
-            return
-        self._upstream.refresh_soon({topic for topic, _ in stale})
-        for topic, partition, kept in self._parts:
-            if (topic, partition) in stale:
-                self._client.gaps.lost(topic, partition, kept)
-
-    def refusals(self, code: int) -> list[ProduceResult]:
-        """The same error for each."""
-        return [ProduceResult(topic, partition, code) for topic, partition, _ in self._parts]
+def note_errors(
+    client: Client,
+    upstream: KafkaUpstream,
+    parts: list[ProducePart],
+    kept: list[Buffer],
+    results: list[ProduceResult],
+) -> None:
+    """A broker disclaims some of these partitions: as if their batches were lost."""
+    stale = {(result.topic, result.partition) for result in results if result.error in STALE_ROUTE}
+    if stale:
+        both = [(part, found) for part, found in zip(parts, kept, strict=True) if part[:2] in stale]
+        note_lost(client, upstream, [part for part, _ in both], [found for _, found in both])
 
 
 class PassedProduce(Exchange):
     """A request that went on whole."""
 
-    __slots__ = ("_sent",)
+    __slots__ = ("_client", "_kept", "_parts", "_upstream")
 
     def __init__(
         self, client: Client, frame: Frame, head: RequestHead, upstream: KafkaUpstream, request: ProduceRequest
     ) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
-        self._sent = Sent(client, upstream, frame.buffer, request.parts)
+        self._client = client
+        self._upstream = upstream
+        self._parts = request.parts
+        self._kept = signatures(frame.buffer, request.parts)
 
     def answer_received(self, frame: Frame) -> None:
         if produce.has_error(frame.buffer, frame.start, frame.end, self.version):
-            results = produce.decode_answer(frame.buffer, frame.start, frame.end, self.version)[0]
-            self._sent.answered(results)
-            for result in results:
-                if result.error:
-                    self.note_error(result.error)
+            results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, self.version)
+            note_errors(self._client, self._upstream, self._parts, self._kept, results)
         self.answer_frame(frame)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
@@ -92,9 +90,9 @@ class PassedProduce(Exchange):
     def refuse(self, code: ErrorCode) -> None:
         """Answer every partition with an error."""
         if not self.connection.closed:
-            self._sent.lost()
-            self.note_error(code)
-            self.answer([produce.encode_answer(self.correlation_id, self.version, self._sent.refusals(code))])
+            note_lost(self._client, self._upstream, self._parts, self._kept)
+            results = [refusal(part, code) for part in self._parts]
+            self.answer([produce.encode_answer(self.correlation_id, self.version, results)])
 
 
 class SingleProduce(Exchange):
@@ -155,25 +153,27 @@ def _report(exchange: Exchange, result: ProduceResult) -> None:
 class PartReply:
     """The answer of one leader to its part of a split request. Implements `sidecar.network.upstream.Reply`."""
 
-    __slots__ = ("_merge", "_parts", "_sent", "correlation_id")
+    __slots__ = ("_client", "_kept", "_merge", "_parts", "_upstream", "correlation_id")
 
     def __init__(
         self, client: Client, upstream: KafkaUpstream, frame: Frame, merge: MergedProduce, parts: list[ProducePart]
     ) -> None:
+        self._client = client
+        self._upstream = upstream
         self._merge = merge
         self._parts = parts
-        self._sent = Sent(client, upstream, frame.buffer, parts)
+        self._kept = signatures(frame.buffer, parts)
         self.correlation_id = merge.correlation_id
 
     def answer_received(self, frame: Frame) -> None:
         results, throttle_ms = produce.decode_answer(frame.buffer, frame.start, frame.end, self._merge.version)
         self._merge.throttle_ms = max(self._merge.throttle_ms, throttle_ms)
-        self._sent.answered(results)
+        note_errors(self._client, self._upstream, self._parts, self._kept, results)
         answered = {(result.topic, result.partition) for result in results}
         for result in results:
             self._merge.settle(result)
         for part in self._parts:
-            if (part.topic, part.partition) not in answered:
+            if part[:2] not in answered:
                 self._merge.settle(refusal(part, ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def answer_lost(self, error: UpstreamLostError) -> None:
@@ -182,9 +182,9 @@ class PartReply:
     def refuse(self, code: ErrorCode) -> None:
         """Answer these partitions with an error."""
         if not self._merge.connection.closed:
-            self._sent.lost()
-            for result in self._sent.refusals(code):
-                self._merge.settle(result)
+            note_lost(self._client, self._upstream, self._parts, self._kept)
+            for part in self._parts:
+                self._merge.settle(refusal(part, code))
 
 
 def lost_code(error: UpstreamLostError) -> ErrorCode:

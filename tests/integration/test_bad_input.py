@@ -56,7 +56,7 @@ class Ground:
     def told_once(self, client: RawClient) -> str:
         """The reason in the one event about this client; others have gone on meanwhile."""
         wait_for(lambda: self.rejections(client), "the event", 5)
-        self.traffic.goes_on()
+        self.traffic.goes_on(5)
         (event,) = self.rejections(client)
         assert event["level"] == "warning"
         assert event["detail"]

@@ -63,9 +63,9 @@ def test_acks_0_is_appended_and_has_no_answer(node: NodeProcess, topic: MakeTopi
         assert client.is_silent(0.1)
 
 
-def test_acks_0_to_nowhere_ends_the_connection(node: NodeProcess) -> None:
+def test_acks_0_to_nowhere_ends_the_connection(node: NodeProcess, unique: Unique) -> None:
     with RawClient(node.bootstrap) as client:
-        client.send(raw.produce({("no-such-topic", 0): raw.batch()}, acks=0), answered=False)
+        client.send(raw.produce({(unique("nowhere"), 0): raw.batch()}, acks=0), answered=False)
         assert client.is_closed()
 
 

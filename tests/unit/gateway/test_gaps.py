@@ -11,12 +11,12 @@ from sidecar.gateway.gaps import Place, SequenceGaps, place_of, signature
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 if TYPE_CHECKING:
-    from sidecar.protocol.primitives import Octets
+    from sidecar.gateway.gaps import Buffer
 
 T = b"orders"
 
 
-def kept(sequence: int, producer: int = 7, epoch: int = 3) -> bytes:
+def kept(sequence: int, producer: int = 7, epoch: int = 3) -> Buffer:
     batch = build_batch([RawRecord(b"k", b"v")], Stamp(ProducerId(producer), ProducerEpoch(epoch)), sequence)
     return signature(batch, 0, len(batch))
 
@@ -34,7 +34,7 @@ def test_the_place_of_a_batch_is_read_wherever_it_lies(producer: int, epoch: int
     [b"", bytes(10), bytes(57), bytes(200), build_batch([RawRecord(b"k", b"v")], None)],
     ids=["nothing", "too short", "format 0", "long but format 0", "no producer"],
 )
-def test_what_is_no_idempotent_batch_has_no_place(bad: Octets) -> None:
+def test_what_is_no_idempotent_batch_has_no_place(bad: Buffer) -> None:
     assert place_of(signature(bad, 0, len(bad))) is None
 
 
