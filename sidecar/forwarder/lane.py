@@ -50,6 +50,11 @@ _UNKNOWN_OUTCOME: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+_OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
+"""No client is told of these where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
+good), and no broker ever says 13. A batch given up with nothing else to say timed out.
+"""
+
 FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
@@ -245,7 +250,8 @@ class Lane:
         elif self._goes_again(append, error):
             self._failures += append is self._alone or not self._muted
             append.in_doubt = append.in_doubt or error in _UNKNOWN_OUTCOME
-            append.error = _TIMED_OUT if error == ErrorCode.NETWORK_EXCEPTION else outcome
+            if error not in _OURS:
+                append.error = outcome
             self._retry.append(append)
             self._muted = True
             if error in STALE_ROUTE or error == ErrorCode.NETWORK_EXCEPTION:
@@ -270,10 +276,14 @@ class Lane:
 
     def _drop(self, append: Append, outcome: Outcome) -> None:
         """Give a batch up. It leaves a gap: an idempotent client is shown it by Kafka (45), a plain one must not be."""
-        self._finish(append, outcome)
-        if self.plain is None or self._closed is not None:
+        if self.plain is None:
+            self._finish(append, outcome)
             return
-        if append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        out_of_order = outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self._finish(append, _TIMED_OUT if out_of_order else outcome)
+        if self._closed is not None:
+            return
+        if append.in_doubt or out_of_order:
             self._owner.numbering_lost(self)
             return
         self._muted = True

@@ -220,6 +220,16 @@ def test_out_of_order_behind_a_failure_is_a_consequence_and_goes_again(bench: Be
     assert bench.errors() == dict.fromkeys("abc", OK)
 
 
+def test_no_client_is_told_of_a_consequence_when_its_time_is_over(bench: Bench) -> None:
+    """The first got through after all; a 45 for the next would be the end of a librdkafka producer."""
+    bench.append("a", timeout=30.0)
+    bench.append("b", timeout=0.5)
+    bench.settle(NOT_LEADER, OUT_OF_ORDER)
+    bench.loop.advance(1.0)
+    bench.settle(OK)
+    assert bench.errors() == {"a": OK, "b": TIMED_OUT}
+
+
 def test_out_of_order_before_the_answers_of_earlier_batches_is_a_consequence_too(bench: Bench) -> None:
     """The leader moved between two batches: the new one answers before the connection to the old one has failed."""
     bench.append(*"ab")
@@ -512,9 +522,11 @@ def test_a_final_error_after_a_doubt_loses_the_numbering(plain: Bench) -> None:
 
 
 def test_out_of_order_on_a_plain_batch_alone_loses_the_numbering(plain: Bench) -> None:
+    """Its client has no sequences and would not know what to make of the code."""
     plain.append("a")
     plain.settle(OUT_OF_ORDER)
     assert plain.owner.lost_lanes == [plain.lane]
+    assert plain.errors() == {"a": TIMED_OUT}
 
 
 def test_a_plain_batch_that_was_never_sent_has_no_number_to_lose(plain: Bench) -> None:
