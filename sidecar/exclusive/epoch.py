@@ -76,14 +76,26 @@ class SlotEpoch:
         for lane in self._lanes.values():
             lane.close(outcome)
 
-    def certain(self, *, besides: int) -> bool:
-        """Whether it is known of every batch if it is in the log, on all partitions but one."""
-        return all(space.certain for index, space in self._spaces.items() if index != besides)
+    @property
+    def certain(self) -> bool:
+        """Whether it is known of every batch if it is in the log."""
+        return all(space.certain for space in self._spaces.values())
+
+    def bases_for(self, partition: int, client_epoch: int) -> dict[int, Position]:
+        """The bases of the next slot epoch for a client that raised its own on one partition."""
+        bases = {index: Position(space.client_epoch, space.next) for index, space in self._spaces.items()}
+        bases[partition] = Position(client_epoch, 0)
+        return bases
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way."""
+        return all(lane.idle for lane in self._lanes.values())
 
     async def quiet(self) -> bool:
         """Wait until nothing is under way, a few seconds at most; whether that was reached."""
         deadline = asyncio.get_running_loop().time() + _QUIET_S
-        while not all(lane.idle for lane in self._lanes.values()):
+        while not self.idle:
             if asyncio.get_running_loop().time() > deadline:
                 return False
             await asyncio.sleep(_POLL_S)
@@ -95,8 +107,7 @@ class SlotEpoch:
         Nothing is under way (`quiet`). Kafka refuses the raise when anybody took the topic over since: then
         `FencedError`.
         """
-        bases = {index: Position(space.client_epoch, space.next) for index, space in self._spaces.items()}
-        bases[partition] = Position(client_epoch, 0)
+        bases = self.bases_for(partition, client_epoch)
         refused = {index: found for index, found in self.tenure.refused.items() if index != partition}
         tenure = self.tenure
         stamp = await tenure.slot.raise_epoch()

@@ -345,10 +345,10 @@ class GovernedTopic:
     async def _raise(self, epoch: SlotEpoch, partition: int, client_epoch: int) -> None:
         """The owner's client raised its own epoch on a partition.
 
-        From memory only where memory is certain; else the log has to be read behind a fence, and the batch comes here
-        again.
+        From memory only where memory is certain; else the log has to be read behind a fence, which also keeps out what
+        is still on its way somewhere, and the batch comes here again.
         """
-        if await epoch.quiet() and epoch.certain(besides=partition):
+        if await epoch.quiet() and epoch.certain:
             try:
                 self.epoch = await epoch.raise_for(self._env.around, partition, client_epoch)
             except (KafkaError, ChangelogError, RetryTimeoutError, UpstreamError, EpochsUsedUpError) as error:
