@@ -164,9 +164,11 @@ def consumer_protocol(cell: Cell) -> Refused | None:
             if fatal and cell.refused:
                 raise KafkaException(fatal[0])
     except KafkaException as error:
+        told = error.args[0]
         unsupported = (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION)
-        if cell.refused and error.args[0].code() in unsupported:
-            return Refused(f"{error.args[0].name()}: {error.args[0].str()}")
+        fatal_by_name = told.code() == KafkaError._FATAL and "API version not supported" in told.str()
+        if cell.refused and (told.code() in unsupported or fatal_by_name):
+            return Refused(f"{told.name()}: {told.str()}")
         raise
     finally:
         client.close()
