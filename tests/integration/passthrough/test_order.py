@@ -184,3 +184,16 @@ def test_a_silent_client_is_looked_for_by_the_kernel(node: NodeProcess) -> None:
             return None
 
         assert 0 < (wait_for(due_in, "a keep-alive timer") or 0) <= 10
+
+
+def test_topics_of_the_sidecar_may_be_read_and_not_written(node: NodeProcess, topic: MakeTopic) -> None:
+    own, other = f"__sidecar_{node.cluster}", topic()
+    with RawClient(node.bootstrap) as client:
+        answer = raw.produced(client.ask(raw.produce({(own, 0): raw.batch(), (other, 0): raw.batch()})))
+        assert {part: raw.code(found) for part, found in answer.items()} == {(own, 0): 29, (other, 0): 0}
+        deleted = [{"name": own, "partitions": [{"partition_index": 0, "offset": 0}]}]
+        (found,) = client.ask(request(21, 2, timeout=1_000, topics=deleted)).topics[0].partitions
+        assert raw.code(found) == 29
+        assert raw.code(raw.fetched(client.ask(raw.fetch({(own, 0): 0}, max_wait=0)))[own, 0]) == 0
+        client.send(raw.produce({(own, 0): raw.batch()}, acks=0), answered=False)
+        assert client.is_closed()
