@@ -1,0 +1,101 @@
+"""Those who do not own a topic: what is remembered of them, for how long, and how much."""
+
+from __future__ import annotations
+
+from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.newcomers import Newcomers
+from sidecar.protocol.batch import BatchHeader
+
+
+def claimant(session: str, connection: int = 1, name: str = "") -> Claimant:
+    return Claimant(session, name or session, is_named=True, connection=connection)
+
+
+def header(sequence: int, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
+    return BatchHeader(0, 70, 2, 0, 0, 0, 0, producer_id, epoch, sequence, 1)
+
+
+def test_who_waits_is_first_come_first_served_and_keeps_its_place_while_it_tries() -> None:
+    newcomers = Newcomers()
+    for now, session in enumerate(["a", "b", "a", "c", "b"]):
+        newcomers.wait(claimant(session), float(now))
+    assert newcomers.queue(4.0) == ("a", "b", "c")
+    assert [(found.session, since) for found, since in newcomers.waiting(4.0)] == [("a", 0.0), ("b", 1.0), ("c", 3.0)]
+
+
+def test_who_has_not_tried_for_five_seconds_is_gone() -> None:
+    newcomers = Newcomers()
+    newcomers.wait(claimant("a"), 0.0)
+    newcomers.wait(claimant("b"), 3.0)
+    assert newcomers.queue(4.9) == ("a", "b")
+    assert newcomers.queue(5.3) == ("b",)
+    newcomers.wait(claimant("a"), 5.4)
+    assert newcomers.queue(5.4) == ("b", "a")
+
+
+def test_a_plain_waiter_dies_with_its_connection_and_an_idempotent_one_keeps_its_place() -> None:
+    newcomers = Newcomers()
+    newcomers.wait(claimant("conn:1", 1), 0.0)
+    newcomers.wait(claimant("pid:1", 1), 0.0)
+    newcomers.wait(claimant("conn:2", 2), 0.0)
+    newcomers.connection_closed(1)
+    assert newcomers.queue(0.0) == ("pid:1", "conn:2")
+
+
+def test_a_claim_takes_its_session_and_those_it_evicted_out_of_the_queue() -> None:
+    newcomers = Newcomers()
+    for session in ("a", "b", "c"):
+        newcomers.wait(claimant(session), 0.0)
+    newcomers.claimed("b", ["a"], ())
+    assert newcomers.queue(0.0) == ("c",)
+
+
+def test_what_was_refused_to_a_session_is_known_by_partition_until_it_claims() -> None:
+    newcomers = Newcomers()
+    for partition, sequence in [(0, 0), (0, 1), (3, 10)]:
+        newcomers.refused(claimant("pid:7"), partition, header(sequence))
+    newcomers.refused(claimant("conn:1"), 0, header(-1, -1, producer_id=-1))
+    assert {index: found.spans for index, found in newcomers.refused_to("pid:7").items()} == {
+        0: [(0, 2)],
+        3: [(10, 11)],
+    }
+    assert newcomers.refused_to("conn:1") == {}
+    newcomers.claimed("pid:7", [], ())
+    assert newcomers.refused_to("pid:7") == {}
+
+
+def test_refusals_are_bounded_the_oldest_session_is_forgotten_first() -> None:
+    newcomers = Newcomers()
+    for number in range(10_050):
+        newcomers.refused(claimant(f"pid:{number}"), 0, header(0))
+    assert newcomers.refused_to("pid:49") == {}
+    assert 0 in newcomers.refused_to("pid:50")
+
+
+def test_who_strikes_back_is_remembered_until_the_changelog_lists_it() -> None:
+    newcomers = Newcomers()
+    newcomers.fenced(claimant("pid:1", 5, "billing"), 1_000)
+    newcomers.fenced(claimant("pid:2", 5), 2_000)
+    newcomers.fenced(claimant("conn:3", 6), 3_000)
+    assert newcomers.tainted == {5, 6}
+    assert newcomers.struck == {"pid:1": ("billing", 1_000), "pid:2": ("pid:2", 2_000)}
+    newcomers.claimed("pid:9", [], {"pid:1"})
+    assert list(newcomers.struck) == ["pid:2"]
+
+
+def test_strikes_are_bounded() -> None:
+    newcomers = Newcomers()
+    for number in range(1_100):
+        newcomers.fenced(claimant(f"pid:{number}"), number)
+    assert len(newcomers.struck) == 1_000
+    assert "pid:1099" in newcomers.struck
+
+
+def test_nothing_is_left_of_a_connection_that_is_gone() -> None:
+    newcomers = Newcomers()
+    for connection in range(100):
+        newcomers.ghosts[connection] = 0.0
+        newcomers.fenced(claimant(f"conn:{connection}", connection), 0)
+        newcomers.wait(claimant(f"conn:w{connection}", connection), 0.0)
+        newcomers.connection_closed(connection)
+    assert (newcomers.ghosts, newcomers.tainted, newcomers.struck, newcomers.queue(0.0)) == ({}, set(), {}, ())

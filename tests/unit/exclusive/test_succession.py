@@ -1,0 +1,199 @@
+"""What a takeover writes down: bases, sessions that left, owners, deposed ones; bounded whatever happens."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from metadata.ownership import AccessMode
+from sidecar.changelog import Position, pack_positions, unpack_offsets, unpack_positions
+from sidecar.exclusive import succession
+from sidecar.exclusive.succession import NOBODY, REMEMBERED_MS, Intent
+from sidecar.forwarder.sequences import MODULUS, RefusedSequences
+from sidecar.protocol.calls import ActiveProducer, PartitionProducers
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+TOPIC_ID = UUID(int=7)
+NOW = 100 * REMEMBERED_MS
+A, B, PLAIN = "pid:1", "pid:2", "conn:1"
+
+
+def intent(session: str = A, **facts: Any) -> Intent:
+    return Intent(session, f"name of {session}", AccessMode.EXCLUSIVE, **facts)
+
+
+def serving(session: str, bases: dict[int, Position], *left: state.LeftSession) -> state.Serving:
+    return state.Serving(session=session, name=f"name of {session}", base=pack_positions(bases), left=left)
+
+
+def sequences(
+    whose: Intent, newest: state.Serving | None, last: dict[int, int], before: dict[int, Position] | None = None
+) -> tuple[dict[int, Position], dict[str, dict[int, Position]]]:
+    """The bases, and the sessions that left with theirs."""
+    bases, _, left = succession.sequences(whose, newest, range(2), last, before or {}, NOW)
+    return bases, {found.session: unpack_positions(found.next) for found in left}
+
+
+# Where sequences go on ----------------------------------------------------------------------------------------------
+
+
+def test_a_session_found_nowhere_begins_at_0_under_its_clients_epoch() -> None:
+    assert sequences(intent(client_epoch=3), None, {}) == ({0: Position(3, 0), 1: Position(3, 0)}, {})
+
+
+def test_a_session_that_stays_goes_on_behind_its_last_stamped_sequence_by_partition() -> None:
+    newest = serving(A, {0: Position(4, 100), 1: Position(5, 7)})
+    assert sequences(intent(), newest, {0: 9}) == ({0: Position(4, 110), 1: Position(5, 7)}, {})
+
+
+def test_sequences_wrap() -> None:
+    newest = serving(A, {0: Position(0, MODULUS - 3)})
+    assert sequences(intent(), newest, {0: 4})[0][0] == Position(0, 2)
+
+
+def test_a_session_that_asked_for_a_higher_generation_than_its_own_still_finds_its_place() -> None:
+    newest = serving(A, {0: Position(0, 0), 1: Position(0, 0)})
+    assert sequences(intent(asked=99), newest, {0: 4, 1: 5})[0] == {0: Position(0, 5), 1: Position(0, 6)}
+
+
+def test_a_session_that_is_followed_is_kept_with_its_next_sequences() -> None:
+    newest = serving(A, {0: Position(4, 100), 1: Position(5, 7)})
+    bases, left = sequences(intent(B), newest, {0: 9})
+    assert bases == {0: Position(0, 0), 1: Position(0, 0)}
+    assert left == {A: {0: Position(4, 110), 1: Position(5, 7)}}
+
+
+def test_a_session_that_left_finds_its_place_when_it_comes_back_and_is_no_longer_listed() -> None:
+    came = state.LeftSession(session=A, left_ms=NOW - 1, next=pack_positions({0: Position(4, 110)}))
+    bases, left = sequences(intent(client_epoch=6), serving(B, {0: Position(0, 0)}, came), {0: 2})
+    assert bases == {0: Position(4, 110), 1: Position(6, 0)}
+    assert left == {B: {0: Position(0, 3)}}
+
+
+def test_after_a_day_a_session_that_left_is_forgotten() -> None:
+    gone = state.LeftSession(session=A, left_ms=NOW - REMEMBERED_MS, next=pack_positions({0: Position(4, 110)}))
+    bases, left = sequences(intent(), serving("", {}, gone), {})
+    assert bases[0] == Position(0, 0)
+    assert left == {}
+
+
+@pytest.mark.parametrize(("session", "facts"), [(A, {"deposes": True}), (PLAIN, {}), ("", {})])
+def test_deposed_and_plain_sessions_and_nobody_are_not_kept(session: str, facts: dict[str, Any]) -> None:
+    assert sequences(intent(B, **facts), serving(session, {0: Position(0, 0)}), {0: 9})[1] == {}
+
+
+def test_what_a_session_wrote_before_the_policy_counts() -> None:
+    remembered = {
+        TopicPartition("orders", 0): producers(41),
+        TopicPartition("orders", 1): producers(-1),
+        TopicPartition("changelog", 0): producers(5),
+    }
+    assert succession.history(A, "orders", remembered) == {0: Position(2, 42)}
+    assert succession.history(PLAIN, "orders", remembered) == {}
+    assert sequences(intent(), None, {}, {0: Position(2, 42)})[0] == {0: Position(2, 42), 1: Position(0, 0)}
+
+
+def producers(last_sequence: int) -> PartitionProducers:
+    return PartitionProducers(
+        0, None, (ActiveProducer(Stamp(ProducerId(1), ProducerEpoch(2)), last_sequence, 0, 0, -1),)
+    )
+
+
+def test_what_was_refused_counts_as_used_wherever_the_session_stands() -> None:
+    refused = {0: RefusedSequences(4, [(110, 115)]), 1: RefusedSequences(0, [(0, 3)])}
+    came = state.LeftSession(session=A, left_ms=NOW - 1, next=pack_positions({0: Position(4, 110)}))
+    bases, _ = sequences(intent(refused=refused), serving("", {}, came), {})
+    assert bases == {0: Position(4, 115), 1: Position(0, 3)}
+
+
+def test_refusals_of_another_epoch_or_place_move_nothing() -> None:
+    refused = {0: RefusedSequences(5, [(110, 115)]), 1: RefusedSequences(4, [(200, 300)])}
+    newest = serving(A, {0: Position(4, 100), 1: Position(4, 100)})
+    assert sequences(intent(refused=refused), newest, {0: 9, 1: 9})[0] == {0: Position(4, 110), 1: Position(4, 110)}
+
+
+# Who owns it --------------------------------------------------------------------------------------------------------
+
+
+def ownership(whose: Intent, known: state.Ownership | None, generation: int = 2, **facts: Any) -> state.Ownership:
+    return succession.ownership(whose, known, TOPIC_ID, generation, {0: 40}, NOW, **{"keeps": False, **facts})
+
+
+def owned(session: str = A, **facts: Any) -> state.Ownership:
+    return state.Ownership(
+        **{"session": session, "name": f"name of {session}", "generation": 1, "since_ms": 5, **facts}
+    )
+
+
+def test_a_change_of_owner_is_written_with_its_start_offsets() -> None:
+    found = ownership(intent(B, client="10.0.0.1"), owned())
+    assert (found.session, found.name, found.generation, found.mode) == (B, f"name of {B}", 2, control.EXCLUSIVE)
+    assert (found.since_ms, found.client, found.released_ms) == (NOW, "10.0.0.1", 0)
+    assert unpack_offsets(found.start) == {0: 40}
+    assert list(found.deposed) == []
+
+
+def test_an_owner_that_goes_on_stays_as_it_is_written() -> None:
+    known = owned()
+    assert ownership(intent(), known, generation=1, keeps=True) is known
+
+
+def test_an_owner_that_had_let_go_comes_back_with_its_generation_and_start() -> None:
+    found = ownership(intent(), owned(released_ms=9), generation=1, keeps=True)
+    assert (found.session, found.generation, found.since_ms, found.released_ms) == (A, 1, 5, 0)
+
+
+def test_a_fencer_leaves_the_holder_and_the_queue_deposed() -> None:
+    found = ownership(intent(B, deposes=True, evicts=(("pid:8", "waiter", NOW),)), owned())
+    assert [(d.session, d.generation) for d in found.deposed] == [(A, 1), ("pid:8", 0)]
+
+
+def test_nobody_owns_the_topic_behind_an_administrators_fence() -> None:
+    found = ownership(Intent(NOBODY, "", AccessMode.EXCLUSIVE_WITH_FENCING, deposes=True), owned())
+    assert (found.session, found.name, bool(found.released_ms)) == ("", "", True)
+    assert [d.session for d in found.deposed] == [A]
+
+
+def test_each_try_of_a_deposed_session_renews_its_day() -> None:
+    known = owned(
+        B, deposed=[state.Deposed(session=s, generation=1, last_try_ms=NOW - REMEMBERED_MS + 1) for s in "xy"]
+    )
+    found = ownership(intent("pid:3", evicts=(("x", "", NOW - 1),)), known)
+    assert [(d.session, d.generation, d.last_try_ms) for d in found.deposed][-1] == ("x", 1, NOW - 1)
+    later = succession.ownership(intent("pid:4"), found, TOPIC_ID, 3, {}, NOW + 10, keeps=False)
+    assert [d.session for d in later.deposed] == ["x"]
+
+
+def test_an_unknown_mode_of_a_newer_node_counts_as_exclusive() -> None:
+    assert succession.mode_of(99) is AccessMode.EXCLUSIVE
+
+
+# Bounds -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_lists_stay_within_bounds_and_keep_the_newest() -> None:
+    left = [
+        state.LeftSession(
+            session=f"pid:{n}", name="x" * 255, left_ms=NOW - 20_000 + n,
+            next=pack_positions({p: Position(9, 2**30) for p in range(500)}),
+        )
+        for n in range(20_000 // 20)
+    ]  # fmt: skip
+    _, _, kept = succession.sequences(intent(), serving("", {}, *left), range(2), {}, {}, NOW)
+    assert 10 < len(kept) < 1_000
+    assert kept[-1].session == "pid:999"
+    deposed = [state.Deposed(session=f"pid:{n}", name="x" * 255, last_try_ms=NOW - 20_000 + n) for n in range(20_000)]
+    found = ownership(intent(B), owned(deposed=deposed))
+    assert found.deposed[-1].session == "pid:19999"
+    assert found.ByteSize() + sum(each.ByteSize() for each in kept) < 1024 * 1024
+
+
+def test_the_slots_former_producer_ids_are_kept_once_each() -> None:
+    newest = state.Serving(producer_id=5, retired_producer_ids=[3])
+    assert succession.retired(newest, Stamp(ProducerId(5), ProducerEpoch(1))) == [3]
+    assert succession.retired(newest, Stamp(ProducerId(6), ProducerEpoch(0))) == [3, 5]
+    assert succession.retired(None, Stamp(ProducerId(6), ProducerEpoch(0))) == []
