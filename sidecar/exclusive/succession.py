@@ -71,6 +71,13 @@ def _is_plain(session: str) -> bool:
     return session.startswith(_PLAIN)
 
 
+def was_deposed(value: state.Ownership, session: str) -> bool:
+    """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
+    before its connection closes, so another owner behind it deposed it.
+    """
+    return _is_plain(session) or any(deposed.session == session for deposed in value.deposed)
+
+
 def mode_of(number: int) -> AccessMode:
     """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
     return _MODE_NAMES.get(number, AccessMode.EXCLUSIVE)
@@ -141,7 +148,7 @@ def sequences(
             refused=serving.refused,
         )
     left.pop(intent.session, None)
-    found = [session for session in left.values() if not session.session.startswith(_PLAIN)]
+    found = [session for session in left.values() if not _is_plain(session.session)]
     found.sort(key=lambda session: session.left_ms)
     for index, more in intent.refused.items():
         into = refused.setdefault(index, RefusedSequences(more.client_epoch))

@@ -20,7 +20,7 @@ from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers
 from sidecar.exclusive.operations import BUSY, Offer, Operations
-from sidecar.exclusive.succession import NOBODY, Intent, mode_of
+from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
 from sidecar.exclusive.takeover import HeldError, LostRaceError, Takeover, owner_record
 from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.lane import Outcome
@@ -298,6 +298,7 @@ class GovernedTopic:
                 self._operations.reject(offer, Outcome(error.code, message=error.message))
             return
         newcomers.claimed(claimant.session, [found.session for found in evicted], self._deposed)
+        newcomers.tainted |= {found.connection for found in evicted} - {claimant.connection}
 
     async def _run_takeover(self, intent: Intent, joins: Offer | None = None) -> None:
         """`joins` is a batch of the session on a connection that is to count as the owner's."""
@@ -478,11 +479,7 @@ class GovernedTopic:
         if entry is None or holder is None or entry.value.session != holder.session or entry.value.released_ms:
             connections = holder.connections if holder is not None else frozenset[int]()
             self.load()
-            if (
-                entry is not None
-                and holder is not None
-                and any(d.session == holder.session for d in entry.value.deposed)
-            ):
+            if entry is not None and holder is not None and was_deposed(entry.value, holder.session):
                 self.newcomers.tainted |= connections
             return
         await self._again()

@@ -68,6 +68,18 @@ def test_a_fencing_producer_deposes_the_owner_for_good(topic: str, connect: Conn
     assert again.send(topic, b"e", sequence=1).error == FENCED
 
 
+def test_a_plain_owner_that_was_fenced_is_refused_as_long_as_it_stays_connected(
+    topic: str, connect: Connect, rest: Rest
+) -> None:
+    billing, usurper = connect("billing", plain=True), connect("usurper;mode=exclusive_with_fencing", plain=True)
+    assert billing.send(topic, b"a").error == 0
+    assert usurper.send(topic, b"b").error == 0
+    assert billing.send(topic, b"c").error == FENCED
+    usurper.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the usurper to be gone")
+    assert billing.send(topic, b"c").error == FENCED
+
+
 def test_a_new_producer_id_does_not_let_a_deposed_client_strike_back(topic: str, connect: Connect) -> None:
     billing, usurper = connect("billing;mode=exclusive_with_fencing"), connect("usurper;mode=exclusive_with_fencing")
     billing.send(topic, b"a", sequence=0)
@@ -147,12 +159,19 @@ def test_waiting_producers_take_over_in_the_order_in_which_they_came(topic: str,
     assert rest.topic(topic)["owner"]["name"] == "w1"
 
 
-def test_a_fencing_producer_deposes_those_who_wait(topic: str, connect: Connect) -> None:
+def test_a_fencing_producer_deposes_those_who_wait(topic: str, connect: Connect, rest: Rest) -> None:
     owner, waiter = connect("owner"), connect("waiter;mode=wait_for_exclusive")
+    plain = connect("plain;mode=wait_for_exclusive", plain=True)
     owner.send(topic, b"a", sequence=0)
     assert waiter.send(topic, b"b", sequence=0).error == AGAIN
-    assert connect("usurper;mode=exclusive_with_fencing").send(topic, b"c", sequence=0).error == 0
+    assert plain.send(topic, b"b").error == AGAIN
+    usurper = connect("usurper;mode=exclusive_with_fencing")
+    assert usurper.send(topic, b"c", sequence=0).error == 0
     assert waiter.send(topic, b"b", sequence=0).error == FENCED
+    assert plain.send(topic, b"b").error == FENCED
+    usurper.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the usurper to be gone")
+    assert plain.send(topic, b"b").error == FENCED
 
 
 def test_shared_is_refused_on_an_exclusive_policy(topic: str, connect: Connect) -> None:
