@@ -38,6 +38,7 @@ from sidecar.protocol.metadata import ClusterState, MetadataCall, MetadataReques
 
 CLIENT_ID: Final = "sidecar"
 _VERSIONS_TIMEOUT_S: Final = 5.0
+_SILENT_S: Final = 5.0
 _BOOTSTRAP: Final = -1000
 """Connection keys of bootstrap addresses count down from here; broker ids are never negative."""
 
@@ -82,6 +83,7 @@ class KafkaUpstream:
         self._random = rng or random.Random()
         self._connections: dict[tuple[int, Lane], UpstreamConnection] = {}
         self._backoff: dict[int, ReconnectBackoff] = {}
+        self._silent: dict[int, float] = {}
         self._correlation = 0
         self._coordinators: dict[tuple[str, CoordinatorKind], int] = {}
         self._asking: dict[MetadataRequest, asyncio.Task[ClusterState]] = {}
@@ -144,10 +146,16 @@ class KafkaUpstream:
         return found is not None and found.connected
 
     def _is_overdue(self, broker_id: int) -> bool:
-        """Whether an answer to this node has been missing for so long that others should be asked instead."""
+        """Whether an answer has been missing for so long that others should be asked instead."""
+        if self._silent.get(broker_id, 0.0) > asyncio.get_running_loop().time():
+            return True
         found = self._connections.get((broker_id, SHARED_LANE))
         reply = found.oldest_unanswered if found is not None else None
         return isinstance(reply, _Waiter) and asyncio.get_running_loop().time() - reply.asked_at > PATIENCE_S
+
+    def fell_silent(self, broker_id: int) -> None:
+        """Told by whoever waited in vain for what any broker answers: for a while others are asked."""
+        self._silent[broker_id] = asyncio.get_running_loop().time() + _SILENT_S
 
     async def ask_any(self, request: Request[AnswerT]) -> AnswerT:
         """Ask whichever brokers answer; for questions that all of them answer alike and that change nothing."""
@@ -161,7 +169,8 @@ class KafkaUpstream:
     def controller(self) -> int:
         """The broker that takes changes: upstream's controller, else any."""
         controller = self.view.controller
-        return controller if controller in self.view.brokers and self.may_connect(controller) else self.live_broker()
+        usable = controller in self.view.brokers and self.may_connect(controller) and not self._is_overdue(controller)
+        return controller if usable else self.live_broker()
 
     # Calls --------------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ surely never left. Never answers the client: who asked decides what a failure lo
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.gateway import passing
 from sidecar.gateway.client import AnswerWaiter
@@ -15,13 +16,17 @@ from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.primitives import MalformedFrameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.protocol.schema import Message, Values
+
+
+_PATIENCE_S: Final = 1.0
+"""How long a broker may keep an answer that others would give as well."""
 
 
 def any_broker(client: Client, upstream: KafkaUpstream) -> int:
@@ -64,15 +69,30 @@ async def first_that_answers(
 ) -> Frame:
     """Pass a request as it is to the broker that `choose` names (None: any), and to the next choice if that is lost.
 
-    `harmless` requests are also asked again where the lost broker may have seen them. Raises `DisconnectedError` when
-    nobody is left, or the client has gone.
+    `harmless` requests are also asked again where the lost broker may have seen them, or keeps silent. Raises
+    `DisconnectedError` when nobody is left, or the client has gone.
     """
     for _ in range(1 + len(upstream.view.brokers)):
         broker_id = choose() if choose else any_broker(client, upstream)
         client.links.recent = broker_id
         try:
-            return await passing.ask(client, broker_id, frame, head)
+            answer = passing.ask(client, broker_id, frame, head)
+            return await (_within_patience(client, upstream, broker_id, answer) if harmless else answer)
         except DisconnectedError as error:
             if client.connection.closed or (error.sent and not harmless):
                 raise
     return await passing.ask(client, upstream.live_broker(), frame, head)
+
+
+async def _within_patience(
+    client: Client, upstream: KafkaUpstream, broker_id: int, answer: Coroutine[Any, Any, Frame]
+) -> Frame:
+    """The answer, unless a frozen broker keeps it while others could give it. Raises `DisconnectedError` then."""
+    if len(upstream.view.brokers) < 2:
+        return await answer
+    try:
+        return await asyncio.wait_for(answer, _PATIENCE_S)
+    except TimeoutError:
+        upstream.fell_silent(broker_id)
+        client.links.recent = None
+        raise DisconnectedError(f"broker {broker_id} keeps silent", sent=True) from None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import raw
+from tests.integration.gateway.requests import request
 from tests.integration.node_log import resident_bytes
 from tests.integration.passthrough.conftest import leaders_of
 from tests.raw import RawClient
@@ -88,6 +89,8 @@ def test_clients_of_other_brokers_notice_nothing(
                 assert raw.code(raw.produced(answer)[topic, index]) == 0
                 newcomer.ask(raw.list_offsets({(topic, index): -1}))
                 newcomer.ask(raw.find_coordinator(unique("group")))
+                assert raw.code(newcomer.ask(raw.init_producer_id())) == 0
+                newcomer.ask(request(32, 1, resources=[{"resource_type": 2, "resource_name": topic}]))
                 longest = max(longest, time.monotonic() - asked)
     assert longest < 3
     assert time.monotonic() - begun < 20
