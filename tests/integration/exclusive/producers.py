@@ -21,6 +21,31 @@ _HEAD = struct.Struct(">hhih")
 _PATIENCE = 20.0
 
 
+def batch_of(
+    values: list[bytes],
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    *,
+    transactional: bool = False,
+    timestamp_ms: int | None = None,
+) -> bytearray:
+    """One batch as a client sends it; its records are of now unless told otherwise."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=transactional,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        batch_size=1 << 20,
+    )
+    now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
+    for index, each in enumerate(values):
+        builder.append(index, now, None, each, [])
+    return bytearray(builder.build())
+
+
 @dataclass(frozen=True)
 class Sent:
     """The answer for one batch."""
@@ -92,21 +117,13 @@ class RawProducer:
     ) -> None:
         """Send one batch; its answer comes with `finish`, in order."""
         values = value if isinstance(value, list) else [value]
-        builder = DefaultRecordBatchBuilder(
-            magic=2,
-            compression_type=0,
-            is_transactional=transactional,
-            producer_id=self.producer_id,
-            producer_epoch=(self.epoch if epoch is None else epoch) if self.producer_id >= 0 else -1,
-            base_sequence=sequence,
-            batch_size=1 << 20,
+        producer_epoch = (self.epoch if epoch is None else epoch) if self.producer_id >= 0 else -1
+        batch = batch_of(
+            values, self.producer_id, producer_epoch, sequence, transactional=transactional, timestamp_ms=timestamp_ms
         )
-        now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
-        for index, each in enumerate(values):
-            builder.append(index, now, None, each, [])
         self._correlation += 1
         parts = produce_upstream.encode_request(
-            self._correlation, self._client_id, 8, -1, 10_000, [(topic.encode(), partition, bytes(builder.build()))]
+            self._correlation, self._client_id, 8, -1, 10_000, [(topic.encode(), partition, batch)]
         )
         self._socket.sendall(b"".join(parts))
 

@@ -1,0 +1,319 @@
+"""The room `exclusive` in the test's own process, on the real Kafka and Redis, with the moments of its steps in hand.
+
+A node as a process cannot be stopped between two steps of a takeover, nor told what Redis shall answer; this one can.
+Whatever passes here has passed Kafka and Redis; answers are exchanged or lost on their way back, never invented
+requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from metadata import MetadataStore, MetadataUnavailable
+from metadata.errors import Reason
+from metadata.nodes import Node as Registration
+from metadata.ownership import AccessMode
+from sidecar.changelog import Changelog
+from sidecar.cluster.membership import Membership
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive import identity
+from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.policies import PolicyFields
+from sidecar.exclusive.takeover import Surroundings
+from sidecar.exclusive.topic import GovernedTopic
+from sidecar.forwarder.forwarder import Forwarder
+from sidecar.network.tasks import Tasks
+from sidecar.protocol.produce import ProducePart, ProduceResult
+from tests.integration.exclusive.producers import batch_of
+
+Step = Callable[[], Awaitable[None]]
+
+
+class Gates:
+    """What is to happen in front of, or instead of the answer of, a step by its name; recorded in `passed`."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self._before: dict[str, list[Step]] = {}
+        self._after: dict[str, list[Callable[[Any], Any]]] = {}
+
+    def hold(self, step: str) -> Gate:
+        """The next `step` waits until the gate opens."""
+        gate = Gate()
+        self._before.setdefault(step, []).append(gate.pass_through)
+        return gate
+
+    def fail(self, step: str, error: Exception, *, times: int = 1, after: bool = False) -> None:
+        """The next `times` fail: in front of the step, or `after` it was done."""
+
+        async def refuse() -> None:
+            raise error
+
+        def lose(answer: Any) -> Any:
+            raise error
+
+        for _ in range(times):
+            if after:
+                self._after.setdefault(step, []).append(lose)
+            else:
+                self._before.setdefault(step, []).append(refuse)
+
+    async def before(self, step: str) -> None:
+        self.passed.append(step)
+        waiting = self._before.get(step)
+        if waiting:
+            await waiting.pop(0)()
+
+    def after(self, step: str, answer: Any) -> Any:
+        changes = self._after.get(step)
+        return changes.pop(0)(answer) if changes else answer
+
+
+class Gate:
+    """Closed until `open`; `reached` tells that somebody stands in front of it."""
+
+    def __init__(self) -> None:
+        self._reached = asyncio.Event()
+        self._open = asyncio.Event()
+
+    async def pass_through(self) -> None:
+        self._reached.set()
+        await self._open.wait()
+
+    async def reached(self) -> None:
+        async with asyncio.timeout(10):
+            await self._reached.wait()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class GatedStore(MetadataStore):
+    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`."""
+
+    gates: Gates
+
+    async def _gated(self, step: str, call: Awaitable[Any]) -> Any:
+        try:
+            await self.gates.before(step)
+        except BaseException:
+            call.close()  # type: ignore[attr-defined]
+            raise
+        return self.gates.after(step, await call)
+
+    async def claim(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("claim", super().claim(*args, **options))
+
+    async def serve(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("serve", super().serve(*args, **options))
+
+    async def publish(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("publish", super().publish(*args, **options))
+
+    async def release(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("release", super().release(*args, **options))
+
+    async def abandon(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("abandon", super().abandon(*args, **options))
+
+
+class GatedUpstream(KafkaUpstream):
+    """Kafka, step by step: the node's own calls by the name of their request, and looks for leaders, `layout`."""
+
+    gates: Gates
+
+    async def layout(self, topic: str, *, refresh: bool = False) -> Any:
+        await self.gates.before("layout")
+        return await super().layout(topic, refresh=refresh)
+
+    async def call(self, broker_id: int | None, request: Any, **options: Any) -> Any:
+        step = type(request).__name__
+        await self.gates.before(step)
+        return self.gates.after(step, await super().call(broker_id, request, **options))
+
+    async def call_pair(self, broker_id: int, first: Any, second: Any, **options: Any) -> Any:
+        step = type(first).__name__
+        await self.gates.before(step)
+        return self.gates.after(step, await super().call_pair(broker_id, first, second, **options))
+
+
+REDIS_AWAY = MetadataUnavailable(Reason.AWAY, "no connection")
+REDIS_LOST = MetadataUnavailable(Reason.TIMEOUT, "no answer", maybe_applied=True)
+
+
+@dataclass
+class Told:
+    """What the room tells the node. Implements `sidecar.exclusive.environment.Hooks`."""
+
+    takeovers: list[tuple[str, int, str | None]] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+    released_sessions: list[str] = field(default_factory=list)
+
+    def governed_produce(self, topic: str, records: int, size: int) -> None: ...
+    def fenced(self, topic: str, reason: str) -> None: ...
+    def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None: ...
+
+    def takeover(
+        self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None
+    ) -> None:
+        self.takeovers.append((session, generation, deposed))
+
+    def topic_forgotten(self, topic: str) -> None: ...
+
+    def released(self, topic: str, session: str, generation: int) -> None:
+        self.released_sessions.append(session)
+
+    def operation_failed(self, topic: str, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+class Party:
+    """A client connection. Implements `sidecar.exclusive.governor.Producing`."""
+
+    def __init__(self, room: Room, connection: int, client_id: str, producer_id: int) -> None:
+        self.claimants: dict[tuple[bytes, int], Claimant] = {}
+        self.connection_id = connection
+        self.session = f"conn:{room.governor.node_id}-{room.boot}-{connection}"
+        self.address = f"party {connection}"
+        self.producer_id = producer_id
+        self.sequence = 0
+        self.answers: list[ProduceResult] = []
+        self._room = room
+        self._identity = identity.parse(client_id.encode())
+        self._alive = True
+
+    def is_alive(self) -> bool:
+        return self._alive
+
+    @property
+    def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
+        found = self._identity
+        return found.name, found.is_named, found.mode, found.generation
+
+    def close(self) -> None:
+        self._alive = False
+        self._room.governor.connection_closed(self.connection_id)
+
+    def begin(
+        self, topic: str, value: bytes = b"v", *, partition: int = 0, sequence: int | None = None, epoch: int = 0
+    ) -> asyncio.Future[ProduceResult]:
+        """Send one batch; the sequence counts on by itself."""
+        if sequence is None:
+            sequence = self.sequence
+            self.sequence += 1
+        plain = self.producer_id < 0
+        batch = batch_of([value], self.producer_id, -1 if plain else epoch, -1 if plain else sequence)
+        answer: asyncio.Future[ProduceResult] = asyncio.get_running_loop().create_future()
+
+        def done(result: ProduceResult) -> None:
+            assert not answer.done(), "answered twice"
+            self.answers.append(result)
+            answer.set_result(result)
+
+        part = ProducePart(topic.encode(), partition, 0, len(batch))
+        self._room.governor.append(self, part, memoryview(batch), 10_000, done)
+        self._room.sent.append(answer)
+        return answer
+
+    async def send(self, topic: str, value: bytes = b"v", **options: Any) -> int:
+        """The error code of one batch."""
+        async with asyncio.timeout(20):
+            return (await self.begin(topic, value, **options)).error
+
+
+class Room:
+    """One node's room. Everything sent is answered once; nothing is held when it ends; no exception is unexpected."""
+
+    def __init__(self, governor: Governor, gates: Gates, told: Told, boot: str) -> None:
+        self.governor = governor
+        self.gates = gates
+        self.told = told
+        self.boot = boot
+        self.unexpected: list[BaseException] = []
+        self.sent: list[asyncio.Future[ProduceResult]] = []
+        self._connections = count(1)
+        self._producer_ids = count(1_000_000 + secrets.randbelow(10**9))
+
+    def connect(self, client_id: str, *, plain: bool = False, producer_id: int | None = None) -> Party:
+        """A new connection, with a producer id of its own unless it is plain."""
+        if producer_id is None:
+            producer_id = -1 if plain else next(self._producer_ids)
+        return Party(self, next(self._connections), client_id, producer_id)
+
+    def topic(self, name: str) -> GovernedTopic:
+        return self.governor.topic(name)
+
+    async def govern(self, topic: str, mode: AccessMode = AccessMode.EXCLUSIVE) -> None:
+        await self.governor.set_policy(topic, PolicyFields(mode))
+
+    async def idle(self, topic: str) -> GovernedTopic:
+        """The topic once nothing is under way."""
+        found = self.governor.topic(topic)
+        async with asyncio.timeout(20):
+            await found._operations.over()
+        return found
+
+
+@asynccontextmanager
+async def open_room(
+    kafka: str, redis: str, cluster: str, *, node_id: int = 1, grace: float = 0.3, disconnect_grace: float = 0.0
+) -> AsyncIterator[Room]:
+    """A room as a node composes it (sidecar/node.py)."""
+    gates, told, boot = Gates(), Told(), secrets.token_hex(8)
+    host, port = kafka.split(",", maxsplit=1)[0].rsplit(":", 1)
+    upstream = GatedUpstream([(host, int(port))], connect_timeout=5.0, request_timeout=15.0)
+    store = GatedStore(redis, cluster, lease_ms=3000)
+    upstream.gates = store.gates = gates
+    changelog = await Changelog.open(upstream, cluster)
+    await changelog.tailer.read_to_end(30.0)
+    forwarder = Forwarder(upstream, linger=0, buffer_bytes=64 * 1024 * 1024)
+    unexpected: list[BaseException] = []
+    tasks = Tasks(unexpected.append)
+    nodes = NodeDirectory(NodeAddress(node_id, "127.0.0.1", 1))
+    around = Surroundings(node_id, boot, cluster, upstream, changelog, store)
+    governor = Governor(
+        around, forwarder, tasks, told, NameResolver(), nodes,
+        reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
+    )  # fmt: skip
+    governor.start()
+
+    def registration() -> Registration:
+        return Registration(
+            node_id=node_id, boot=boot, host="127.0.0.1", port=1, admin="", position=changelog.position - 1,
+            policy_version=governor.policy_version, version="test", draining=False,
+        )  # fmt: skip
+
+    membership = Membership(store, nodes, registration, governor, failed=lambda error: None)
+    governor.beat = membership.beat_now
+    await membership.join()
+    room = Room(governor, gates, told, boot)
+    room.unexpected = unexpected
+    try:
+        yield room
+        await _at_rest(room, forwarder)
+    finally:
+        await tasks.cancel()
+        await membership.leave()
+        forwarder.close()
+        await changelog.close()
+        await upstream.close()
+        await store.aclose()
+
+
+async def _at_rest(room: Room, forwarder: Forwarder) -> None:
+    deadline = time.monotonic() + 20
+    while not all(answer.done() for answer in room.sent) or forwarder.held_bytes:
+        assert time.monotonic() < deadline, f"unanswered, {forwarder.held_bytes} bytes held"
+        await asyncio.sleep(0.01)
+    for error in room.unexpected:
+        raise AssertionError("nobody expected this") from error
