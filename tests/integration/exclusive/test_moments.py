@@ -13,6 +13,7 @@ from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode, ClaimRequest, Generation, Ownership
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.fencing import EpochsUsedUpError, WriterSlot
+from sidecar.forwarder.lane import Lane
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.produce import ProduceResult
@@ -95,7 +96,7 @@ async def test_a_connection_that_closes_while_its_owner_is_fenced_anew_does_not_
     assert await room.connect("next").send(topic) == OK
 
 
-def _lane(room: Room, topic: str, partition: int = 0) -> object:
+def _lane(room: Room, topic: str, partition: int = 0) -> Lane:
     epoch = room.topic(topic).epoch
     assert epoch is not None
     return epoch._lanes[partition]
