@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import MASTER_SLOT, Position, Record, pack_positions, serving_key
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.takeover import Surroundings, Tenure
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.lane import Owner
+    from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
 
 _QUIET_S: Final = 5.0
@@ -70,6 +72,37 @@ class SlotEpoch:
         if self._idempotent:
             append.belongs(self._spaces[partition], header.base_sequence)
         self._lanes[partition].append(append)
+
+    def append_whole(self, request: WholeRequest, size: int) -> bool:
+        """Stamp and send a request of `size` bytes of batches as it is, where each of them would go out at once to the
+        same leader. False otherwise: nothing was done.
+        """
+        lanes: list[Lane] = []
+        forwarder, link = self._forwarder, None
+        for part, _, numbers in request.batches:
+            lane = self._lanes.get(part.partition)
+            if lane is None or not lane.flows:
+                return False
+            if self._idempotent and self._spaces[part.partition].judge(*numbers[1:]) is not Verdict.FORWARD:
+                return False
+            its_link = forwarder.link_of(lane)
+            if its_link is None or (link is not None and link is not its_link):
+                return False
+            link = its_link
+            lanes.append(lane)
+        if link is None or not link.take_whole() or not forwarder.admit(size):
+            return False
+        timeout_ms, settle = request.timeout_ms, request.asker.settle_outcome
+        deadline = self._loop.time() + timeout_ms / 1000
+        sent: list[tuple[Lane, Append]] = []
+        for lane, (part, batch, numbers) in zip(lanes, request.batches, strict=True):
+            append = Append(batch, numbers.records, deadline, timeout_ms, partial(settle, part))
+            if self._idempotent:
+                append.belongs(self._spaces[part.partition], numbers.base_sequence)
+            lane.begin(append)
+            sent.append((lane, append))
+        link.send_whole(request, sent)
+        return True
 
     def close(self, outcome: Outcome) -> None:
         """Answer everything that waits."""

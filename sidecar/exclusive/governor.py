@@ -25,7 +25,8 @@ from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
 from sidecar.exclusive.succession import NOBODY, Intent
 from sidecar.exclusive.takeover import Surroundings
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.lane import LONGEST_WAIT_MS, Outcome
+from sidecar.forwarder.whole import WholeRequest
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -43,9 +44,11 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.environment import Hooks
     from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.forwarder.whole import Asker
+    from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
-    from sidecar.protocol.batch import BatchHeader
-    from sidecar.protocol.produce import ProducePart
+    from sidecar.protocol.batch import BatchHeader, Numbers
+    from sidecar.protocol.produce import ProducePart, ProduceRequest
 
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
@@ -276,6 +279,29 @@ class Governor:
         if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
+
+    def append_whole(
+        self, client: Producing, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
+    ) -> bool:
+        """Send a request on as it is; see `sidecar.gateway.produce.GovernedTopics`."""
+        parts, window = request.parts, memoryview(frame.buffer)
+        name = parts[0].topic
+        topic = self._by_name.get(name)
+        if topic is None or self.draining or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS:
+            return False
+        batches: list[tuple[ProducePart, memoryview, Numbers]] = []
+        producer_id: int | None = None
+        for part in parts:
+            batch = window[part.start + moved : part.end + moved]
+            numbers = record_batch.read_numbers(batch)
+            if numbers is None or part.topic != name or producer_id not in (None, numbers.producer_id):
+                return False
+            producer_id = numbers.producer_id
+            batches.append((part, batch, numbers))
+        assert producer_id is not None
+        claimant = client.claimants.get((name, producer_id))
+        whole = new_tuple(WholeRequest, (frame, body, asker.version, request.timeout_ms, batches, asker))
+        return claimant is not None and topic.forward_whole(claimant, whole)
 
     def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, GovernedTopic]:
         """Who produces to a topic under a producer id, for the first time on this connection."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from sidecar.exclusive.environment import Environment
     from sidecar.forwarder.lane import Lane
+    from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
 
 _SEEN_S: Final = 5.0
@@ -140,20 +141,32 @@ class GovernedTopic:
         done: Callable[[Outcome], None],
     ) -> bool:
         """The usual case, a batch of the owner in good order, without anything to decide; False where there is."""
-        holder, epoch = self.holder, self.epoch
-        if (
-            self._operations.busy
-            or epoch is None
-            or holder is None
-            or holder.session != claimant.session
-            or claimant.connection not in holder.connections
-            or not epoch.covers(partition)
-            or epoch.verdict(partition, header) is not Verdict.FORWARD
-        ):
+        epoch = self._epoch_of(claimant)
+        if epoch is None or not epoch.covers(partition) or epoch.verdict(partition, header) is not Verdict.FORWARD:
             return False
         self._env.hooks.governed_produce(self.name, header.records, len(batch))
         epoch.append(partition, header, batch, timeout_ms, done)
         return True
+
+    def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:
+        """As `forward`, for a client's whole request, where all of it can go out now."""
+        epoch, size = self._epoch_of(claimant), sum([len(batch) for _, batch, _ in request.batches])
+        if epoch is None or not epoch.append_whole(request, size):
+            return False
+        self._env.hooks.governed_produce(self.name, sum([numbers.records for _, _, numbers in request.batches]), size)
+        return True
+
+    def _epoch_of(self, claimant: Claimant) -> SlotEpoch | None:
+        """The slot epoch at work for a session, where it owns the topic on this connection and nothing is under way."""
+        holder = self.holder
+        if (
+            self._operations.busy
+            or holder is None
+            or holder.session != claimant.session
+            or claimant.connection not in holder.connections
+        ):
+            return None
+        return self.epoch
 
     def offer(self, offer: Offer) -> None:
         """Decide on a batch, now or when the operation under way is over."""

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.forwarder.lane import Append, Lane, Outcome
+from sidecar.forwarder.whole import WholeReply
 from sidecar.network.framing import TURN
-from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
+from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.primitives import new_tuple
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.forwarder.whole import WholeRequest
     from sidecar.network.framing import Frame
     from sidecar.protocol.primitives import Octets
 
@@ -36,8 +37,15 @@ _SILENT_S: Final = 2.0
 _WATCH_S: Final = 1.0
 
 
-_NEVER_SENT: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE)
-"""Unlike 6, which a leader also says after an append, this leaves no doubt."""
+class UnderWay(Reply, Protocol):
+    """A request that waits for its answer. `sent_at` is the loop's time in seconds."""
+
+    sent_at: float
+
+    @property
+    def partitions(self) -> list[tuple[bytes, int]]:
+        """What it is about."""
+        ...
 
 
 class LeaderLink:
@@ -51,7 +59,7 @@ class LeaderLink:
         self._loop = asyncio.get_running_loop()  # asking for it is a system call (getpid)
         self._connection: UpstreamConnection | None = None
         self._waiting: deque[tuple[Lane, Append]] = deque()
-        self._under_way: dict[_ProduceReply, float] = {}
+        self._under_way: dict[UnderWay, float] = {}
         self._scheduled = False
         self._watch: asyncio.TimerHandle | None = None
         self._correlation = 0
@@ -61,6 +69,28 @@ class LeaderLink:
         self._waiting.append((lane, append))
         if not self._scheduled:
             self._schedule()
+
+    def take_whole(self) -> bool:
+        """Whether a whole request may go now: nothing gathers here, and the connection is there or may be tried."""
+        if self._waiting or self._linger > 0 or len(self._under_way) >= _UNDER_WAY:
+            return False
+        try:
+            self._connected()
+        except DisconnectedError:
+            return False
+        return True
+
+    def send_whole(self, request: WholeRequest, sent: list[tuple[Lane, Append]]) -> None:
+        """Send a client's own request, its batches stamped. Right behind a `take_whole` that said yes."""
+        rest = request.frame.view(request.body, request.frame.end)
+        correlation = self._next_correlation()
+        head = produce_upstream.whole_head(correlation, request.version, len(rest))
+        reply = WholeReply(self, correlation, request.asker, sent, self._loop.time())
+        self._send(self._connected(), [head, rest], reply, request.timeout_ms)
+
+    def _next_correlation(self) -> int:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        return self._correlation
 
     def _schedule(self) -> None:
         """An idle connection sends when the read turn ends; on a busy one the whole turn of the loop gathers."""
@@ -80,7 +110,7 @@ class LeaderLink:
             except DisconnectedError:
                 self._fail_waiting()
                 return
-            self._send(connection, self._take())
+            self._send_batches(connection, self._take())
 
     def _connected(self) -> UpstreamConnection:
         if self._connection is None:
@@ -94,7 +124,7 @@ class LeaderLink:
     def _fail_waiting(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for lane, append in waiting:
-            lane.settled(append, _NEVER_SENT)
+            lane.settled(append, Outcome.lost(sent=False))
 
     def _take(self) -> dict[tuple[bytes, int], tuple[Lane, Append]]:
         """The batches of the next request, the first of each partition, in the order in which they came."""
@@ -117,21 +147,24 @@ class LeaderLink:
         self._waiting = later
         return taken
 
-    def _send(self, connection: UpstreamConnection, batches: dict[tuple[bytes, int], tuple[Lane, Append]]) -> None:
-        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+    def _send_batches(
+        self, connection: UpstreamConnection, batches: dict[tuple[bytes, int], tuple[Lane, Append]]
+    ) -> None:
+        correlation = self._next_correlation()
         if len(batches) == 1:
             ((lane, append),) = batches.values()
             timeout_ms = append.upstream_timeout_ms
-            message = produce_upstream.encode_single(self._correlation, timeout_ms, lane.table_head, append.batch)
+            message = produce_upstream.encode_single(correlation, timeout_ms, lane.table_head, append.batch)
         else:
             records: list[tuple[bytes, int, Octets]] = [
                 (topic, partition, append.batch) for (topic, partition), (_, append) in batches.items()
             ]
             timeout_ms = max(append.upstream_timeout_ms for _, append in batches.values())
-            message = produce_upstream.encode_batches(self._correlation, timeout_ms, records)
-        now = self._loop.time()
-        reply = _ProduceReply(self, self._correlation, batches, now)
-        self._under_way[reply] = now + timeout_ms / 1000 + _GRACE_S
+            message = produce_upstream.encode_batches(correlation, timeout_ms, records)
+        self._send(connection, message, _ProduceReply(self, correlation, batches, self._loop.time()), timeout_ms)
+
+    def _send(self, connection: UpstreamConnection, message: list[Octets], reply: UnderWay, timeout_ms: int) -> None:
+        self._under_way[reply] = reply.sent_at + timeout_ms / 1000 + _GRACE_S
         if self._watch is None:
             self._watch = self._loop.call_later(_WATCH_S, self._check)
         connection.send_parts(message, reply)
@@ -153,14 +186,14 @@ class LeaderLink:
         else:
             self._watch = self._loop.call_later(_WATCH_S, self._check)
 
-    def _leads_no_more(self, reply: _ProduceReply) -> bool:
+    def _leads_no_more(self, reply: UnderWay) -> bool:
         """Whether another broker leads what was sent, as far as is known; it will be known soon."""
         partitions = reply.partitions
         self._upstream.refresh_soon({topic for topic, _ in partitions})
         leaders = {self._upstream.view.leader(topic, partition) for topic, partition in partitions}
         return bool(leaders - {self._broker_id, NO_LEADER})
 
-    def answered(self, reply: _ProduceReply) -> None:
+    def answered(self, reply: UnderWay) -> None:
         """A request is over: the next may go."""
         self._under_way.pop(reply, None)
         if self._waiting and not self._scheduled:
@@ -189,7 +222,7 @@ class LeaderLink:
 
 
 class _ProduceReply:
-    """Waits for one request's answer. Implements `sidecar.network.upstream.Reply`."""
+    """Waits for the answer to a request of batches that met here. Implements `UnderWay`."""
 
     __slots__ = ("_batches", "_link", "correlation_id", "sent_at")
 
@@ -207,7 +240,6 @@ class _ProduceReply:
 
     @property
     def partitions(self) -> list[tuple[bytes, int]]:
-        """What the request was about."""
         return list(self._batches)
 
     def answer_received(self, frame: Frame) -> None:
@@ -217,15 +249,12 @@ class _ProduceReply:
             found = self._batches.pop((result.topic, result.partition), None)
             if found is not None:
                 lane, append = found
-                _, _, error, offset, append_time, log_start, message, record_errors = result
-                if message is None and record_errors:
-                    message = next((text for _, text in record_errors if text), None)
-                lane.settled(append, new_tuple(Outcome, (error, offset, append_time, log_start, message)))
+                lane.settled(append, Outcome.of(result))
         self._settle_rest(Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         self._link.answered(self)
-        self._settle_rest(Outcome(ErrorCode.NETWORK_EXCEPTION) if error.sent else _NEVER_SENT)
+        self._settle_rest(Outcome.lost(sent=error.sent))
 
     def _settle_rest(self, outcome: Outcome) -> None:
         batches, self._batches = self._batches, {}

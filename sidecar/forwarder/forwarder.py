@@ -73,21 +73,27 @@ class Forwarder:
     # Shipper ------------------------------------------------------------------------------------------------------
 
     def ship(self, lane: Lane, append: Append) -> None:
-        view, route = self._upstream.view, lane.route
-        if route is not None and route[0] == view.version:
-            route[1].ship(lane, append)
-            return
-        leader = view.leader(lane.topic, lane.partition)
-        if leader == NO_LEADER:
+        link = self.link_of(lane)
+        if link is None:
             outcome = Outcome(ErrorCode.LEADER_NOT_AVAILABLE)
             asyncio.get_running_loop().call_soon(lane.settled, append, outcome)
-            return
+        else:
+            link.ship(lane, append)
+
+    def link_of(self, lane: Lane) -> LeaderLink | None:
+        """The connection to the leader of a lane's partition; None while no leader is known."""
+        view, route = self._upstream.view, lane.route
+        if route is not None and route[0] == view.version:
+            return route[1]
+        leader = view.leader(lane.topic, lane.partition)
+        if leader == NO_LEADER:
+            return None
         key = leader, crc32(lane.topic) % _LINKS_PER_LEADER
         link = self._links.get(key)
         if link is None:
             link = self._links[key] = LeaderLink(self._upstream, leader, self._linger, self._request_bytes)
         lane.route = view.version, link
-        link.ship(lane, append)
+        return link
 
     def leader_lost(self, topic: bytes) -> None:
         self._upstream.refresh_soon({topic})

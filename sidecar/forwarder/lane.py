@@ -23,17 +23,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from sidecar.forwarder.sequences import PlainSequences
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce_upstream import table_head
 
 if TYPE_CHECKING:
     from sidecar.forwarder.brokers import LeaderLink
     from sidecar.forwarder.sequences import SequenceSpace
     from sidecar.protocol.ids import Stamp
+    from sidecar.protocol.produce import ProduceResult
 
 MAX_IN_FLIGHT: Final = 5
 _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0
-_LONGEST_WAIT_MS: Final = 30_000
+LONGEST_WAIT_MS: Final = 30_000
 """How long a leader may wait for its followers: others share its connection. The lane tries again until the deadline.
 """
 
@@ -69,6 +71,21 @@ class Outcome(NamedTuple):
     log_start_offset: int = -1
     message: str | None = None
 
+    @classmethod
+    def of(cls, result: ProduceResult) -> Outcome:
+        """What a leader answered for a partition."""
+        _, _, error, offset, append_time, log_start, message, record_errors = result
+        if message is None and record_errors:
+            message = next((text for _, text in record_errors if text), None)
+        return new_tuple(cls, (error, offset, append_time, log_start, message))
+
+    @classmethod
+    def lost(cls, *, sent: bool) -> Outcome:
+        """No answer came. Where nothing was sent, this leaves no doubt, unlike 6, which a leader also says after an
+        append.
+        """
+        return cls(ErrorCode.NETWORK_EXCEPTION if sent else ErrorCode.LEADER_NOT_AVAILABLE)
+
 
 _TIMED_OUT: Final = Outcome(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -98,8 +115,8 @@ class Append:
         self.space: SequenceSpace | None = None
         self.client_sequence = -1
         self.deadline = deadline
-        if not 0 <= upstream_timeout_ms <= _LONGEST_WAIT_MS:
-            upstream_timeout_ms = 0 if upstream_timeout_ms < 0 else _LONGEST_WAIT_MS
+        if not 0 <= upstream_timeout_ms <= LONGEST_WAIT_MS:
+            upstream_timeout_ms = 0 if upstream_timeout_ms < 0 else LONGEST_WAIT_MS
         self.upstream_timeout_ms = upstream_timeout_ms
         self.done = done
         self.attempts = 0
@@ -194,6 +211,11 @@ class Lane:
     def muted(self) -> bool:
         return self._muted
 
+    @property
+    def flows(self) -> bool:
+        """Whether a batch that came now would go out at once."""
+        return self._closed is None and not self._muted and not self._queue and len(self._in_flight) < MAX_IN_FLIGHT
+
     def append(self, append: Append) -> None:
         """Take a batch; its `done` is called once."""
         if self._closed is not None:
@@ -220,6 +242,13 @@ class Lane:
             self._finish(append, outcome)
 
     def _ship(self, append: Append) -> None:
+        self.begin(append)
+        self._shipper.ship(self, append)
+
+    def begin(self, append: Append) -> None:
+        """Stamp a batch that goes out now. Whoever calls this while the lane `flows` sends it and tells of its outcome
+        by `acknowledged` or `settled`.
+        """
         if append.sequence is None:
             assert self.plain is not None
             append.sequence = self.plain.take(append.records)
@@ -231,9 +260,18 @@ class Lane:
             append.order = self._order
         append.attempts += 1
         self._in_flight.append(append)
-        self._shipper.ship(self, append)
 
     # Answers ------------------------------------------------------------------------------------------------------
+
+    def acknowledged(self, append: Append) -> None:
+        """A batch is in the log, and its client is told by somebody else: as `settled`, without `done`."""
+        self._in_flight.remove(append)
+        self._failures = 0
+        self._shipper.released(append.size)
+        if append.space is not None:
+            append.space.appended(append.client_sequence, append.records)
+        if self._queue or self._muted:
+            self._go_on()
 
     def settled(self, append: Append, outcome: Outcome) -> None:
         """The leader's answer for a batch of this lane, or the loss of the connection as an outcome."""

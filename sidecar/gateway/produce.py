@@ -21,7 +21,7 @@ from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.gateway.gaps import signature
-from sidecar.gateway.produce_answers import MergedProduce, PartReply, PassedProduce, SingleProduce, refusal
+from sidecar.gateway.produce_answers import MergedProduce, PartReply, PassedProduce, refusal
 from sidecar.network.client import RejectError
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
@@ -32,12 +32,14 @@ from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.forwarder.whole import Asker
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
 
 
+_ACKS_ALL: Final = -1
 _NO_BATCH: Final = "a partition without a record batch"
 
 
@@ -53,6 +55,17 @@ class GovernedTopics(Protocol):
         done: Callable[[ProduceResult], None],
     ) -> None:
         """Append one batch (owned by the callee from now on) and call `done` once, perhaps within this call."""
+        ...
+
+    def append_whole(
+        self, client: Client, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
+    ) -> bool:
+        """Send a request with acks=all on as it is, where it is the usual one: sound batches of its topic's owner, none
+        of which has to wait for anything. The owned frame is the callee's then, and `asker` is answered later. False
+        otherwise: nothing was done.
+
+        `body`: where the client id ends; `moved`: what to add to the positions in `request`.
+        """
         ...
 
 
@@ -80,10 +93,18 @@ class ProduceApi:
             if leader != NO_LEADER:
                 self._pass(client, frame, head, request, leader)
                 return
-        owned = frame.own()
+        owned, moved = frame.own(), 0
         if owned is not frame:
-            head.body -= frame.start
-            request = _moved(request, -frame.start)
+            moved = -frame.start
+            head.body += moved
+        merge = None
+        if request.acks == _ACKS_ALL and request.transactional_id is None and self._is_governed(request):
+            merge = MergedProduce(client, head, frame.size, request)
+            client.connection.expect(merge)
+            if self._governed.append_whole(client, request, owned, head.body, moved, merge):
+                return
+        if moved:
+            request = _moved(request, moved)
         missing = self._view.missing(
             (part.topic, part.partition)
             for part in request.parts
@@ -93,7 +114,7 @@ class ProduceApi:
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, owned, head, request, missing))
         else:
-            self._split(client, owned, head, request)
+            self._split(client, owned, head, request, merge)
 
     def _is_plain(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> bool:
         """Whether a request of several partitions, or none, goes on: one without any is answered here."""
@@ -106,6 +127,11 @@ class ProduceApi:
         if len({(part.topic, part.partition) for part in request.parts}) != len(request.parts):
             raise RejectError("malformed", "a Produce request that names a partition twice")
         return True
+
+    def _is_governed(self, request: ProduceRequest) -> bool:
+        """Whether all of a request is for governed topics."""
+        kind = self._resolver.kind
+        return all(kind(part.topic) is TopicKind.GOVERNED for part in request.parts)
 
     def _gaps(self, client: Client, frame: Frame, request: ProduceRequest) -> set[tuple[bytes, int]]:
         """The partitions whose batch comes behind a lost one."""
@@ -156,19 +182,22 @@ class ProduceApi:
             client.connection.release()
 
     def _split(
-        self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, *, asked: bool = True
+        self,
+        client: Client,
+        frame: Frame,
+        head: RequestHead,
+        request: ProduceRequest,
+        merge: MergedProduce | None = None,
+        *,
+        asked: bool = True,
     ) -> None:
-        """Each partition to its leader. `asked` False: Kafka could not be asked for those that are not known."""
-        if len(request.parts) == 1 and request.acks != 0:
-            part = request.parts[0]
-            if self._resolver.kind(part.topic) is TopicKind.GOVERNED:
-                single = SingleProduce(client, head, frame.size)
-                client.connection.expect(single)
-                self._append(client, frame, part, request.timeout_ms, single.settle)
-                return
-        merge = MergedProduce(client, head, frame.size, request)
-        if request.acks != 0:
-            client.connection.expect(merge)
+        """Each partition to its leader. `merge` has the place of the answer, if it was taken already. `asked` False:
+        Kafka could not be asked for those that are not known.
+        """
+        if merge is None:
+            merge = MergedProduce(client, head, frame.size, request)
+            if request.acks != 0:
+                client.connection.expect(merge)
         gaps = self._gaps(client, frame, request) if client.gaps.expected else ()
         by_leader: dict[int, list[ProducePart]] = {}
         for part in request.parts:

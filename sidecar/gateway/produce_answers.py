@@ -11,10 +11,12 @@ from sidecar.gateway.gaps import signature
 from sidecar.network.client import Exchange
 from sidecar.protocol import produce
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.forwarder.lane import Outcome
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
     from sidecar.network.client import RequestHead
@@ -95,33 +97,15 @@ class PassedProduce(Exchange):
             self.answer([produce.encode_answer(self.correlation_id, self.version, results)])
 
 
-class SingleProduce(Exchange):
-    """A request with one governed partition."""
-
-    __slots__ = ()
-
-    def __init__(self, client: Client, head: RequestHead, size: int) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
-
-    def settle(self, result: ProduceResult) -> None:
-        """The outcome."""
-        if result.error in _BAD_INPUT:
-            _report(self, result)
-        if result.error:
-            self.note_error(result.error)
-        if not self.connection.closed:
-            self.answer([produce.encode_answer(self.correlation_id, self.version, [result])])
-
-
 class MergedProduce(Exchange):
     """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
 
-    __slots__ = ("_acks", "_order", "_results", "throttle_ms")
+    __slots__ = ("_acks", "_parts", "_results", "throttle_ms")
 
     def __init__(self, client: Client, head: RequestHead, size: int, request: ProduceRequest) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
         self._acks = request.acks
-        self._order = [(part.topic, part.partition) for part in request.parts]
+        self._parts = request.parts
         self._results: dict[tuple[bytes, int], ProduceResult] = {}
         self.throttle_ms = 0
 
@@ -134,9 +118,13 @@ class MergedProduce(Exchange):
             if result.error:
                 self.connection.close()
             return
-        if len(self._results) == len(self._order) and not self.connection.closed:
-            results = [self._results[key] for key in self._order]
+        if len(self._results) == len(self._parts) and not self.connection.closed:
+            results = [self._results[part.topic, part.partition] for part in self._parts]
             self.answer([produce.encode_answer(self.correlation_id, self.version, results, self.throttle_ms)])
+
+    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
+        """What became of a batch for a governed topic."""
+        self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
     def settle_checked(self, result: ProduceResult) -> None:
         """The outcome for a partition whose batch was looked at: told where it is bad."""

@@ -89,6 +89,39 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
     return new_tuple(BatchHeader, (fields[0], size, magic, *fields[5:13]))
 
 
+class Numbers(NamedTuple):
+    """Who wrote a batch and where it stands: all -1 but `records` for a producer without an id."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+
+def read_numbers(batch: memoryview) -> Numbers | None:
+    """What an ordinary batch says of its producer, where it is sound and fills `batch`.
+
+    None for anything else: `read_header` and `crc_matches` tell what is wrong with it, or special about it.
+    """
+    size = len(batch)
+    if size < HEADER_BYTES:
+        return None
+    _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, records = _HEADER.unpack_from(
+        batch
+    )
+    if (
+        magic != 2
+        or length + 12 != size
+        or attributes & (_TRANSACTIONAL | _CONTROL)
+        or records <= 0
+        or last_delta != records - 1
+        or (producer_id >= 0 and (epoch < 0 or sequence < 0))
+        or crc != crc32c(batch[_CRC_FROM:])
+    ):
+        return None
+    return new_tuple(Numbers, (producer_id, epoch, sequence, records))
+
+
 def crc_matches(buffer: Octets, start: int, size: int) -> bool:
     """Whether the batch's CRC-32C fits its bytes (34 GB/s in hardware)."""
     stored: int = _CRC.unpack_from(buffer, start + _CRC_AT)[0]

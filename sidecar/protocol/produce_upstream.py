@@ -74,6 +74,15 @@ _SINGLE_CONSTANT: Final = Struct(">h7shh").pack(len(OWN_CLIENT_ID), OWN_CLIENT_I
 _COUNT: Final = Struct(">i")
 
 
+_WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
+
+
+def whole_head(correlation_id: int, version: int, rest: int) -> bytes:
+    """The head of a client's request that goes on as the node's own; `rest` bytes follow, from behind the client id."""
+    size = _WHOLE_HEAD.size - 4 + rest
+    return _WHOLE_HEAD.pack(size, 0, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
+
+
 def table_head(topic: bytes, partition: int) -> bytes:
     """The part of a version 8 request that names one partition: made once, used by `encode_single` for each batch."""
     return b"".join((I32.pack(1), I16.pack(len(topic)), topic, Struct(">ii").pack(1, partition)))

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from types import TracebackType
 
+    from sidecar.forwarder.whole import Asker
     from sidecar.gateway.client import Client
+    from sidecar.network.framing import Frame
     from sidecar.protocol.errors import KafkaError
-    from sidecar.protocol.produce import ProducePart
+    from sidecar.protocol.produce import ProducePart, ProduceRequest
 
 T = TypeVar("T")
 _HOST = "127.0.0.1"
@@ -99,6 +101,11 @@ class _NothingGoverned:
         done: Callable[[ProduceResult], None],
     ) -> None:
         done(ProduceResult(part.topic, part.partition, ErrorCode.POLICY_VIOLATION))
+
+    def append_whole(
+        self, client: Client, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
+    ) -> bool:
+        return False
 
 
 class Node:

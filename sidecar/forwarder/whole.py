@@ -1,0 +1,88 @@
+"""A client's request that goes to one leader as it came, but for the stamps of its batches and the head.
+
+The usual case of an owner's request, and the cheapest: nothing is put together anew on the way there or back. Each
+batch is with its lane all the same. Where the leader's answer carries an error, or none comes, the lanes are told batch
+by batch, as of batches that they shipped themselves, and what has to go again goes with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from sidecar.forwarder.lane import Outcome
+from sidecar.protocol import produce
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import I32
+
+if TYPE_CHECKING:
+    from sidecar.forwarder.brokers import LeaderLink
+    from sidecar.forwarder.lane import Append, Lane
+    from sidecar.network.framing import Frame
+    from sidecar.network.upstream import UpstreamLostError
+    from sidecar.protocol.batch import Numbers
+    from sidecar.protocol.produce import ProducePart
+
+
+class Asker(Protocol):
+    """Who is to be answered: with the leader's answer as it is, or else with each batch's outcome, once."""
+
+    correlation_id: int
+    version: int
+
+    def answer_frame(self, frame: Frame) -> None: ...
+    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None: ...
+
+
+class WholeRequest(NamedTuple):
+    """A Produce request with acks=all for partitions of one topic. `body` is where in the owned frame the client id
+    ends; `batches` are windows on that frame.
+    """
+
+    frame: Frame
+    body: int
+    version: int
+    timeout_ms: int
+    batches: list[tuple[ProducePart, memoryview, Numbers]]
+    asker: Asker
+
+
+class WholeReply:
+    """Waits for the answer to a whole request. Implements `sidecar.forwarder.brokers.UnderWay`."""
+
+    __slots__ = ("_asker", "_link", "_sent", "correlation_id", "sent_at")
+
+    def __init__(
+        self, link: LeaderLink, correlation_id: int, asker: Asker, sent: list[tuple[Lane, Append]], sent_at: float
+    ) -> None:
+        self._link = link
+        self._asker = asker
+        self._sent = sent
+        self.correlation_id = correlation_id
+        self.sent_at = sent_at
+
+    @property
+    def partitions(self) -> list[tuple[bytes, int]]:
+        return [(lane.topic, lane.partition) for lane, _ in self._sent]
+
+    def answer_received(self, frame: Frame) -> None:
+        asker = self._asker
+        if produce.has_error(frame.buffer, frame.start, frame.end, asker.version):
+            results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, asker.version)
+            self._link.answered(self)
+            outcomes = {result.partition: Outcome.of(result) for result in results}
+            sent, self._sent = self._sent, []
+            for lane, append in sent:
+                lane.settled(append, outcomes.get(lane.partition) or Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        self._link.answered(self)
+        for lane, append in self._sent:
+            lane.acknowledged(append)
+        I32.pack_into(frame.buffer, frame.start + 4, asker.correlation_id)
+        asker.answer_frame(frame)
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self._link.answered(self)
+        outcome = Outcome.lost(sent=error.sent)
+        sent, self._sent = self._sent, []
+        for lane, append in sent:
+            lane.settled(append, outcome)
