@@ -22,8 +22,10 @@ def main() -> int:
         sys.path.append(root)
     if parent:
         _end_with(parent)
-    # structlog would import rich, for tracebacks that show local variables, so secrets too: 3.4 MB for nothing.
-    sys.modules["rich"] = None  # pyright: ignore[reportArgumentType] - how Python spells "not installed"
+    # Where they are installed, structlog imports rich, for tracebacks that show local variables, so secrets too (3.4
+    # MB), and prometheus_client snappy, for pushes that nobody here makes (1.5 MB).
+    for unwanted in ("rich", "snappy"):
+        sys.modules[unwanted] = None  # pyright: ignore[reportArgumentType] - how Python spells "not installed"
     from sidecar.settings import Settings  # noqa: PLC0415 - the path has to be right first
 
     with os.fdopen(descriptor, encoding="utf-8") as pipe:

@@ -19,6 +19,7 @@ from metadata.ownership import AccessMode, Generation, Ownership
 from metadata.policies import Policies
 from metadata.policies import Policy as StoredPolicy
 from sidecar.changelog import ChangelogError, Kind, Record, RetryTimeoutError, policy_key
+from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.claims import NAME_LIMIT, Claimant, Holder
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from sidecar.forwarder.whole import Asker
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
-    from sidecar.protocol.batch import BatchHeader, Numbers
+    from sidecar.protocol.batch import Numbers
     from sidecar.protocol.produce import ProducePart, ProduceRequest
 
 _SUCCESSORS_KEPT: Final = 10_000
@@ -263,7 +264,7 @@ class Governor:
             done(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
         try:
-            header = _checked_header(batch)
+            header = checked_header(batch)
         except KafkaError as error:
             answer(Outcome(error.code, message=error.message))
             return
@@ -443,26 +444,6 @@ class Governor:
         self.draining = True
         await asyncio.gather(*[topic.hand_back() for topic in self._topics.values() if topic.serving])
         self._unsubscribe()
-
-
-def _checked_header(batch: memoryview) -> BatchHeader:
-    """The header of a batch for a governed topic. Raises `KafkaError` with the code that the client gets."""
-    header = record_batch.read_header(batch, 0, len(batch))
-    if header.size != len(batch):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a Produce request carries exactly one record batch per partition")
-    if header.is_special:
-        if header.is_transactional:
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "governed topics take no transactional batches")
-        raise KafkaError(ErrorCode.INVALID_RECORD, "clients write no control batches")
-    if header.records <= 0 or header.last_offset_delta != header.records - 1:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"{header.records} records with a last offset delta of {header.last_offset_delta}"
-        )
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a producer id without an epoch or a sequence")
-    if not record_batch.crc_matches(batch, 0, header.size):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
-    return header
 
 
 def _check_served(policy: PolicyFields) -> None:

@@ -66,7 +66,7 @@ class WholeReply:
 
     def answer_received(self, frame: Frame) -> None:
         asker = self._asker
-        if produce.has_error(frame.buffer, frame.start, frame.end, asker.version):
+        if not produce.all_appended(frame.buffer, frame.start, frame.end, asker.version, len(self._sent)):
             results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, asker.version)
             self._link.answered(self)
             outcomes = {result.partition: Outcome.of(result) for result in results}

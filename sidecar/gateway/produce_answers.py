@@ -81,7 +81,7 @@ class PassedProduce(Exchange):
         self._kept = signatures(frame.buffer, request.parts)
 
     def answer_received(self, frame: Frame) -> None:
-        if produce.has_error(frame.buffer, frame.start, frame.end, self.version):
+        if not produce.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
             results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, self.version)
             note_errors(self._client, self._upstream, self._parts, self._kept, results)
         self.answer_frame(frame)

@@ -297,17 +297,21 @@ def _plain_partitions(buffer: Octets, start: int, end: int, version: int) -> lis
     return found if at + 4 + flexible == end else None
 
 
-def has_error(buffer: Octets, start: int, end: int, version: int) -> bool:
-    """Whether any partition of an answer frame carries an error. Every acknowledgement passes here."""
+def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
+    """Whether an answer frame tells of `expected` partitions, and of an error in none. Every acknowledgement passes
+    here.
+    """
     usual = _plain_partitions(buffer, start, end, version)
     if usual is None:
-        return any(result.error for result in decode_answer(buffer, start, end, version)[0])
+        results, _ = decode_answer(buffer, start, end, version)
+        return len(results) == expected and not any(result.error for result in results)
     size = _PLAIN_BYTES[version]
     for _, _, first, partitions in usual:
+        expected -= partitions
         for code in range(first + 4, first + partitions * size, size):
             if buffer[code] or buffer[code + 1]:
-                return True
-    return False
+                return False
+    return not expected
 
 
 def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:

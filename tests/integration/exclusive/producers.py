@@ -129,10 +129,25 @@ class RawProducer:
 
     def finish(self) -> Sent:
         """The answer to the oldest batch that has none yet."""
+        ((_, sent),) = self.finish_all().items()
+        return sent
+
+    def begin_all(self, topic: str, batches: dict[int, tuple[bytes, int]], *, version: int = 8) -> None:
+        """Send the batches of several partitions (value, sequence) in one request; see `finish_all`."""
+        records: list[tuple[bytes, int, Octets]] = [
+            (topic.encode(), partition, batch_of([value], self.producer_id, self.epoch, sequence))
+            for partition, (value, sequence) in batches.items()
+        ]
+        self._correlation += 1
+        parts = produce_upstream.encode_request(self._correlation, self._client_id, version, -1, 10_000, records)
+        self._socket.sendall(b"".join(parts))
+
+    def finish_all(self, *, version: int = 8) -> dict[int, Sent]:
+        """The answer to the oldest request that has none yet, by partition."""
         size = struct.unpack(">i", self._exactly(4))[0]
         frame = struct.pack(">i", size) + self._exactly(size)
-        (result,) = produce.decode_answer(frame, 0, len(frame), 8)[0]
-        return Sent(result.error, result.base_offset, result.message)
+        results, _ = produce.decode_answer(frame, 0, len(frame), version)
+        return {result.partition: Sent(result.error, result.base_offset, result.message) for result in results}
 
     def initialise(self) -> None:
         """Take a producer id, as soon as the broker can give one."""

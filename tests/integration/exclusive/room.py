@@ -32,11 +32,16 @@ from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.takeover import Surroundings
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import Forwarder
+from sidecar.forwarder.lane import Outcome
+from sidecar.network.framing import Frame
 from sidecar.network.tasks import Tasks
-from sidecar.protocol.produce import ProducePart, ProduceResult
+from sidecar.protocol import produce_upstream
+from sidecar.protocol.primitives import Octets
+from sidecar.protocol.produce import ProducePart, ProduceResult, decode_answer, walk
 from tests.integration.exclusive.producers import batch_of
 
 Step = Callable[[], Awaitable[None]]
+_VERSION = 8
 
 
 class Gates:
@@ -177,6 +182,23 @@ class Told:
         self.failures.append(error)
 
 
+class Asker:
+    """A party's place for an answer. Implements `sidecar.forwarder.whole.Asker`."""
+
+    correlation_id = 1
+    version = _VERSION
+
+    def __init__(self, done: Callable[[ProduceResult], None]) -> None:
+        self._done = done
+
+    def answer_frame(self, frame: Frame) -> None:
+        ((result,), _) = decode_answer(frame.buffer, frame.start, frame.end, _VERSION)
+        self._done(result)
+
+    def settle_outcome(self, part: ProducePart, outcome: Outcome) -> None:
+        self._done(ProduceResult(part.topic, part.partition, *outcome))
+
+
 class Party:
     """A client connection. Implements `sidecar.exclusive.governor.Producing`."""
 
@@ -213,6 +235,10 @@ class Party:
             self.sequence += 1
         plain = self.producer_id < 0
         batch = batch_of([value], self.producer_id, -1 if plain else epoch, -1 if plain else sequence)
+        records: list[tuple[bytes, int, Octets]] = [(topic.encode(), partition, batch)]
+        data = bytearray(b"".join(produce_upstream.encode_request(1, b"party", _VERSION, -1, 10_000, records)))
+        frame, body = Frame(data, 0, len(data), True), 14 + len(b"party")
+        request = walk(data, body, len(data), _VERSION)
         answer: asyncio.Future[ProduceResult] = asyncio.get_running_loop().create_future()
 
         def done(result: ProduceResult) -> None:
@@ -220,9 +246,11 @@ class Party:
             self.answers.append(result)
             answer.set_result(result)
 
-        part = ProducePart(topic.encode(), partition, 0, len(batch))
-        self._room.governor.append(self, part, memoryview(batch), 10_000, done)
+        (part,) = request.parts
+        governor = self._room.governor
         self._room.sent.append(answer)
+        if not governor.append_whole(self, request, frame, body, 0, Asker(done)):
+            governor.append(self, part, frame.view(part.start, part.end), 10_000, done)
         return answer
 
     async def send(self, topic: str, value: bytes = b"v", **options: Any) -> int:

@@ -2,6 +2,8 @@
 first.
 """
 
+import pytest
+
 from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, read_log
 from tests.services import Services
 from tests.wait import wait_for
@@ -40,6 +42,35 @@ def test_pipelined_batches_are_appended_in_order(services: Services, topic: str,
         billing.begin(topic, b"%d" % i, sequence=i)
     assert [billing.finish().error for _ in range(200)] == [0] * 200
     assert read_log(services.kafka_bootstrap, topic) == [b"%d" % i for i in range(200)]
+
+
+@pytest.mark.parametrize("version", [3, 8, 9])
+def test_requests_for_several_partitions_are_appended_in_order(
+    services: Services, topic: str, connect: Connect, version: int
+) -> None:
+    billing = connect("billing")
+    first = {partition: billing.send(topic, b"0", sequence=0, partition=partition) for partition in (0, 1)}
+    for i in range(1, 200):
+        billing.begin_all(topic, {0: (b"%d" % i, i), 1: (b"%d" % i, i)}, version=version)
+    for i in range(1, 200):
+        for partition, sent in billing.finish_all(version=version).items():
+            assert (sent.error, sent.offset) == (0, first[partition].offset + i)
+    for partition in (0, 1):
+        assert read_log(services.kafka_bootstrap, topic, partition) == [b"%d" % i for i in range(200)]
+
+
+def test_what_is_wrong_with_one_batch_of_a_request_is_told_of_it_alone(
+    services: Services, topic: str, connect: Connect
+) -> None:
+    billing = connect("billing")
+    first = {partition: billing.send(topic, b"0", sequence=0, partition=partition) for partition in (0, 1)}
+    billing.begin_all(topic, {0: (b"5", 5), 1: (b"1", 1)})
+    billing.begin_all(topic, {0: (b"1", 1), 1: (b"1", 1)})
+    assert {partition: sent.error for partition, sent in billing.finish_all().items()} == {0: OUT_OF_ORDER, 1: 0}
+    for partition, sent in billing.finish_all().items():
+        assert (sent.error, sent.offset) == (0, first[partition].offset + 1)
+    assert read_log(services.kafka_bootstrap, topic, 0) == [b"0", b"1"]
+    assert read_log(services.kafka_bootstrap, topic, 1) == [b"0", b"1"]
 
 
 def test_plain_pipelined_batches_are_appended_in_order(services: Services, topic: str, connect: Connect) -> None:

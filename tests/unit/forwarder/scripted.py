@@ -20,14 +20,15 @@ from sidecar.protocol.produce import ProduceResult
 from tests.unit.forwarder.paper import STAMP, record_batch
 
 LOOPBACK = "127.0.0.1"
-_VERSION = 8
 
 
 @dataclass
 class Request:
     """One ProduceRequest as it arrived. `batches` are (topic, partition, header) in the order of the request."""
 
+    version: int
     correlation_id: int
+    client_id: bytes
     acks: int
     timeout_ms: int
     batches: list[tuple[str, int, BatchHeader]]
@@ -44,7 +45,11 @@ class Request:
             ProduceResult(topic.encode(), partition, code, 7 if code == 0 else -1)
             for topic, partition, _ in self.batches[:only]
         ]
-        self.write(produce.encode_answer(self.correlation_id, _VERSION, results))
+        self.answer_with(results)
+
+    def answer_with(self, results: list[ProduceResult]) -> None:
+        """Answer with these results."""
+        self.write(produce.encode_answer(self.correlation_id, self.version, results))
 
     def write(self, data: bytes) -> None:
         self.writer.write(data)
@@ -94,14 +99,13 @@ class ScriptedBroker:
 
 
 def _read(frame: bytearray, writer: asyncio.StreamWriter) -> Request:
-    assert I16.unpack_from(frame, 6)[0] == _VERSION
-    correlation_id = I32.unpack_from(frame, 8)[0]
+    version, correlation_id = I16.unpack_from(frame, 6)[0], I32.unpack_from(frame, 8)[0]
     body = 14 + I16.unpack_from(frame, 12)[0]
-    request = produce.walk(frame, body, len(frame), _VERSION)
+    request = produce.walk(frame, body, len(frame), version)
     batches = [
         (part.topic.decode(), part.partition, read_header(frame, part.start, part.end)) for part in request.parts
     ]
-    return Request(correlation_id, request.acks, request.timeout_ms, batches, writer)
+    return Request(version, correlation_id, bytes(frame[14:body]), request.acks, request.timeout_ms, batches, writer)
 
 
 class KnownUpstream(KafkaUpstream):

@@ -204,7 +204,9 @@ def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int,
     assert produce.decode_answer(frame, 0, len(frame), version) == (results, throttle_ms)
     padded = b"behind another frame" + frame + b"in front of a third"
     assert produce.decode_answer(padded, 20, 20 + len(frame), version) == (results, throttle_ms)
-    assert produce.has_error(padded, 20, 20 + len(frame), version) == any(result.error for result in results)
+    clean = not any(result.error for result in results)
+    assert produce.all_appended(padded, 20, 20 + len(frame), version, len(results)) == clean
+    assert not produce.all_appended(padded, 20, 20 + len(frame), version, len(results) + 1)
 
 
 @every_version
@@ -218,7 +220,8 @@ def test_the_usual_answer_of_one_partition(version: int, name: str, error: int, 
     assert results_of(answer, version) == [result]
     assert kio.as_milliseconds(answer.throttle_time) == 90
     assert produce.decode_answer(frame, 0, len(frame), version) == ([result], 90)
-    assert produce.has_error(frame, 0, len(frame), version) == bool(error)
+    assert produce.all_appended(frame, 0, len(frame), version, 1) == (not error)
+    assert not produce.all_appended(frame, 0, len(frame), version, 2)
 
 
 @every_version
@@ -298,3 +301,14 @@ def test_the_nodes_own_request_for_one_batch_has_the_bytes_that_kio_writes(name:
     frame = kio.request_frame(request_of(8, {name: {5: batch}}), client_id="sidecar")
     assert b"".join(parts) == frame
     assert parts[-1] is batch, "the batch is not copied"
+
+
+@pytest.mark.parametrize("version", [8, 9])
+@pytest.mark.parametrize("client_id", ["", "billing;mode=exclusive"])
+def test_a_request_that_goes_on_whole_is_what_the_client_sent_under_the_nodes_name(
+    version: int, client_id: str
+) -> None:
+    frame = kio.request_frame(request_of(version, {"t": {5: bytes(61), 6: bytes(200)}}), client_id=client_id)
+    rest = frame[14 + len(client_id) :]
+    again = kio.request_frame(request_of(version, {"t": {5: bytes(61), 6: bytes(200)}}), client_id="sidecar")
+    assert produce_upstream.whole_head(7, version, len(rest)) + rest == again
