@@ -35,6 +35,7 @@ from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
+from sidecar.network.keepalive import SilenceWatch
 from sidecar.node_hooks import NodeHooks
 from sidecar.node_port import NodeState
 from sidecar.node_view import NodeView
@@ -102,7 +103,7 @@ class Node:
         self._lag = LagSampler(self.metrics.loop_lagged)
         self._admin: AdminService | None = admin(NodeView(self), self.metrics, settings) if admin else None
         self._server: asyncio.Server | None = None
-        self._refresher: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger()
 
     # Start --------------------------------------------------------------------------------------------------------
@@ -144,7 +145,14 @@ class Node:
             queue_limit=settings.queue_limit,
         )
         governor.start()
-        membership = Membership(self.store, self.nodes, self._registration, governor, failed=self.hooks.redis_failed)
+        membership = Membership(
+            self.store,
+            self.nodes,
+            self._registration,
+            governor,
+            failed=self.hooks.redis_failed,
+            restored=self.hooks.redis_restored,
+        )
         governor.beat = membership.beat_now
         self.rooms = Rooms(changelog, governor, forwarder, membership, gateway)
         self._observe(self.rooms)
@@ -154,7 +162,9 @@ class Node:
             raise StartError(f"{error}. Give this node another SIDECAR_NODE_ID, or stop the other one") from None
         await self._open_gateway(self.rooms)
         await self._server.start_serving()
-        self._refresher = asyncio.get_running_loop().create_task(self._refresh())
+        clients = gateway.clients
+        watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
+        self._background = [asyncio.get_running_loop().create_task(work) for work in (self._refresh(), watch.run())]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
         gc.freeze()  # what stands after the start lives as long as the node
@@ -275,8 +285,8 @@ class Node:
         self._lag.stop()
         if self._server is not None:
             self._server.close()
-        if self._refresher is not None:
-            self._refresher.cancel()
+        for task in self._background:
+            task.cancel()
         rooms = self.rooms
         if rooms is not None:
             await rooms.gateway.close()

@@ -75,6 +75,9 @@ class NodeHooks:
         if self._seldom(f"redis {kind}"):
             self._log.warning("redis_unavailable", problem=str(error), effect="owners keep writing, claims are refused")
 
+    def redis_restored(self) -> None:
+        self._log.info("redis_restored", effect="claims are taken again")
+
     # Governed topics
 
     def takeover(

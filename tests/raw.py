@@ -177,11 +177,13 @@ def fetch(
     max_wait: int = 500,
     min_bytes: int = 1,
     max_bytes: int = 50 * 1024 * 1024,
+    partition_max_bytes: int = 2**20,
     **fields: Any,
 ) -> Any:
     """A Fetch request: offsets by topic and partition."""
+    limit = {"partition_max_bytes": partition_max_bytes}
     topics = [
-        {"topic": topic, "partitions": [{"partition": index, "fetch_offset": offset, "partition_max_bytes": 2**20}]}
+        {"topic": topic, "partitions": [{"partition": index, "fetch_offset": offset, **limit}]}
         for (topic, index), offset in positions.items()
     ]
     fields = {"session_epoch": -1, "replica_id": -1, **fields}

@@ -44,6 +44,7 @@ class Membership:
         asserted: Asserted,
         *,
         failed: Callable[[MetadataError], None],
+        restored: Callable[[], None] = lambda: None,
     ) -> None:
         self.available = False
         self.problem = "no heartbeat was answered yet"
@@ -52,6 +53,8 @@ class Membership:
         self._describe = describe
         self._asserted = asserted
         self._failed = failed
+        self._restored = restored
+        self._was_lost = False
         self._policy_version = -1
         self._task: asyncio.Task[None] | None = None
 
@@ -100,11 +103,13 @@ class Membership:
     def _lost(self, error: MetadataError) -> None:
         if self.available or not self.problem:
             self._failed(error)
-        self.available = False
+        self.available, self._was_lost = False, True
         self.problem = str(error)
 
     async def _beat(self) -> None:
         beat = await self._store.heartbeat(self._describe(), self._asserted.served_topics(), self._asserted.owned())
+        if self._was_lost and not self.available:
+            self._restored()
         self.available, self.problem = True, ""
         await self._hear(beat)
 

@@ -16,13 +16,15 @@ from struct import Struct
 from typing import Any, Final, Protocol, cast
 
 from sidecar.network.framing import Frame, FrameReceiver, Outbox
-from sidecar.network.keepalive import detect_silent_peer
+from sidecar.network.keepalive import is_silent, probe_when_idle
 from sidecar.protocol.primitives import Octets
 
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
+_GOODBYE_S: Final = 10.0
+"""How long a client may take for the answers written before its connection was closed."""
 _BUDGET: Final = 64 * 1024 * 1024
 """Bytes of answers that wait, or may come to wait, behind the oldest unanswered request of one connection."""
 
@@ -365,6 +367,8 @@ class ClientConnection(FrameReceiver):
         self._waiting.clear()
         self._outbox.flush()
         if self._transport is not None:
+            if self._transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(_GOODBYE_S, self._transport.abort)
             self._transport.close()
 
     def abort(self) -> None:
@@ -373,6 +377,15 @@ class ClientConnection(FrameReceiver):
         if self._transport is not None:
             self._transport.abort()
 
+    def is_silent(self, limit_s: float) -> bool:
+        """Whether the client's machine does not answer any more."""
+        if self._transport is None or self.closed:
+            return False
+        try:
+            return is_silent(self._transport.get_extra_info("socket"), limit_s)
+        except OSError:  # it has ended, and `connection_lost` is about to say so
+            return False
+
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -380,7 +393,7 @@ class ClientConnection(FrameReceiver):
         self._transport = transport
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        detect_silent_peer(sock)
+        probe_when_idle(sock)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._outbox.transport = transport

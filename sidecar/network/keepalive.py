@@ -1,26 +1,87 @@
 """Find a peer that fell silent without closing (pulled cable, frozen machine, dropped packets) within 25 seconds.
 
-Idle connections are probed by TCP keep-alive (first probe after 10 s, then every 5 s, 3 probes); connections with
-unacknowledged data are ended by TCP_USER_TIMEOUT (RFC 5482), which keep-alive does not cover.
+Idle connections are probed by TCP keep-alive: first probe after 10 s, then every 5 s, 3 probes. Keep-alive does not
+cover connections with unacknowledged data. For brokers TCP_USER_TIMEOUT (RFC 5482) does. For clients it must not: Linux
+also ends a connection by it whose other end acknowledges every probe and merely reads nothing for so long, as a
+consumer does that works on what it has; a broker would wait for it. So clients are looked at (`SilenceWatch`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from typing import Final
+from struct import Struct
+from typing import TYPE_CHECKING, Final, Protocol
 
-SILENCE_LIMIT_MS: Final = 25_000
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SILENCE_LIMIT_S: Final = 25
 _FIRST_PROBE_S: Final = 10
 _PROBE_INTERVAL_S: Final = 5
 _PROBES: Final = 3
+_UNANSWERED: Final = 3
+_LOOK_S: Final = 2.0
+_AT_ONCE: Final = 200
+
+_TCP_INFO: Final = Struct("=2x2B52xI")
+"""Of Linux's `tcp_info`: retransmits and probes that nobody answered, milliseconds since the last acknowledgement."""
 
 
-def detect_silent_peer(sock: socket.socket) -> None:
-    """Arm both timers on a connected TCP socket (Linux)."""
-    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+def probe_when_idle(sock: socket.socket) -> None:
+    """Arm keep-alive on a connected TCP socket (Linux)."""
+    if not _is_tcp(sock):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _FIRST_PROBE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_INTERVAL_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_LIMIT_MS)
+
+
+def end_when_stuck(sock: socket.socket) -> None:
+    """Have the kernel end a connection whose peer takes nothing for 25 s, for whatever reason."""
+    if _is_tcp(sock):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_LIMIT_S * 1000)
+
+
+def is_silent(sock: socket.socket, limit_s: float) -> bool:
+    """Whether the peer has acknowledged nothing for `limit_s` seconds of what was sent to it again and again: neither
+    data nor the probes of its closed window.
+    """
+    if not _is_tcp(sock):
+        return False
+    retransmits, probes, last_ack_ms = _TCP_INFO.unpack(
+        sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    )
+    return max(retransmits, probes) >= _UNANSWERED and last_ack_ms > limit_s * 1000
+
+
+def _is_tcp(sock: socket.socket) -> bool:
+    return sock.family in (socket.AF_INET, socket.AF_INET6)
+
+
+class Watched(Protocol):
+    """A connection that may fall silent."""
+
+    def is_silent(self, limit_s: float) -> bool: ...
+    def abort(self) -> None: ...
+
+
+class SilenceWatch:
+    """Aborts connections whose peers fell silent; looks every two seconds, at no more than some at once."""
+
+    def __init__(
+        self, connections: Callable[[], Iterable[Watched]], limit_s: float = SILENCE_LIMIT_S - _LOOK_S
+    ) -> None:
+        self._connections = connections
+        self._limit_s = limit_s
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(min(_LOOK_S, self._limit_s))
+            for index, connection in enumerate(list(self._connections())):
+                if connection.is_silent(self._limit_s):
+                    connection.abort()
+                if index % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)

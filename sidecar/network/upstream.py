@@ -14,7 +14,7 @@ from collections import deque
 from typing import Final, Protocol, cast
 
 from sidecar.network.framing import Frame, FrameReceiver, Outbox
-from sidecar.network.keepalive import detect_silent_peer
+from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 
 ANSWER_LIMIT: Final = 2**31 - 1
@@ -277,7 +277,8 @@ class UpstreamConnection(FrameReceiver):
         self.stood = True
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        detect_silent_peer(sock)
+        probe_when_idle(sock)
+        end_when_stuck(sock)
         self._outbox.transport = transport
         if self._finishing:
             self._say_goodbye(transport)

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.conftest import OwnValkey, StartNode
 from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
 from tests.integration.exclusive.producers import RawProducer
+from tests.integration.node_log import events
 from tests.services import Services
 from tests.wait import wait_for
 
@@ -114,6 +115,7 @@ def test_while_redis_is_away_the_owner_writes_and_claims_wait(
         assert one.finish().error == 5
         valkey.resume()
         wait_for(lambda: one.send(topics[1], b"x", sequence=0).error == 0, "the claim to go through")
+    wait_for(lambda: len(events(node, "redis_restored")) == 1, "the log to say so")
 
 
 def flush(url: str) -> None:

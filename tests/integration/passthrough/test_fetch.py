@@ -98,3 +98,20 @@ def test_an_old_leader_epoch_is_told_as_kafka_does(node: NodeProcess, services: 
             changed = dataclasses.replace(data, partitions=(dataclasses.replace(part, current_leader_epoch=epoch),))
             again = dataclasses.replace(asked, topics=(changed,))
             assert raw.fetched(client.ask(again)) == raw.fetched(direct.ask(again))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1_000_000, 20_000_000])
+def test_a_consumer_that_reads_nothing_for_half_a_minute_gets_its_answer(
+    size: int, node: NodeProcess, topic: MakeTopic
+) -> None:
+    """It works on what it has; TCP's own limit for silent peers (25 s) would take it for gone."""
+    name = topic()
+    with RawClient(node.bootstrap) as client:
+        for _ in range(size // 500_000):
+            client.ask(raw.produce({(name, 0): raw.batch(bytes(500_000))}))
+    with RawClient(node.bootstrap, receive_buffer=1 << 16) as client:
+        client.send(raw.fetch({(name, 0): 0}, max_bytes=size, partition_max_bytes=size))
+        time.sleep(32)
+        found = raw.fetched(client.receive())[name, 0]
+        assert (raw.code(found), len(found.records) > size // 2) == (0, True)
