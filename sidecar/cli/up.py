@@ -19,7 +19,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, pass_shared
 from sidecar.cli.output import pairs
 from sidecar.cli.setting_flags import resolve_settings, tell_warnings
-from sidecar.settings import DEFAULT_ADMIN_URL, AdminAccess, local_url
+from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, local_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,7 @@ def _run(config: StackConfig, shared: Shared, flags: Mapping[str, str | None]) -
 
     resolved = resolve_settings(shared, flags)  # wrong settings are told before anything is downloaded
     tell_warnings(resolved)
-    _check_free(resolved.settings)
+    _check_free(resolved.settings, config)
     stack = Stack(config)
     try:
         endpoints = _start(stack, shared, resolved.settings)
@@ -127,13 +127,20 @@ def _ready(api: AdminApi) -> bool:
     return True
 
 
-def _check_free(settings: Settings) -> None:
-    from sidecar.local.ports import is_free  # noqa: PLC0415
+def _check_free(settings: Settings, config: StackConfig) -> None:
+    from sidecar.local.ports import HOST, is_free  # noqa: PLC0415
 
+    kafka, redis = Address(HOST, config.kafka_port), Address(HOST, config.redis_port)
     for name, address in (("--listen", settings.listen), ("--admin-listen", settings.admin_listen)):
         if address.port == 0:
             raise CommandError(f"{name} needs a port here, not 0", Exit.USAGE)
-        if not is_free(address.port, address.host):
+    for name, address in (
+        ("--listen", settings.listen),
+        ("--admin-listen", settings.admin_listen),
+        ("--kafka-port", kafka),
+        ("--redis-port", redis),
+    ):
+        if address.port and not is_free(address.port, address.host):
             raise CommandError(f"{address} is in use by another program: choose another one with {name}", Exit.CONFLICT)
 
 

@@ -1,7 +1,7 @@
 """The takeover of a topic: how a node makes a session its owner, or goes on serving the one it has.
 
-The order is what makes it safe; each step may be the last one before a crash, and the model checker broke the
-protocol for each step that was left out or moved (model/):
+The order is what makes it safe. Each step may be the last one before a crash; a model checker broke the protocol for
+each step that was left out or moved:
 
 0. Look at the ownership topic without fencing: a deposed session ends here.
 1. Claim in Redis: arbitration and the generation.

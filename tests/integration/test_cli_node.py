@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -221,15 +222,18 @@ def test_up_starts_everything_says_what_runs_and_stops_it_on_ctrl_c(up: Up):
     assert "stopping node" in up.err
 
 
-def test_up_does_not_start_beside_a_program_that_has_its_port(tmp_path: Path, node_process: StartNode):
-    node = node_process()
-    done = subprocess.run(
-        [*SIDECAR, "up", "--listen", node.bootstrap, "--kafka-port", "0", "--redis-port", "0"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+@pytest.mark.parametrize("option", ["--listen", "--admin-listen", "--kafka-port", "--redis-port"])
+def test_up_does_not_start_beside_a_program_that_has_its_port(tmp_path: Path, option: str):
+    ports = dict(zip(("--listen", "--admin-listen"), free_ports(2), strict=True))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        words = {name: f"127.0.0.1:{port}" for name, port in ports.items()} | {"--kafka-port": "0", "--redis-port": "0"}
+        words[option] = f"127.0.0.1:{taken}" if option in ports else str(taken)
+        command = [*SIDECAR, "up", "--state-dir", str(tmp_path / "state")]
+        for name, value in words.items():
+            command += [name, value]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 4
-    assert f"{node.bootstrap} is in use" in done.stderr
+    assert f"127.0.0.1:{taken} is in use" in done.stderr
+    assert f"with {option}" in done.stderr
     assert not (tmp_path / "state").exists()
