@@ -53,7 +53,12 @@ class Placement:
         ids = self._ids
         if len(ids) == 1:
             return ids[0]
-        return max(ids, key=lambda node: _weight(key, node))
+        best, found = -1, ids[0]
+        for node in ids:
+            weight = _weight(key, node)
+            if weight > best:
+                best, found = weight, node
+        return found
 
     def of_topic(self, topic: bytes) -> int:
         """The node that leads a topic as a whole."""

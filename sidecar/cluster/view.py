@@ -52,8 +52,8 @@ class ClusterView:
         if topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._topics.pop(name, None)
         elif topic.partitions:
-            leaders = {p.index: p.leader for p in topic.partitions}
-            epochs = {p.index: p.leader_epoch for p in topic.partitions}
+            leaders = {p.partition: p.leader for p in topic.partitions}
+            epochs = {p.partition: p.leader_epoch for p in topic.partitions}
             known = self._topics.get(name)
             if known is not None and known.topic_id == topic.topic_id:
                 # A broker that lags behind must not lead back to the old leader (as in Java's Metadata, KAFKA-7747).

@@ -18,7 +18,7 @@ from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
-from sidecar.protocol.primitives import I32, Reader, Writer
+from sidecar.protocol.primitives import I32, Reader, Writer, new_tuple
 
 if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
@@ -101,11 +101,14 @@ class ClusterApi:
             partitions=tuple(
                 p
                 if p.leader < 0
-                else PartitionState(
-                    p.index,
-                    0 if p.error == ErrorCode.REPLICA_NOT_AVAILABLE else p.error,
-                    leader(name, p.index, governed),
-                    p.leader_epoch,
+                else new_tuple(
+                    PartitionState,
+                    (
+                        p.partition,
+                        0 if p.error == ErrorCode.REPLICA_NOT_AVAILABLE else p.error,
+                        leader(name, p.partition, governed),
+                        p.leader_epoch,
+                    ),
                 )
                 for p in topic.partitions
             ),

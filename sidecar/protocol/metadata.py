@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from sidecar.protocol.caller import FixedRequest
-from sidecar.protocol.primitives import I32, Reader, Writer
+from sidecar.protocol.primitives import I32, Reader, Writer, new_tuple
 
 NO_OPERATIONS: Final = -(2**31)
 _PARTITION: Final = Struct(">hiii")
@@ -59,11 +59,10 @@ class Broker:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """A partition as its cluster describes it; `leader` and `leader_epoch` are -1 where there is none."""
 
-    index: int
+    partition: int
     error: int
     leader: int
     leader_epoch: int
@@ -143,9 +142,9 @@ def _read_topic(reader: Reader) -> TopicState:
     for _ in range(reader.array(True, element_bytes=_PARTITION.size + 4)):
         code, index, leader, epoch = _PARTITION.unpack_from(reader.buffer, reader.skip(_PARTITION.size))
         for _ in range(3):  # replicas, in-sync replicas, offline replicas: a virtual cluster shows its own
-            reader.skip(4 * reader.array(True, element_bytes=4))
+            reader.skip_compact_array(4)
         reader.skip_tags()
-        partitions.append(PartitionState(index, code, leader, epoch))
+        partitions.append(new_tuple(PartitionState, (index, code, leader, epoch)))
     operations = reader.i32()
     reader.skip_tags()
     return TopicState(name, error, topic_id, internal, tuple(partitions), operations)
@@ -202,7 +201,7 @@ _FLEXIBLE_LEADERLESS: Final = Struct(">hiiiBBBB")
 
 
 def _partition(version: int, partition: PartitionState) -> bytes:
-    index, error, leader, epoch = partition.index, partition.error, partition.leader, partition.leader_epoch
+    index, error, leader, epoch = partition.partition, partition.error, partition.leader, partition.leader_epoch
     if version >= 9:
         if leader < 0:
             return _FLEXIBLE_LEADERLESS.pack(error, index, leader, epoch, 1, 1, 1, 0)

@@ -52,6 +52,15 @@ class Reader:
         self.position = start + size
         return start
 
+    def skip_compact_array(self, element_bytes: int) -> None:
+        """Step over an array of elements of one size; nearly all are short."""
+        start = self.position
+        length = self.buffer[start] if start < self.end else 0
+        if 0 < length < 0x80:
+            self.skip(1 + (length - 1) * element_bytes)
+        else:
+            self.skip(self.array(True, element_bytes=element_bytes) * element_bytes)
+
     def i8(self) -> int:
         return I8.unpack_from(self.buffer, self.skip(1))[0]
 
@@ -144,7 +153,11 @@ class Reader:
         return count
 
     def skip_tags(self) -> None:
-        """Step over tagged fields (KIP-482), whatever they are."""
+        """Step over tagged fields (KIP-482), whatever they are; nearly always there are none."""
+        start = self.position
+        if start < self.end and not self.buffer[start]:
+            self.position = start + 1
+            return
         for _ in range(self.array_of_tags()):
             self.uvarint()
             self.skip(self.uvarint())

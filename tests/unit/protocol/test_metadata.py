@@ -27,7 +27,7 @@ _TEXT = st.text(max_size=20)
 
 
 def partition_states() -> st.SearchStrategy[PartitionState]:
-    return st.builds(PartitionState, index=_I32, error=_CODES, leader=st.just(-1) | _IDS, leader_epoch=_I32)
+    return st.builds(PartitionState, partition=_I32, error=_CODES, leader=st.just(-1) | _IDS, leader_epoch=_I32)
 
 
 def topic_states() -> st.SearchStrategy[TopicState]:
@@ -116,7 +116,7 @@ def test_an_answer_shows_each_partition_with_its_leader_as_only_replica(version:
     for found, topic in zip(answer.topics, state.topics, strict=True):
         for partition, expected in zip(found.partitions, topic.partitions, strict=True):
             only = () if expected.leader < 0 else (expected.leader,)
-            assert partition.partition_index == expected.index
+            assert partition.partition_index == expected.partition
             assert partition.error_code.value == expected.error
             assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (expected.leader, only, only)
             assert getattr(partition, "offline_replicas", ()) == ()
