@@ -29,6 +29,7 @@ from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.lane import LONGEST_WAIT_MS, Outcome
 from sidecar.forwarder.whole import WholeRequest
 from sidecar.protocol import batch as record_batch
+from sidecar.protocol import produce
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import new_tuple
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
+_FIRST_WHOLE: Final = 7
+"""Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
 _POLICY_SEEN_S: Final = 5.0
 _POLICY_POLL_S: Final = 0.05
 
@@ -278,6 +281,7 @@ class Governor:
         if claimant is None or topic is None:
             claimant, topic = self._introduce(client, part.topic, header.producer_id)
         if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
+            self._of_connection.setdefault(client.connection_id, set()).add(topic)  # it may be another one of the name
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
 
@@ -285,24 +289,33 @@ class Governor:
         self, client: Producing, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
     ) -> bool:
         """Send a request on as it is; see `sidecar.gateway.produce.GovernedTopics`."""
-        parts, window = request.parts, memoryview(frame.buffer)
-        name = parts[0].topic
+        parts, window, name = request.parts, memoryview(frame.buffer), request.parts[0].topic
         topic = self._by_name.get(name)
-        if topic is None or self.draining or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS:
+        if (
+            topic is None
+            or self.draining
+            or asker.version < _FIRST_WHOLE
+            or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS
+        ):
             return False
+        if produce.bare_bytes(asker.version, name, [part.end - part.start for part in parts]) != frame.end - body:
+            return False  # a broker might not understand the rest, and hang up on all who share its connection
         batches: list[tuple[ProducePart, memoryview, Numbers]] = []
-        producer_id: int | None = None
+        claimant: Claimant | None = None
         for part in parts:
             batch = window[part.start + moved : part.end + moved]
             numbers = record_batch.read_numbers(batch)
-            if numbers is None or part.topic != name or producer_id not in (None, numbers.producer_id):
+            if numbers is None or part.topic != name:
                 return False
-            producer_id = numbers.producer_id
+            if not batches:
+                claimant = client.claimants.get((name, numbers.producer_id))
+            elif numbers.producer_id != batches[0][2].producer_id:
+                return False
+            if claimant is None:
+                return False
             batches.append((part, batch, numbers))
-        assert producer_id is not None
-        claimant = client.claimants.get((name, producer_id))
-        whole = new_tuple(WholeRequest, (frame, body, asker.version, request.timeout_ms, batches, asker))
-        return claimant is not None and topic.forward_whole(claimant, whole)
+        assert claimant is not None
+        return topic.forward_whole(claimant, new_tuple(WholeRequest, (frame, body, request.timeout_ms, batches, asker)))
 
     def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, GovernedTopic]:
         """Who produces to a topic under a producer id, for the first time on this connection."""

@@ -1,8 +1,8 @@
-"""Governed batches of many lanes on their way to one broker: what one turn of the event loop brought goes in one
-request.
+"""Governed batches of many lanes on their way to one broker. A client's own request goes on whole where nothing waits
+(`whole`); else what one turn of the event loop brought goes in one request.
 
-A request holds at most one batch per partition, as Kafka demands; the next batch of that partition goes in the next
-request. A few requests may be under way on a connection; while they are, later batches gather. A partition always
+Such a request holds at most one batch per partition, as Kafka demands; the next batch of that partition goes in the
+next request. A few requests may be under way on a connection; while they are, later batches gather. A partition always
 uses the same connection, so its batches arrive in the order in which they were shipped.
 
 A broker that says nothing is not waited for longer than its request allows. One whose process was stopped keeps its
@@ -84,7 +84,7 @@ class LeaderLink:
         """Send a client's own request, its batches stamped. Right behind a `take_whole` that said yes."""
         rest = request.frame.view(request.body, request.frame.end)
         correlation = self._next_correlation()
-        head = produce_upstream.whole_head(correlation, request.version, len(rest))
+        head = produce_upstream.whole_head(correlation, request.asker.version, len(rest))
         reply = WholeReply(self, correlation, request.asker, sent, self._loop.time())
         self._send(self._connected(), [head, rest], reply, request.timeout_ms)
 

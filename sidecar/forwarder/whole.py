@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from sidecar.forwarder.lane import Outcome
 from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.primitives import I32
 
 if TYPE_CHECKING:
     from sidecar.forwarder.brokers import LeaderLink
@@ -34,13 +33,12 @@ class Asker(Protocol):
 
 
 class WholeRequest(NamedTuple):
-    """A Produce request with acks=all for partitions of one topic. `body` is where in the owned frame the client id
-    ends; `batches` are windows on that frame.
+    """A Produce request with acks=all for partitions of one topic and nothing besides. `body` is where in the owned
+    frame the client id ends; `batches` are windows on that frame.
     """
 
     frame: Frame
     body: int
-    version: int
     timeout_ms: int
     batches: list[tuple[ProducePart, memoryview, Numbers]]
     asker: Asker
@@ -75,9 +73,10 @@ class WholeReply:
                 lane.settled(append, outcomes.get(lane.partition) or Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._link.answered(self)
-        for lane, append in self._sent:
+        sent, self._sent = self._sent, []
+        for lane, append in sent:
             lane.acknowledged(append)
-        I32.pack_into(frame.buffer, frame.start + 4, asker.correlation_id)
+        produce.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
         asker.answer_frame(frame)
 
     def answer_lost(self, error: UpstreamLostError) -> None:

@@ -119,7 +119,8 @@ class UpstreamConnection(FrameReceiver):
         except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name
             host, port = self.address
             reason = "timed out" if isinstance(error, TimeoutError) else str(error)
-            self._fail(f"cannot connect to {host}:{port}: {reason}", sent=False)
+            # A late loop may see the time run out when the connection stands already, and has sent what waited.
+            self._fail(f"cannot connect to {host}:{port}: {reason}", sent=self._transport is not None)
         finally:
             self._connecting = None
 

@@ -27,7 +27,7 @@ from tests.unit.forwarder.scripted import KnownUpstream, Owner, Request, Scripte
 from tests.wait import wait_for_async
 
 PARTITIONS: tuple[int, ...] = (0, 1, 2)
-VERSIONS = range(3, 10)
+VERSIONS = range(7, 10)
 CORRELATION = 0x01020304
 OK, NOT_LEADER, TOO_LARGE, OUT_OF_ORDER = 0, 6, 10, 45
 
@@ -88,7 +88,7 @@ class Session:
             batches.append((part, window, read_numbers(window)))
         client = Client(version)
         frame = Frame(data, 0, len(data), True)
-        return WholeRequest(frame, body, version, timeout_ms, batches, client), client, sum(len(b) for *_, b in records)
+        return WholeRequest(frame, body, timeout_ms, batches, client), client, sum(len(b) for *_, b in records)
 
     def send(self, *partitions: int, **options: int) -> Client | None:
         """Send whole; None where it may not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -280,3 +281,27 @@ def test_a_broker_is_left_alone_longer_with_each_failure_never_for_long_and_neve
     assert backoff.not_before == 0.0
     backoff.failed(0.0)
     assert backoff.not_before <= 0.05
+
+
+@on_uvloop
+async def test_what_left_as_the_time_to_connect_ran_out_may_have_arrived() -> None:
+    """The loop is late just as the connection stands: the timer finds the connecting task unfinished."""
+    received: list[int] = []
+
+    async def listen(peer: Peer) -> None:
+        received.append(await read_one(peer))
+        await asyncio.Event().wait()
+
+    class Late(UpstreamConnection):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            time.sleep(0.3)
+
+    async with broker(listen) as address:
+        connection = Late(Owner(), address, 0.2)
+        connection.open()
+        asked = ask(connection, 7)
+        await until(lambda: asked.lost, "the end of the time to connect")
+        await until(lambda: received == [7], "the request to arrive all the same")
+        assert asked.lost is not None
+        assert asked.lost.sent

@@ -204,8 +204,8 @@ def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int,
     assert produce.decode_answer(frame, 0, len(frame), version) == (results, throttle_ms)
     padded = b"behind another frame" + frame + b"in front of a third"
     assert produce.decode_answer(padded, 20, 20 + len(frame), version) == (results, throttle_ms)
-    clean = not any(result.error for result in results)
-    assert produce.all_appended(padded, 20, 20 + len(frame), version, len(results)) == clean
+    if produce.all_appended(padded, 20, 20 + len(frame), version, len(results)):
+        assert not any(result.error for result in results)
     assert not produce.all_appended(padded, 20, 20 + len(frame), version, len(results) + 1)
 
 
@@ -220,7 +220,8 @@ def test_the_usual_answer_of_one_partition(version: int, name: str, error: int, 
     assert results_of(answer, version) == [result]
     assert kio.as_milliseconds(answer.throttle_time) == 90
     assert produce.decode_answer(frame, 0, len(frame), version) == ([result], 90)
-    assert produce.all_appended(frame, 0, len(frame), version, 1) == (not error)
+    usual = version < 9 or len(name) <= 126
+    assert produce.all_appended(frame, 0, len(frame), version, 1) == (usual and not error)
     assert not produce.all_appended(frame, 0, len(frame), version, 2)
 
 
@@ -312,3 +313,23 @@ def test_a_request_that_goes_on_whole_is_what_the_client_sent_under_the_nodes_na
     rest = frame[14 + len(client_id) :]
     again = kio.request_frame(request_of(version, {"t": {5: bytes(61), 6: bytes(200)}}), client_id="sidecar")
     assert produce_upstream.whole_head(7, version, len(rest)) + rest == again
+
+
+@every_version
+@pytest.mark.parametrize("name", ["t", "t" * 126, "t" * 127, "t" * 249])
+@pytest.mark.parametrize("sizes", [[61], [0, 126], [127, 16_382], [16_383, 70_000, 2_097_151], [61] * 126, [61] * 200])
+def test_the_size_of_a_request_with_nothing_but_batches(version: int, name: str, sizes: list[int]) -> None:
+    batches = {index: bytes(size) for index, size in enumerate(sizes)}
+    frame = kio.request_frame(request_of(version, {name: batches}), client_id="billing")
+    behind = len(frame) - 14 - len("billing")
+    assert produce.bare_bytes(version, name.encode(), sizes) == behind
+    more = kio.request_frame(request_of(version, {name: batches, "x": {}}), client_id="billing")
+    assert produce.bare_bytes(version, name.encode(), sizes) < len(more) - 14 - len("billing")
+
+
+@every_version
+def test_an_answer_to_the_node_becomes_one_to_its_client(version: int) -> None:
+    results = [ProduceResult(b"t", index, 0, 1234 + index, -1, -1) for index in range(3)]
+    frame = bytearray(b"front" + produce.encode_answer(7, version, results, 9_000) + b"behind")
+    produce.rename_answer(frame, 5, len(frame) - 6, version, 77)
+    assert frame == b"front" + produce.encode_answer(77, version, results) + b"behind"
