@@ -153,7 +153,7 @@ class Node:
             failed=self.hooks.redis_failed,
             restored=self.hooks.redis_restored,
         )
-        governor.beat = membership.beat_now
+        governor.catalog.beat = membership.beat_now
         self.rooms = Rooms(changelog, governor, forwarder, membership, gateway)
         self._observe(self.rooms)
         try:
@@ -252,7 +252,7 @@ class Node:
             port=self.nodes.me.port,
             admin=str(self.settings.admin_listen),
             position=rooms.changelog.position - 1 if rooms else -1,
-            policy_version=rooms.governor.policy_version if rooms else 0,
+            policy_version=rooms.governor.catalog.version if rooms else 0,
             version=__version__,
             draining=self.state is NodeState.DRAINING,
         )

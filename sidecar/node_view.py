@@ -10,7 +10,7 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar import node_port as port
 from sidecar.changelog import ChangelogError, RetryTimeoutError
-from sidecar.exclusive.governor import UnservedError
+from sidecar.exclusive.catalog import UnservedError
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.succession import mode_of
 from sidecar.exclusive.takeover import LostRaceError
@@ -78,8 +78,8 @@ class NodeView:
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
         names = [topic.name for topic in state if not topic.internal and not topic.name.startswith("__")]
         if governed:
-            names = [name for name in names if rooms.governor.policies.effective(name) is not None]
-        policies = rooms.governor.policies
+            names = [name for name in names if rooms.governor.catalog.book.effective(name) is not None]
+        policies = rooms.governor.catalog.book
         return sorted({*names, *policies.topics, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def topics(self, names: Sequence[str]) -> Sequence[port.Topic]:
@@ -99,15 +99,15 @@ class NodeView:
         return [topic for topic in state.topics if topic.partitions]
 
     def _prefix(self, name: str) -> port.Topic | None:
-        policy = self._rooms().governor.policies.exact(name)
+        policy = self._rooms().governor.catalog.book.exact(name)
         return None if policy is None else port.Topic(name, 0, _shown(policy))
 
     def _topic(self, name: str, state: TopicState | None) -> port.Topic | None:
         governor = self._rooms().governor
         if state is None:  # a policy may be there before its topic: it holds from the first batch on
-            waiting = governor.policies.exact(name)
+            waiting = governor.catalog.book.exact(name)
             return None if waiting is None else port.Topic(name, 0, _shown(waiting))
-        policy = governor.policies.effective(name)
+        policy = governor.catalog.book.effective(name)
         entry = governor.changelog.view.ownership(name)
         generation = entry.value.generation if entry is not None else 0
         partitions = len(state.partitions)
@@ -149,7 +149,7 @@ class NodeView:
             log_append_time=change.log_append_time,
         )
         try:
-            await governor.set_policy(name, wanted)
+            await governor.catalog.set(name, wanted)
         except UnservedError as error:
             raise port.InvalidError(str(error)) from None
         except MetadataUnavailable as error:
@@ -160,7 +160,7 @@ class NodeView:
 
     async def delete_policy(self, name: str) -> None:
         try:
-            deleted = await self._rooms().governor.delete_policy(name)
+            deleted = await self._rooms().governor.catalog.delete(name)
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
         except _AWAY as error:

@@ -1,4 +1,4 @@
-"""All governed topics of a node: finds the topic a batch is for, says who produces, keeps policies and serving rights.
+"""All governed topics of a node: finds the topic a batch is for, says who produces, keeps the right to serve.
 
 What the gateway sees of this room. A client's *session* is `pid:N`, its producer id, which survives reconnects and
 nodes, or for a client without idempotence `conn:ID`, its connection.
@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 from metadata import MetadataUnavailable
 from metadata.nodes import ServeStatus
 from metadata.ownership import AccessMode, Generation, Ownership
-from metadata.policies import Policies
-from metadata.policies import Policy as StoredPolicy
-from sidecar.changelog import ChangelogError, Kind, Record, RetryTimeoutError, policy_key
+from sidecar.changelog import ChangelogError, Kind, RetryTimeoutError
 from sidecar.exclusive.admission import checked_header
+from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.claims import NAME_LIMIT, Claimant, Holder
 from sidecar.exclusive.operations import Offer
-from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
 from sidecar.exclusive.succession import NOBODY, Intent
 from sidecar.exclusive.takeover import Surroundings
 from sidecar.exclusive.topic import GovernedTopic
@@ -38,7 +36,7 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from metadata.nodes import LiveNodes
     from sidecar.changelog import Change, Changelog
@@ -82,14 +80,6 @@ class Producing(Protocol):
         ...
 
 
-async def _no_beat() -> None:
-    """Before the node is a member of its cluster."""
-
-
-class UnservedError(ValueError):
-    """A policy value that this version does not serve."""
-
-
 class Governor:
     """The governed topics. Implements `Environment` for them, and what the gateway calls."""
 
@@ -113,10 +103,8 @@ class Governor:
         self.reconnect_grace = reconnect_grace
         self.disconnect_grace = disconnect_grace
         self.queue_limit = queue_limit
-        self.policies = PolicyBook({})
-        self.policy_version = 0
+        self.catalog = PolicyCatalog(around)
         self.draining = False
-        self.beat: Callable[[], Awaitable[None]] = _no_beat
         self._resolver = resolver
         self._nodes = nodes
         self._topics: dict[str, GovernedTopic] = {}
@@ -124,16 +112,15 @@ class Governor:
         self._of_connection: dict[int, set[GovernedTopic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
         self._deposed: dict[str, tuple[int, frozenset[str]]] = {}
-        self._live: LiveNodes | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
         self._unsubscribe = self.changelog.tailer.subscribe(self._changed)
-        self._read_policies()
+        self._apply_policies()
         for entry in self.changelog.view.entries(Kind.OWNERSHIP):
             self._read_deposed(entry.key.topic, entry.value)
-            if self.policies.effective(entry.key.topic) is not None:
+            if self.catalog.book.effective(entry.key.topic) is not None:
                 self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
     # Environment --------------------------------------------------------------------------------------------------
@@ -153,13 +140,13 @@ class Governor:
         return int(time.time() * 1000)
 
     def mode_of(self, topic: str) -> AccessMode:
-        policy = self.policies.effective(topic)
+        policy = self.catalog.book.effective(topic)
         return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
 
     async def may_serve(self, topic: GovernedTopic) -> bool:
         if self.draining:
             return False
-        if not self._all_nodes_know_policies():
+        if not self.catalog.is_applied_everywhere():
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
         serving = self.changelog.view.serving(topic.name)
         last_node = serving.value.node if serving is not None else None
@@ -177,13 +164,6 @@ class Governor:
         if answer.status is ServeStatus.HELD:
             return False
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
-
-    def _all_nodes_know_policies(self) -> bool:
-        """Whether every live node applies the policies that this one applies: before that nothing may be granted."""
-        if self._live is None:
-            return True
-        others = [node for node in self._live.nodes.values() if node.node_id != self.node_id]
-        return all(node.policy_version >= self.policy_version for node in others)
 
     def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
         holder = topic.holder
@@ -340,7 +320,7 @@ class Governor:
     def known_topics(self) -> list[str]:
         """Every governed topic that has a policy of its own, an owner, or a producer on this node."""
         owned = {entry.key.topic for entry in self.changelog.view.entries(Kind.OWNERSHIP)}
-        return sorted({*self.policies.topics, *owned, *self._topics})
+        return sorted({*self.catalog.book.topics, *owned, *self._topics})
 
     def check(self, client: Producing, producer_id: int | None) -> KafkaError | None:
         """Whether a client may initialise again under a producer id: not one that was deposed somewhere."""
@@ -365,54 +345,20 @@ class Governor:
         for topic in self._of_connection.pop(connection, ()):
             topic.connection_closed(connection)
 
-    # Policies -----------------------------------------------------------------------------------------------------
-
-    async def set_policy(self, name: str, change: PolicyFields) -> PolicyFields:
-        """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`,
-        `ChangelogError`.
-        """
-        merged = (self.policies.exact(name) or PolicyFields()).merged(change)
-        _check_served(merged)
-        token = secrets.token_bytes(16)
-        version = await self.around.store.set_policy(name, merged.body(), self._known_policies(), token)
-        record = Record(policy_key(name), merged.to_record(version, self.wall_ms()))
-        await self._append_policy(record)
-        return merged
-
-    async def delete_policy(self, name: str) -> bool:
-        """Take a policy away; whether there was one."""
-        if self.policies.exact(name) is None:
-            return False
-        await self.around.store.delete_policy(name, self._known_policies(), secrets.token_bytes(16))
-        await self._append_policy(Record(policy_key(name), None))
-        return True
-
-    async def _append_policy(self, record: Record) -> None:
-        """Write it down and wait until every live node applies it, or has let its lease run out."""
-        offset = await self.changelog.append([record])
-        await self.changelog.tailer.reached(offset, timeout=_POLICY_SEEN_S)
-        deadline = self.now() + 2 * self.around.store.lease_ms / 1000
-        await self.beat()
-        while not self._all_nodes_know_policies() and self.now() < deadline:
-            await asyncio.sleep(_POLICY_POLL_S)
-            await self.beat()
-
-    def _known_policies(self) -> Policies:
-        entries = {entry.key.topic: entry.value for entry in self.changelog.view.policies()}
-        by_name = {
-            name: StoredPolicy(PolicyFields.of_record(value).body(), max(1, value.version))
-            for name, value in entries.items()
-        }
-        return Policies(max([self.policy_version, *[policy.version for policy in by_name.values()]]), by_name)
+    # The changelog ------------------------------------------------------------------------------------------------
 
     def _changed(self, change: Change) -> None:
         if change.key.kind is Kind.POLICY:
-            self._read_policies()
+            self._apply_policies()
         elif change.key.kind is Kind.OWNERSHIP:
             self._read_deposed(change.key.topic, change.after.value if change.after is not None else None)
             topic = self._topics.get(change.key.topic)
             if topic is not None and not topic.serving:
                 topic.load()  # another node serves it: what it writes down is all that is known here
+
+    def _apply_policies(self) -> None:
+        book = self.catalog.read()
+        self._resolver.set_policies(book.topics, book.prefixes)
 
     def _read_deposed(self, topic: str, ownership: state.Ownership | None) -> None:
         if ownership is None or not ownership.deposed:
@@ -420,12 +366,6 @@ class Governor:
         else:
             sessions = frozenset(deposed.session for deposed in ownership.deposed)
             self._deposed[topic] = ownership.generation, sessions
-
-    def _read_policies(self) -> None:
-        entries = {entry.key.topic: entry.value for entry in self.changelog.view.policies()}
-        self.policies = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()})
-        self.policy_version = max([self.policy_version, *[value.version for value in entries.values()]])
-        self._resolver.set_policies(self.policies.topics, self.policies.prefixes)
 
     # Leases -------------------------------------------------------------------------------------------------------
 
@@ -439,7 +379,7 @@ class Governor:
 
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
         """A heartbeat's answer: who lives and serves what; `lost` are topics that another live node serves."""
-        self._live = live
+        self.catalog.live = live
         self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
         for name in lost:
             topic = self._topics.get(name)
@@ -449,28 +389,10 @@ class Governor:
 
     async def refill(self) -> None:
         """Tell an emptied Redis the policies."""
-        with suppress(MetadataUnavailable):  # the next beat that arrives tries again
-            await self.around.store.refill_policies(self._known_policies())
+        await self.catalog.refill()
 
     async def drain(self) -> None:
         """Take nothing new, finish what is in flight, let go of the right to serve."""
         self.draining = True
         await asyncio.gather(*[topic.hand_back() for topic in self._topics.values() if topic.serving])
         self._unsubscribe()
-
-
-def _check_served(policy: PolicyFields) -> None:
-    if policy.access_mode is AccessMode.SHARED:
-        raise UnservedError("access_mode shared: shared sessions on a governed topic are not served by this version")
-    if policy.scope is Scope.PARTITION:
-        raise UnservedError("scope partition: owners of single partitions are not served by this version")
-    if policy.deduplication:
-        raise UnservedError("deduplication: sequence ids are not served by this version")
-    if policy.log_append_time:
-        raise UnservedError(
-            "log_append_time: how Kafka stamps records is the topic's own message.timestamp.type; set it there"
-        )
-    if policy.exclusive_reader:
-        raise UnservedError("exclusive_reader: claims of readers are not served by this version")
-    if policy.access_mode is None:
-        raise UnservedError("a policy needs an access_mode: exclusive, wait_for_exclusive or exclusive_with_fencing")

@@ -282,7 +282,7 @@ class Room:
         return self.governor.topic(name)
 
     async def govern(self, topic: str, mode: AccessMode = AccessMode.EXCLUSIVE) -> None:
-        await self.governor.set_policy(topic, PolicyFields(mode))
+        await self.governor.catalog.set(topic, PolicyFields(mode))
 
     async def idle(self, topic: str) -> GovernedTopic:
         """The topic once nothing is under way."""
@@ -318,11 +318,11 @@ async def open_room(
     def registration() -> Registration:
         return Registration(
             node_id=node_id, boot=boot, host="127.0.0.1", port=1, admin="", position=changelog.position - 1,
-            policy_version=governor.policy_version, version="test", draining=False,
+            policy_version=governor.catalog.version, version="test", draining=False,
         )  # fmt: skip
 
     membership = Membership(store, nodes, registration, governor, failed=lambda error: None)
-    governor.beat = membership.beat_now
+    governor.catalog.beat = membership.beat_now
     await membership.join()
     room = Room(governor, gates, told, boot)
     room.unexpected = unexpected

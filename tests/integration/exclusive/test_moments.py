@@ -510,7 +510,7 @@ async def test_a_new_producer_id_that_struck_back_is_deposed_on_other_connection
 async def test_the_node_lost_the_right_to_serve_and_gives_the_topic_back(room: Room, topic: str) -> None:
     owner = room.connect("owner")
     assert await owner.send(topic, sequence=0) == OK
-    live = room.governor._live
+    live = room.governor.catalog.live
     assert live is not None
     room.governor.heard(live, {topic})
     answers = [owner.begin(topic, sequence=i) for i in range(1, 4)]

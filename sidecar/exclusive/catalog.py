@@ -1,0 +1,120 @@
+"""The policies of a cluster of nodes: asked for, written down, and applied by every node before anything is granted.
+
+Redis gives each change its version, the changelog holds it (so it outlives Redis), and every heartbeat says which
+version a node applies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from metadata import MetadataUnavailable
+from metadata.ownership import AccessMode
+from metadata.policies import Policies, Policy
+from sidecar.changelog import Record, policy_key
+from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from metadata.nodes import LiveNodes
+    from sidecar.exclusive.takeover import Surroundings
+
+_SEEN_S: Final = 5.0
+_POLL_S: Final = 0.05
+
+
+class UnservedError(ValueError):
+    """A policy value that this version does not serve."""
+
+
+async def _no_beat() -> None:
+    """Before the node is a member of its cluster."""
+
+
+class PolicyCatalog:
+    """`book` and `version` are what this node applies; `live` is what the last heartbeat said of the others."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.book = PolicyBook({})
+        self.version = 0
+        self.live: LiveNodes | None = None
+        self.beat: Callable[[], Awaitable[None]] = _no_beat
+        self._around = around
+
+    def read(self) -> PolicyBook:
+        """Apply what the changelog says."""
+        entries = {entry.key.topic: entry.value for entry in self._around.changelog.view.policies()}
+        self.book = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()})
+        self.version = max([self.version, *[value.version for value in entries.values()]])
+        return self.book
+
+    def is_applied_everywhere(self) -> bool:
+        """Whether every live node applies the policies that this one applies: before that nothing may be granted."""
+        if self.live is None:
+            return True
+        others = [node for node in self.live.nodes.values() if node.node_id != self._around.node_id]
+        return all(node.policy_version >= self.version for node in others)
+
+    async def set(self, name: str, change: PolicyFields) -> PolicyFields:
+        """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`,
+        `ChangelogError`.
+        """
+        merged = (self.book.exact(name) or PolicyFields()).merged(change)
+        _check_served(merged)
+        token = secrets.token_bytes(16)
+        version = await self._around.store.set_policy(name, merged.body(), self._known(), token)
+        await self._append(Record(policy_key(name), merged.to_record(version, int(time.time() * 1000))))
+        return merged
+
+    async def delete(self, name: str) -> bool:
+        """Take a policy away; whether there was one."""
+        if self.book.exact(name) is None:
+            return False
+        await self._around.store.delete_policy(name, self._known(), secrets.token_bytes(16))
+        await self._append(Record(policy_key(name), None))
+        return True
+
+    async def refill(self) -> None:
+        """Tell an emptied Redis."""
+        with suppress(MetadataUnavailable):  # the next beat that arrives tries again
+            await self._around.store.refill_policies(self._known())
+
+    async def _append(self, record: Record) -> None:
+        """Write it down and wait until every live node applies it, or has let its lease run out."""
+        changelog, loop = self._around.changelog, asyncio.get_running_loop()
+        offset = await changelog.append([record])
+        await changelog.tailer.reached(offset, timeout=_SEEN_S)
+        deadline = loop.time() + 2 * self._around.store.lease_ms / 1000
+        await self.beat()
+        while not self.is_applied_everywhere() and loop.time() < deadline:
+            await asyncio.sleep(_POLL_S)
+            await self.beat()
+
+    def _known(self) -> Policies:
+        entries = {entry.key.topic: entry.value for entry in self._around.changelog.view.policies()}
+        by_name = {
+            name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
+        }
+        return Policies(max([self.version, *[policy.version for policy in by_name.values()]]), by_name)
+
+
+def _check_served(policy: PolicyFields) -> None:
+    if policy.access_mode is AccessMode.SHARED:
+        raise UnservedError("access_mode shared: shared sessions on a governed topic are not served by this version")
+    if policy.scope is Scope.PARTITION:
+        raise UnservedError("scope partition: owners of single partitions are not served by this version")
+    if policy.deduplication:
+        raise UnservedError("deduplication: sequence ids are not served by this version")
+    if policy.log_append_time:
+        raise UnservedError(
+            "log_append_time: how Kafka stamps records is the topic's own message.timestamp.type; set it there"
+        )
+    if policy.exclusive_reader:
+        raise UnservedError("exclusive_reader: claims of readers are not served by this version")
+    if policy.access_mode is None:
+        raise UnservedError("a policy needs an access_mode: exclusive, wait_for_exclusive or exclusive_with_fencing")
