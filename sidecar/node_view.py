@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
 
+NO_CHANGE = "no topic can change its owner now"
 _AWAY = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, LostRaceError, TimeoutError)
 
 
@@ -50,8 +51,8 @@ class NodeView:
         known, redis = bool(node.upstream.view.brokers), rooms.membership.available
         return [
             serving,
-            port.Check("kafka", known, "" if known else "no broker is known"),
-            port.Check("redis", redis, "" if redis else f"{rooms.membership.problem}; {NO_REDIS}"),
+            port.Check("kafka", *_kafka(known, tail_error)),
+            port.Check("redis", redis, "" if redis else f"{rooms.membership.problem}; {NO_CHANGE}"),
             port.Check("changelog", tail_error is None, str(tail_error or "")),
         ]
 
@@ -105,8 +106,8 @@ class NodeView:
     def _topic(self, name: str, state: TopicState | None) -> port.Topic | None:
         governor = self._rooms().governor
         if state is None:  # a policy may be there before its topic: it holds from the first batch on
-            waiting = governor.catalog.book.exact(name)
-            return None if waiting is None else port.Topic(name, 0, _shown(waiting))
+            waiting, own = governor.catalog.book.effective(name), governor.catalog.book.exact(name)
+            return None if waiting is None or own is None else port.Topic(name, 0, _shown(waiting))
         policy = governor.catalog.book.effective(name)
         entry = governor.changelog.view.ownership(name)
         generation = entry.value.generation if entry is not None else 0
@@ -155,7 +156,7 @@ class NodeView:
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
         except _AWAY as error:
-            raise port.UnavailableError(str(error)) from None
+            raise _unsettled(error, f"sidecar topic show {name}") from None
         return (await self.topics([name]))[0]
 
     async def delete_policy(self, name: str) -> None:
@@ -164,7 +165,7 @@ class NodeView:
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
         except _AWAY as error:
-            raise port.UnavailableError(str(error)) from None
+            raise _unsettled(error, f"sidecar topic show {name}") from None
         if not deleted:
             raise port.NotFoundError(f"{name} has no policy of its own")
 
@@ -189,8 +190,21 @@ class NodeView:
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"{NO_REDIS}: {error}") from None
         except _AWAY as error:
-            raise port.UnavailableError(str(error)) from None
+            raise _unsettled(error, f"sidecar topic show {name}") from None
         return (await self.topics([name]))[0]
+
+
+def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:
+    """Whether Kafka answers: the node reads from it all the time."""
+    if not known:
+        return False, "no broker is known"
+    silent = isinstance(tail_error, UpstreamError)
+    return not silent, str(tail_error) if silent else ""
+
+
+def _unsettled(error: Exception, look: str) -> port.UnavailableError:
+    """A change that failed on its way to Kafka may still have arrived there."""
+    return port.UnavailableError(f"{error}. It may have been done all the same: look with `{look}`")
 
 
 def _shown(policy: PolicyFields) -> port.Policy:

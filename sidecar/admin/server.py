@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ANSWER_TIMEOUT: Final = 60.0
+_REFUSALS: Final = 400
+"""From this status on nothing was changed."""
 """Seconds that the node may take for an answer: a policy waits for the leases of silent nodes."""
 _STOP_TIMEOUT: Final = 2.0
 _BODY_LIMIT: Final = 64 * 1024
@@ -76,7 +78,8 @@ class AdminServer:
             headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
             return error(refusal.status, refusal.message, headers)
         answer = await handler(request)
-        log.info("admin_write", status=answer.status)
+        if answer.status < _REFUSALS:
+            log.info("admin_write", status=answer.status)
         return answer
 
 

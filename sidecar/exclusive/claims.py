@@ -113,7 +113,9 @@ def held_message(holder: Holder | None, generation: int, waiting: Sequence[str])
     """Pulsar's words, with the generation."""
     if holder is not None:
         return f"Topic has an existing exclusive producer: {holder.label} (generation {holder.generation})"
-    return f"Topic has waiting exclusive producers: {len(waiting)} (generation {generation})"
+    if waiting:
+        return f"Topic has waiting exclusive producers: {len(waiting)} (generation {generation})"
+    return f"Topic has no exclusive producer now (generation {generation})"
 
 
 def fenced_message(holder: Holder | None, generation: int) -> str:

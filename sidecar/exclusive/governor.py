@@ -319,8 +319,9 @@ class Governor:
 
     def known_topics(self) -> list[str]:
         """Every governed topic that has a policy of its own, an owner, or a producer on this node."""
+        book = self.catalog.book
         owned = {entry.key.topic for entry in self.changelog.view.entries(Kind.OWNERSHIP)}
-        return sorted({*self.catalog.book.topics, *owned, *self._topics})
+        return sorted({*book.topics, *owned, *[name for name in self._topics if book.effective(name) is not None]})
 
     def check(self, client: Producing, producer_id: int | None) -> KafkaError | None:
         """Whether a client may initialise again under a producer id: not one that was deposed somewhere."""

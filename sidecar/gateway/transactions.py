@@ -120,6 +120,9 @@ class TransactionsApi:
         if owned is not None:
             codes = {topic["name"]: owned.code for topic in topics}
         elif refused:
+            governed = [name for name, code in refused.items() if code == ErrorCode.INVALID_TXN_STATE]
+            if governed:
+                client.connection.report("transactional_batch", f"a transaction that is to write to {governed[0]}")
             codes = {topic["name"]: refused.get(topic["name"], ErrorCode.OPERATION_NOT_ATTEMPTED) for topic in topics}
         else:
             try:

@@ -407,6 +407,8 @@ class ClientConnection(FrameReceiver):
         self._handler.client_closed(self)
 
     def eof_received(self) -> bool:
+        if self.unfinished_bytes:
+            self.reject("truncated", f"the client ended its stream behind {self.unfinished_bytes} bytes of a frame")
         return False
 
     def pause_writing(self) -> None:

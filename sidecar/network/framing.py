@@ -223,6 +223,11 @@ class FrameReceiver(asyncio.BufferedProtocol):
         """The peer announced a frame of `size` bytes: negative, or over `frame_limit`. Nothing more is parsed."""
         raise NotImplementedError
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much of a frame is here whose rest is not."""
+        return self._position if self._own is not None else len(self._left)
+
     def stop_receiving(self) -> None:
         """Ignore everything that still arrives (the connection is about to close)."""
         self._stopped = True

@@ -9,6 +9,7 @@ import asyncio
 import http.client
 import json
 import random
+import socket
 import ssl
 import threading
 import time
@@ -306,6 +307,29 @@ BATCHES: dict[str, tuple[bytes | None, int, str]] = {
     "a count that does not fit the offsets": (changed(57, I32.pack(7)), 87, "invalid_record"),
     "a producer id without a sequence": (changed(43, I64.pack(7)), 87, "invalid_record"),
 }
+
+
+def test_a_transaction_that_is_to_write_to_a_governed_topic_is_refused(ground: Ground) -> None:
+    """What a transactional client asks first, long before its batch."""
+    topics = [{"name": ground.governed, "partitions": [0]}]
+    with RawClient(ground.node.bootstrap) as client:
+        for _ in range(2):
+            asked = request(24, 3, transactional_id="t", producer_id=7, producer_epoch=0, topics=topics)
+            (found,) = client.ask(asked).results_by_topic_v3_and_below
+            assert [partition.partition_error_code.value for partition in found.results_by_partition] == [48]
+        assert ground.told_once(client) == "transactional_batch"
+
+
+@pytest.mark.parametrize("good_before", [False, True])
+@pytest.mark.parametrize("data", [b"\0\0", I32.pack(100) + b"abc", I32.pack(70_000) + bytes(60_000)])
+def test_a_stream_that_ends_within_a_frame_is_told_of(data: bytes, ground: Ground, *, good_before: bool) -> None:
+    with RawClient(ground.node.bootstrap) as client:
+        if good_before:
+            client.ask(raw.api_versions())
+        client.send_bytes(data)
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.is_closed()
+        assert ground.told_once(client) == "truncated"
 
 
 @pytest.mark.parametrize("version", [3, 9])

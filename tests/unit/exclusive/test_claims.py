@@ -350,3 +350,9 @@ def test_nobody_overtakes_the_queue_of_a_free_topic_but_a_fencer_or_a_generation
     if claimant.generation is not None or asked is FENCING or not free.waiting:
         return
     assert (judge(free, claimant, NOW).step is CLAIM) <= (free.waiting[0] == claimant.session)
+
+
+def test_a_lower_generation_on_a_free_topic_is_told_that_nobody_owns_it() -> None:
+    refused = judge(replace(situation(), holder=None), newcomer(generation=3), NOW)
+    assert (refused.step, refused.code) == (REFUSE, POLICY_VIOLATION)
+    assert refused.message.startswith("Topic has no exclusive producer now (generation ")
