@@ -219,14 +219,17 @@ class Stack:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the block as Ctrl-C does, with KeyboardInterrupt; for the main thread."""
+    """Ctrl-C, SIGTERM and a closed terminal end the block with KeyboardInterrupt; for the main thread.
+
+    SIGINT too: where it was ignored at the start, as for `command &` in a script, Python installs no handler.
+    """
 
     def interrupt(_signum: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before: dict[signal.Signals, Any] = {}
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signum is not signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:  # nohup means it
             before[signum] = signal.signal(signum, interrupt)
     try:
         yield

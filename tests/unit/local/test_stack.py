@@ -101,12 +101,23 @@ def test_a_stack_that_was_never_started_can_be_stopped(tmp_path: Path) -> None:
             _ = stack.kafka
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_being_ended_from_outside_is_like_ctrl_c(signum: signal.Signals) -> None:
     before = signal.getsignal(signum)
     with pytest.raises(KeyboardInterrupt), interruptible():
         signal.raise_signal(signum)
     assert signal.getsignal(signum) is before
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_who_was_started_with_a_signal_ignored_ends_on_it_all_the_same(signum: signal.Signals) -> None:
+    before = signal.signal(signum, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            signal.raise_signal(signum)
+        assert signal.getsignal(signum) is signal.SIG_IGN
+    finally:
+        signal.signal(signum, before)
 
 
 def test_nohup_is_respected() -> None:
