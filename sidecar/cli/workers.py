@@ -1,7 +1,8 @@
 """Several nodes under one process: starts them, passes signals on, starts again what crashes, ends when all have ended.
 
-A worker that cannot start ends everything, with its exit code: a wrong setting or a taken port does not get better by
-itself. The supervisor serves nobody and holds no state.
+A worker that exits by itself soon after its start ends everything, with its exit code: a wrong setting or a taken port
+does not get better by itself. One that a signal ends has crashed, however young it is, and is started again. The
+supervisor serves nobody and holds no state.
 """
 
 from __future__ import annotations
@@ -23,24 +24,29 @@ if TYPE_CHECKING:
     from sidecar.settings import Settings
 
 _STARTED_AFTER: Final = 10.0
-"""Seconds after which a worker counts as started: one that ends sooner, the first time, will not do better."""
+"""Seconds after which a worker counts as started: one that exits sooner, the first time, will not do better."""
+_SIGNALLED: Final = 128
+"""Added to the number of the signal that ended a process, as shells do: no exit code is negative."""
 _PAUSE_FIRST: Final = 1.0
 _PAUSE_MOST: Final = 30.0
 _POLL: Final = 0.1
 
 
 def supervise(settings: Settings, workers: int) -> int:
-    """Run `workers` nodes until they end; 0 where all ended as they were asked to, else the first other exit code."""
+    """Run `workers` nodes until they end; 0 where all ended as they were asked to, else the first other exit code.
+
+    128 + N stands for a worker that signal N, which nobody here sent, ended while all were ending.
+    """
     logs.configure(settings.log_level, settings.log_format)
     return _Supervisor([settings.for_worker(index) for index in range(workers)]).run()
 
 
 class _Worker:
-    """One node, its crashes so far, and when to start it again (monotonic seconds)."""
+    """One node, how long to wait (seconds) after its next crash, and when to start it again (monotonic seconds)."""
 
     def __init__(self, settings: Settings) -> None:
         self.node_id = settings.node_id
-        self.crashes = 0
+        self.pause = _PAUSE_FIRST
         self.start_at = 0.0
         self.proven = False
         self.process: subprocess.Popen[bytes] | None = None
@@ -59,22 +65,21 @@ class _Worker:
         self._started = now
 
     def ended(self, now: float) -> int | None:
-        """The exit code if it has ended by now; it counts as proven after some seconds of life."""
+        """The exit code if it has ended by now, -N by signal N; it counts as proven after some seconds of life."""
         if self.process is None:
             return None
         code = self.process.poll()
         if now - self._started > _STARTED_AFTER:
             self.proven = True
             if code is None:
-                self.crashes = 0
+                self.pause = _PAUSE_FIRST
         if code is not None:
             self.process = None
         return code
 
     def start_later(self, now: float) -> float:
-        """Plan the next start, each one later than the one before; the pause in seconds."""
-        pause = min(_PAUSE_MOST, _PAUSE_FIRST * 2**self.crashes)
-        self.crashes += 1
+        """Plan the next start, after a pause twice as long as the last one, within bounds; the pause in seconds."""
+        pause, self.pause = self.pause, min(_PAUSE_MOST, 2 * self.pause)
         self.start_at = now + pause
         return pause
 
@@ -85,6 +90,7 @@ class _Supervisor:
         self._log = structlog.get_logger()
         self._signals: list[int] = []
         self._stopping = False
+        self._passed_on: set[int] = set()
         self._exit_code = 0
 
     def run(self) -> int:
@@ -109,9 +115,11 @@ class _Supervisor:
         code = worker.ended(now)
         if code is None:
             return
-        if self._stopping or code == 0 or not worker.proven:
-            self._log.log(20 if code == 0 else 40, "worker_ended", worker=worker.node_id, exit_code=code)
-            self._exit_code = self._exit_code or code
+        if self._stopping or code == 0 or (code > 0 and not worker.proven):
+            as_asked = code == 0 or -code in self._passed_on  # so young that it had no handler yet
+            self._log.log(20 if as_asked else 40, "worker_ended", worker=worker.node_id, exit_code=code)
+            if not as_asked:
+                self._exit_code = self._exit_code or (code if code > 0 else _SIGNALLED - code)
             if not self._stopping:  # a second signal could be the end of one that is still draining
                 self._stop(signal.SIGTERM)
         else:
@@ -122,6 +130,7 @@ class _Supervisor:
 
     def _stop(self, signum: int) -> None:
         self._stopping = True
+        self._passed_on.add(signum)
         for worker in self._workers:
             if worker.process is not None:
                 worker.process.send_signal(signum)

@@ -18,7 +18,7 @@ SUPERVISOR = """
 import sys
 from sidecar.cli import workers
 from sidecar.settings import load
-workers._STARTED_AFTER, workers._PAUSE_FIRST = 0.3, 0.2
+workers._STARTED_AFTER, workers._PAUSE_FIRST, workers._PAUSE_MOST = 0.3, 0.2, 0.4
 workers.node_command = lambda descriptor, parent: [sys.executable, "-c", sys.argv[1], str(descriptor)]
 sys.exit(workers.supervise(load({"node_id": "10", "log_format": "json"}), 2))
 """
@@ -83,19 +83,59 @@ def test_a_signal_is_passed_on_once_and_all_end_well(supervised: Supervised, sig
     assert [event["event"] for event in events].count("worker_ended") == 2
 
 
-def test_a_worker_that_crashes_later_is_started_again_and_the_other_is_left_alone(supervised: Supervised):
+@pytest.mark.parametrize("supervised", [("", 3)], indirect=True)
+def test_a_worker_that_fails_later_is_started_again_and_the_other_is_left_alone(supervised: Supervised):
     wait_for(lambda: len(supervised.notes("start")) == 2, "both workers")
     victim = dict(supervised.notes("start"))[11]
     seen = time.monotonic()
     wait_for(lambda: time.monotonic() > seen + 0.6, "the worker to count as started, which is a matter of time")
-    os.kill(victim, signal.SIGKILL)
+    os.kill(victim, signal.SIGTERM)
     wait_for(lambda: len(supervised.notes("start")) == 3, "the worker to be started again")
     assert sorted(number for number, _ in supervised.notes("start")) == [10, 11, 11]
     supervised.process.terminate()
+    _, events = supervised.end()
+    crash = next(event for event in events if event["event"] == "worker_crashed")
+    assert (crash["worker"], crash["exit_code"], crash["again_in_s"]) == (11, 3, 0.2)
+
+
+DIES_YOUNG = """
+if number == 11:
+    with open("deaths", "a+") as deaths:
+        print(file=deaths, flush=True)
+        deaths.seek(0)
+        if len(deaths.readlines()) <= 4: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("supervised", [(DIES_YOUNG, 0)], indirect=True)
+def test_a_worker_killed_however_young_is_started_again_after_growing_pauses(supervised: Supervised):
+    wait_for(lambda: len(supervised.notes("start")) == 6, "the worker to be started again and again")
+    assert sorted(number for number, _ in supervised.notes("start")) == [10, *[11] * 5]
+    supervised.process.terminate()
     code, events = supervised.end()
     assert code == 0
-    crash = next(event for event in events if event["event"] == "worker_crashed")
-    assert (crash["worker"], crash["exit_code"], crash["again_in_s"]) == (11, -9, 0.2)
+    crashes = [event for event in events if event["event"] == "worker_crashed"]
+    assert [(each["worker"], each["exit_code"]) for each in crashes] == [(11, -9)] * 4
+    assert [each["again_in_s"] for each in crashes] == [0.2, 0.4, 0.4, 0.4]
+
+
+HEARS_NOTHING = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN if number == 11 else signal.SIG_DFL)
+with open("log", "a") as log: print(json.dumps([number, "deaf", os.getpid()]), file=log)
+"""
+
+
+@pytest.mark.parametrize("supervised", [(HEARS_NOTHING, 0)], indirect=True)
+def test_a_worker_killed_while_all_end_shows_as_a_shell_would_show_it(supervised: Supervised):
+    wait_for(lambda: len(supervised.notes("deaf")) == 2, "both workers")
+    (_, other), (_, victim) = sorted(supervised.notes("deaf"))
+    supervised.process.terminate()
+    wait_for(lambda: not Path(f"/proc/{other}").exists(), "the other one to end")
+    os.kill(victim, signal.SIGKILL)
+    code, events = supervised.end()
+    assert code == 128 + signal.SIGKILL
+    ends = {event["worker"]: (event["exit_code"], event["level"]) for event in events if "exit_code" in event}
+    assert ends == {10: (-signal.SIGTERM, "info"), 11: (-signal.SIGKILL, "error")}
 
 
 @pytest.mark.parametrize("supervised", [("if number == 11: sys.exit(2)", 0)], indirect=True)
