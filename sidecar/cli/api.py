@@ -98,6 +98,12 @@ class AdminApi:
             answer = connection.getresponse()
             return answer.status, answer.read().decode(errors="replace")
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, TimeoutError) and connection.sock is not None:  # connected, but silent
+                raise CommandError(
+                    f"{self.url}{url.path}{target} does not answer within {self._timeout:.0f} s; what the node waits "
+                    f"for is at {self.url}/readyz",
+                    Exit.UNREACHABLE,
+                ) from None
             reason = str(error) or type(error).__name__
             raise CommandError(
                 f"no node answers at {self.url} ({reason}). Start one, or name its admin address with --admin-url "

@@ -187,6 +187,31 @@ def test_the_status_tells_a_node_that_is_not_ready_by_its_exit_code(running: Run
     assert "connection refused" in text
 
 
+def test_the_status_shows_a_node_whose_kafka_hangs_without_its_topics(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+):
+    answer = threading.Event()
+
+    async def hang(*, governed: bool) -> list[str]:
+        await asyncio.to_thread(answer.wait)
+        return []
+
+    monkeypatch.setattr(running.node, "topic_names", hang)
+    monkeypatch.setattr("sidecar.cli.status._TIMEOUT", 0.2)
+    try:
+        said = run("--admin-url", running.url, "status")
+        assert said.code == 5
+        assert "node 1 of cluster default" in " ".join(said.out.split())
+        assert "topics" not in said.out
+        assert "error: the topics cannot be listed" in said.err
+        running.node.readiness = [Check("kafka", False, "silent")]
+        said = run("--admin-url", running.url, "status", "-o", "json")
+        assert (said.code, json.loads(said.out)["topics"], json.loads(said.out)["ready"]) == (10, None, False)
+        assert "does not answer within" in said.err
+    finally:
+        answer.set()
+
+
 def test_a_health_check_tells_ready_unready_and_absent_apart(running: Running):
     assert run("--admin-url", running.url, "healthcheck") == Said(0, "ready\n", "")
     running.node.readiness = [Check("redis", False, "connection refused")]
