@@ -128,20 +128,31 @@ def _ready(api: AdminApi) -> bool:
 
 
 def _check_free(settings: Settings, config: StackConfig) -> None:
-    from sidecar.local.ports import HOST, is_free  # noqa: PLC0415
+    """Raise CommandError with every address at which nothing could be started, each with the option that moves it."""
+    from sidecar.local.ports import HOST  # noqa: PLC0415
 
-    kafka, redis = Address(HOST, config.kafka_port), Address(HOST, config.redis_port)
-    for name, address in (("--listen", settings.listen), ("--admin-listen", settings.admin_listen)):
-        if address.port == 0:
-            raise CommandError(f"{name} needs a port here, not 0", Exit.USAGE)
-    for name, address in (
-        ("--listen", settings.listen),
-        ("--admin-listen", settings.admin_listen),
-        ("--kafka-port", kafka),
-        ("--redis-port", redis),
-    ):
-        if address.port and not is_free(address.port, address.host):
-            raise CommandError(f"{address} is in use by another program: choose another one with {name}", Exit.CONFLICT)
+    served = {"--listen": settings.listen, "--admin-listen": settings.admin_listen}
+    unset = [f"{name} needs a port here, not 0" for name, address in served.items() if address.port == 0]
+    if unset:
+        raise CommandError("\n".join(unset), Exit.USAGE)
+    taken = [
+        f"{reason}: choose another one with {name}" for name, address in served.items() if (reason := _taken(address))
+    ]
+    for name, port in (("--kafka-port", config.kafka_port), ("--redis-port", config.redis_port)):
+        if port and (reason := _taken(Address(HOST, port))):
+            taken.append(f"{reason}: choose another one with {name} (0: a free one)")
+    if taken:
+        raise CommandError("\n".join(taken), Exit.CONFLICT)
+
+
+def _taken(address: Address) -> str:
+    """Why nothing can be started at `address`, "" where it can."""
+    from sidecar.local.ports import is_free  # noqa: PLC0415
+
+    try:
+        return "" if is_free(address.port, address.host) else f"{address} is in use by another program"
+    except OSError as error:
+        return f"nobody can listen at {address} ({error.strerror})"
 
 
 def _tell_running(running: Running, directory: Path) -> None:
@@ -149,7 +160,11 @@ def _tell_running(running: Running, directory: Path) -> None:
     lines = {part.name: f"{part.address}{'' if part.answers else ', starting'}" for part in running.parts}
     click.echo(f"already running (process {running.owner.pid}), with its data in {directory}:\n")
     click.echo(pairs(lines or {"state": "starting"}))
-    click.echo(f"\nCtrl-C there, or `kill {running.owner.pid}`, stops it; --state-dir starts another one.", err=True)
+    click.echo(
+        f"\nCtrl-C there, or `kill {running.owner.pid}`, stops it. Another one beside it needs data and ports of its "
+        "own: --state-dir, --listen, --admin-listen, --kafka-port 0 and --redis-port 0.",
+        err=True,
+    )
 
 
 def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> None:

@@ -16,11 +16,12 @@ _handed_out: set[int] = set()
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """True where a server could listen on `host:port` now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    """True where a server could listen on `host:port` now. Raises OSError where nobody ever could."""
+    family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind(where)
             probe.listen(1)
         except OSError as error:
             if error.errno in {errno.EADDRINUSE, errno.EACCES}:

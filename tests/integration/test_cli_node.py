@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -213,27 +214,45 @@ def test_up_starts_everything_says_what_runs_and_stops_it_on_ctrl_c(up: Up):
     for command in commands[1:]:
         words = command.partition("--admin-url")[2].split()
         sidecar("--admin-url", *words)
-    again = sidecar(*up.arguments)
-    assert str(up.process.pid) in again
-    assert f"127.0.0.1:{up.listen}" in again
+    again = subprocess.run([*SIDECAR, *up.arguments], capture_output=True, text=True, check=True, timeout=60)
+    assert str(up.process.pid) in again.stdout
+    assert f"127.0.0.1:{up.listen}" in again.stdout
+    for option in ("--state-dir", "--listen", "--admin-listen", "--kafka-port 0", "--redis-port 0"):
+        assert option in again.stderr
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(60) == 0, up.err
     assert not is_open(up.listen)
     assert "stopping node" in up.err
 
 
-@pytest.mark.parametrize("option", ["--listen", "--admin-listen", "--kafka-port", "--redis-port"])
-def test_up_does_not_start_beside_a_program_that_has_its_port(tmp_path: Path, option: str):
-    ports = dict(zip(("--listen", "--admin-listen"), free_ports(2), strict=True))
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = other.getsockname()[1]
-        words = {name: f"127.0.0.1:{port}" for name, port in ports.items()} | {"--kafka-port": "0", "--redis-port": "0"}
-        words[option] = f"127.0.0.1:{taken}" if option in ports else str(taken)
-        command = [*SIDECAR, "up", "--state-dir", str(tmp_path / "state")]
-        for name, value in words.items():
-            command += [name, value]
+def test_up_names_every_port_that_another_program_has_with_the_option_that_moves_it(tmp_path: Path):
+    options = ("--listen", "--admin-listen", "--kafka-port", "--redis-port")
+    with ExitStack() as others:
+        ports = {
+            each: others.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for each in options
+        }
+        words = [
+            word
+            for option, port in ports.items()
+            for word in (option, f"127.0.0.1:{port}" if "listen" in option else str(port))
+        ]
+        command = [*SIDECAR, "up", "--state-dir", str(tmp_path / "state"), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 4
-    assert f"127.0.0.1:{taken} is in use" in done.stderr
-    assert f"with {option}" in done.stderr
+    lines = done.stderr.removeprefix("error: ").splitlines()
+    for line, (option, port) in zip(lines, ports.items(), strict=True):
+        assert line.startswith(f"127.0.0.1:{port} is in use by another program: choose another one with {option}")
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "told"),
+    [("192.0.2.1:19092", 4, "nobody can listen at 192.0.2.1:19092 ("), ("127.0.0.1:0", 2, "needs a port here, not 0")],
+)
+def test_up_does_not_start_where_nobody_can_listen(tmp_path: Path, address: str, code: int, told: str):
+    command = [*SIDECAR, "up", "--state-dir", str(tmp_path / "state"), "--listen", address, "--kafka-port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "--listen" in done.stderr
     assert not (tmp_path / "state").exists()

@@ -24,6 +24,20 @@ def test_a_port_somebody_listens_on_is_not_free_and_is_open() -> None:
         assert is_open(port)
 
 
+def test_where_nobody_could_ever_listen_is_an_error() -> None:
+    with pytest.raises(OSError, match="assign requested address"):
+        is_free(19_092, "192.0.2.1")
+
+
+def test_a_port_of_an_ipv6_address_is_tried_there() -> None:
+    try:
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with server:
+        assert not is_free(server.getsockname()[1], "::1")
+
+
 def test_asking_for_more_ports_than_there_are_is_an_error() -> None:
     with pytest.raises(OSError, match="no 20000 free ports"):
         free_ports(20_000)
