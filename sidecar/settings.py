@@ -134,11 +134,12 @@ class Problem(NamedTuple):
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; `problems` holds all that is wrong with them."""
+    """The settings cannot be used; `problems` holds all that is wrong with them, `warnings` what is merely odd."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], warnings: Sequence[Problem] = ()) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
+        self.warnings = tuple(warnings)
 
 
 class Shown(NamedTuple):

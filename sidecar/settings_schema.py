@@ -326,9 +326,9 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
         found = Schema(**values)
     except ValidationError as error:
         problems.extend(_problems(error, origins))
-        raise SettingsError(problems) from None
+        raise SettingsError(problems, _unknown_variables()) from None
     if problems:
-        raise SettingsError(problems)
+        raise SettingsError(problems, _unknown_variables())
     settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields})
     shown = tuple(
         Shown(_full(name), _text(name, getattr(settings, name)), origins.get(name, "default"))
@@ -367,7 +367,8 @@ def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[Proble
     return list(found.values())
 
 
-def _warnings(settings: Settings) -> list[Problem]:
+def _unknown_variables() -> list[Problem]:
+    """A misspelt variable is told; it is no error, as orchestrators set some of their own."""
     known = {_full(name) for name in Schema.model_fields}
     found: list[Problem] = []
     for name in sorted(os.environ):
@@ -375,6 +376,11 @@ def _warnings(settings: Settings) -> list[Problem]:
             near = get_close_matches(name, known, 1, cutoff=0.8)
             advice = f"ignored: there is no such setting{f'; did you mean {near[0]}?' if near else '.'}"
             found.append(Problem(name, "environment", "", advice))
+    return found
+
+
+def _warnings(settings: Settings) -> list[Problem]:
+    found = _unknown_variables()
     if settings.redis_timeout_ms >= settings.lease_ms:
         advice = f"is not below SIDECAR_LEASE_MS ({settings.lease_ms}): one slow answer of Redis can cost the lease."
         found.append(Problem("SIDECAR_REDIS_TIMEOUT_MS", "settings", str(settings.redis_timeout_ms), advice))

@@ -8,7 +8,7 @@ import rich_click as click
 
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
-from sidecar.cli.setting_flags import resolve_settings, tell_warnings, with_setting_flags
+from sidecar.cli.setting_flags import resolve_settings, with_setting_flags
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pass_shared
 def check_config(shared: Shared, **flags: Any) -> None:
     """Check the settings that `serve` would use; exit code 2 and all problems at once where they are wrong."""
-    tell_warnings(resolve_settings(shared, flags))
+    resolve_settings(shared, flags)
     click.echo("the settings are fine", err=True)
 
 
@@ -36,7 +36,6 @@ def config() -> None:
 def show(shared: Shared, origin: bool, **flags: Any) -> None:
     """Show the settings that `serve` would use. Secrets are masked."""
     resolved = resolve_settings(shared, flags)
-    tell_warnings(resolved)
     rows = [each._asdict() if origin else {"setting": each.setting, "value": each.value} for each in resolved.shown]
     columns = ("setting", "value", "origin")[: 3 if origin else 2]
     write(rows, shared.output, lambda: table(columns, [[row[name] for name in columns] for row in rows]))

@@ -18,8 +18,10 @@ from sidecar.cli.output import write
 from sidecar.settings import SettingsError, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sidecar.cli.options import Shared
-    from sidecar.settings import Resolved
+    from sidecar.settings import Problem, Resolved
 
 _TIMEOUT: Final = 10.0
 _COLORS: Final = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
@@ -45,8 +47,9 @@ def _examine(shared: Shared) -> list[Finding]:
     try:
         resolved, origin = _resolve(shared)
     except SettingsError as error:
-        return [fail("config", str(problem), "sidecar check-config") for problem in error.problems]
-    found = [warn("config", str(warning), "sidecar config show --origin") for warning in resolved.warnings]
+        problems = [fail("config", str(problem), "sidecar check-config") for problem in error.problems]
+        return problems + _odd(error.warnings)
+    found = _odd(resolved.warnings)
     if not found:
         found.append(ok("config", f"the settings are fine{origin}"))
     view = look_at_node(shared.api(_TIMEOUT))
@@ -60,6 +63,10 @@ def _examine(shared: Shared) -> list[Finding]:
         return [each for part in parts for each in part]
 
     return [*found, *view.findings, *asyncio.run(look_around()), *check_files(view)]
+
+
+def _odd(warnings: Sequence[Problem]) -> list[Finding]:
+    return [warn("config", str(warning), "sidecar config show --origin") for warning in warnings]
 
 
 def _resolve(shared: Shared) -> tuple[Resolved, str]:

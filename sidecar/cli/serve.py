@@ -9,7 +9,7 @@ import rich_click as click
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.launch import become_node
 from sidecar.cli.options import pass_shared
-from sidecar.cli.setting_flags import resolve_settings, tell_warnings, with_setting_flags
+from sidecar.cli.setting_flags import resolve_settings, with_setting_flags
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
@@ -31,7 +31,6 @@ _MOST_WORKERS = 256
 def serve(shared: Shared, workers: int, **flags: Any) -> None:
     """Run a node until SIGTERM or Ctrl-C. Logs go to stderr."""
     resolved = resolve_settings(shared, flags)
-    tell_warnings(resolved)
     _check_workers(resolved.settings, workers)
     become_node(resolved.settings, workers)
 

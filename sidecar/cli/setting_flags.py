@@ -8,11 +8,13 @@ import rich_click as click
 
 from sidecar.cli.failure import settings_error
 from sidecar.cli.options import Shared, config_option
-from sidecar.settings import ENV_PREFIX, Resolved, SettingsError, resolve
+from sidecar.settings import ENV_PREFIX, SettingsError, resolve
 from sidecar.settings_schema import Schema, is_secret, shown_default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    from sidecar.settings import Problem, Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
@@ -33,14 +35,17 @@ def with_setting_flags(command: CommandT) -> CommandT:
 
 
 def resolve_settings(shared: Shared, flags: Mapping[str, Any]) -> Resolved:
-    """Settings from flags and everywhere else. Raises CommandError that names every problem."""
+    """Settings from flags and everywhere else; tells what is odd. Raises CommandError that names every problem."""
     try:
-        return resolve(flags, shared.config)
+        resolved = resolve(flags, shared.config)
     except SettingsError as error:
+        tell_warnings(error.warnings)
         raise settings_error(error) from None
+    tell_warnings(resolved.warnings)
+    return resolved
 
 
-def tell_warnings(resolved: Resolved) -> None:
+def tell_warnings(warnings: Iterable[Problem]) -> None:
     """What is odd about the settings, on stderr."""
-    for warning in resolved.warnings:
+    for warning in warnings:
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)

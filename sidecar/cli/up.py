@@ -18,7 +18,7 @@ from sidecar.cli.api import AdminApi
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, pass_shared
 from sidecar.cli.output import pairs
-from sidecar.cli.setting_flags import resolve_settings, tell_warnings
+from sidecar.cli.setting_flags import resolve_settings
 from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, local_url
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ def _run(config: StackConfig, shared: Shared, flags: Mapping[str, str | None]) -
     from sidecar.local import Stack  # noqa: PLC0415
 
     resolved = resolve_settings(shared, flags)  # wrong settings are told before anything is downloaded
-    tell_warnings(resolved)
     _check_free(resolved.settings, config)
     stack = Stack(config)
     try:

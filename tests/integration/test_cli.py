@@ -258,6 +258,16 @@ def test_wrong_settings_are_told_all_at_once_with_exit_code_2(monkeypatch: pytes
     assert [check["name"] for check in json.loads(config.out)["checks"]] == ["config"] * 3
 
 
+@pytest.mark.parametrize("command", ["check-config", "serve", "up", "config show", "doctor"])
+def test_a_misspelt_variable_is_told_beside_wrong_settings(command: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SIDECAR_NODE_ID", "one")
+    monkeypatch.setenv("SIDECAR_LEASE", "900")
+    said = run(*command.split())
+    assert said.code == (10 if command == "doctor" else 2)
+    for part in ("SIDECAR_NODE_ID = one", "SIDECAR_LEASE (environment)", "did you mean SIDECAR_LEASE_MS?"):
+        assert part in said.out + said.err
+
+
 def test_right_settings_pass_and_odd_ones_are_warnings(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SIDECAR_PORT", "tcp://10.0.0.1:19092")
     said = run("check-config")
