@@ -192,8 +192,11 @@ def admin_access(url: str | None = None, config: Path | None = None) -> AdminAcc
     """Address and token for tools: flag, environment, file, default, as `resolve` but without checking all the rest.
 
     Without `SIDECAR_ADMIN_URL` the port of `SIDECAR_ADMIN_LISTEN` is taken, so that tools run beside a node, with its
-    environment, find it. Raises SettingsError where the file cannot be read.
+    environment, find it. Raises SettingsError where the file cannot be read, or where anything is wrong in the one that
+    was asked for.
     """
+    if config is not None:
+        _check_file(config)
     path = find_config(config)
     table = {} if path is None else read_toml(path)
 
@@ -201,6 +204,16 @@ def admin_access(url: str | None = None, config: Path | None = None) -> AdminAcc
         return os.environ.get(ENV_PREFIX + name.upper()) or str(table.get(name) or "") or None
 
     return AdminAccess((url or find("admin_url") or _beside(find("admin_listen"))).rstrip("/"), find("admin_token"))
+
+
+def _check_file(config: Path) -> None:
+    """Raise SettingsError with what is wrong in this file; what else a node would be told is no matter of its tools."""
+    try:
+        resolve({}, config)
+    except SettingsError as error:
+        problems = [each for each in error.problems if each.origin == str(config)]
+        if problems:
+            raise SettingsError(problems) from None
 
 
 def local_url(admin_listen: Address) -> str:

@@ -268,6 +268,21 @@ def test_a_misspelt_variable_is_told_beside_wrong_settings(command: str, monkeyp
         assert part in said.out + said.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status", "healthcheck", "topic list", "topic show orders", "topic set orders --access shared",
+        "topic unset orders", "producer list", "producer fence orders", "producer release orders",
+    ],
+)  # fmt: skip
+def test_problems_of_a_file_that_was_asked_for_are_told_by_every_command(running: Running, command: str):
+    Path("bad.toml").write_text("lese_ms = 1\nnode_id = -1\n")
+    said = run("--admin-url", running.url, *command.split(), "--config", "bad.toml")
+    assert (said.code, said.out, running.node.calls) == (2, "", [])
+    assert "2 problems" in said.err
+    assert "lese_ms (bad.toml): there is no such setting; did you mean lease_ms?" in said.err
+
+
 def test_right_settings_pass_and_odd_ones_are_warnings(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SIDECAR_PORT", "tcp://10.0.0.1:19092")
     said = run("check-config")

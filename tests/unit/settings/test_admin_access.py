@@ -37,6 +37,17 @@ def test_wrong_settings_of_a_node_do_not_stop_its_tools(environment: Environment
     assert admin_access().url == "http://127.0.0.1:18080"
 
 
+def test_a_file_that_was_asked_for_has_to_be_right_whatever_else_the_node_is_told(environment: Environment):
+    environment(NODE_ID="x")
+    path = Path("asked-for.toml")
+    path.write_text('admin_url = "http://file:1"\n')
+    assert admin_access(config=path).url == "http://file:1"
+    path.write_text('admin_url = "http://file:1"\nlese_ms = 1\nlinger_ms = -1\n')
+    with pytest.raises(SettingsError) as caught:
+        admin_access(config=path)
+    assert [each.setting for each in caught.value.problems] == ["lese_ms", "SIDECAR_LINGER_MS"]
+
+
 def test_a_file_that_was_asked_for_has_to_be_there():
     with pytest.raises(SettingsError, match=r"missing\.toml"):
         admin_access(config=Path("missing.toml"))
