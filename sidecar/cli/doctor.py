@@ -76,10 +76,10 @@ def _resolve(shared: Shared) -> tuple[Resolved, str]:
     if said & {"SIDECAR_BOOTSTRAP_SERVERS", "SIDECAR_REDIS_URL"}:
         return resolved, ""
     try:
-        from sidecar.local import StackConfig, find_running  # noqa: PLC0415 - an extra
+        from sidecar.local.stack import default_state_directory, find_running  # noqa: PLC0415 - an extra
     except ImportError:
         return resolved, ""
-    running = find_running(StackConfig().directory)
+    running = find_running(default_state_directory())
     if running is None or running.endpoints is None:
         return resolved, ""
     flags = {"bootstrap_servers": running.endpoints.kafka, "redis_url": running.endpoints.redis}

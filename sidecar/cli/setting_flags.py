@@ -12,7 +12,7 @@ from sidecar.settings import ENV_PREFIX, SettingsError, resolve
 from sidecar.settings_schema import Schema, is_secret, shown_default
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sidecar.settings import Problem, Resolved
 
@@ -34,13 +34,18 @@ def with_setting_flags(command: CommandT) -> CommandT:
     return config_option(command)
 
 
-def resolve_settings(shared: Shared, flags: Mapping[str, Any]) -> Resolved:
-    """Settings from flags and everywhere else; tells what is odd. Raises CommandError that names every problem."""
+def resolve_settings(shared: Shared, flags: Mapping[str, Any], problems: Sequence[Problem] = ()) -> Resolved:
+    """Settings from flags and everywhere else; tells what is odd.
+
+    Raises CommandError that names every problem, also the `problems` that the caller found elsewhere.
+    """
     try:
         resolved = resolve(flags, shared.config)
+        if problems:
+            raise SettingsError((), resolved.warnings)
     except SettingsError as error:
         tell_warnings(error.warnings)
-        raise settings_error(error) from None
+        raise settings_error(SettingsError((*error.problems, *problems))) from None
     tell_warnings(resolved.warnings)
     return resolved
 

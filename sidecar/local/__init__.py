@@ -4,7 +4,7 @@ What `sidecar up`, `sidecar demo`, the tests and the benchmarks run on. Nothing 
 other room, and of those only the command line imports it.
 """
 
-from sidecar.local.errors import AlreadyRunningError, LocalError, PortInUseError, StartError
+from sidecar.local.errors import AlreadyRunningError, LocalError, PortInUseError, StartError, VariablesError
 from sidecar.local.kafka import Kafka
 from sidecar.local.kafka_config import KafkaConfig
 from sidecar.local.stack import Endpoints, Stack, StackConfig, find_running
@@ -22,5 +22,6 @@ __all__ = [
     "StartError",
     "Valkey",
     "ValkeyConfig",
+    "VariablesError",
     "find_running",
 ]

@@ -5,6 +5,14 @@ class LocalError(Exception):
     """An embedded part cannot be used; the message says what to do about it."""
 
 
+class VariablesError(LocalError):
+    """Variables that choose what to run have values that cannot be used: for each its name, value and what is right."""
+
+    def __init__(self, *problems: tuple[str, str, str]) -> None:
+        super().__init__("\n".join(f"{name}={value}: {advice}" for name, value, advice in problems))
+        self.problems = problems
+
+
 class ResolveError(LocalError):
     """The jars of Kafka could not be brought here or are not what they should be."""
 

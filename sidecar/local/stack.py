@@ -11,14 +11,15 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any, Self
 
-from sidecar.local.errors import AlreadyRunningError, LocalError
+from sidecar.local.errors import AlreadyRunningError, LocalError, VariablesError
+from sidecar.local.jars import DEFAULT_VERSION
 from sidecar.local.kafka import Kafka
-from sidecar.local.kafka_config import KafkaConfig, default_version
+from sidecar.local.kafka_config import VERSION_VARIABLE, KafkaConfig, default_version, parse_version
 from sidecar.local.ports import is_open
 from sidecar.local.process import Child, Command, Identity
 from sidecar.local.progress import Listener, silent
@@ -43,8 +44,18 @@ def default_state_directory() -> Path:
 def _port(variable: str, default: int) -> int:
     text = os.environ.get(variable) or str(default)
     if not text.isdecimal() or not 0 <= int(text) <= 65_535:
-        raise LocalError(f"{variable}={text} is not a port")
+        raise VariablesError((variable, text, "needs a port from 0 (a free one) to 65535."))
     return int(text)
+
+
+def _version() -> str:
+    text = default_version()
+    try:
+        parse_version(text)
+    except LocalError:
+        advice = f"needs a version of Apache Kafka such as {DEFAULT_VERSION}."
+        raise VariablesError((VERSION_VARIABLE, text, advice)) from None
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,24 @@ class StackConfig:
     directory: Path = field(default_factory=default_state_directory)
     kafka_port: int = field(default_factory=lambda: _port(KAFKA_PORT_VARIABLE, DEFAULT_KAFKA_PORT))
     redis_port: int = field(default_factory=lambda: _port(REDIS_PORT_VARIABLE, DEFAULT_REDIS_PORT))
-    kafka_version: str = field(default_factory=default_version)
+    kafka_version: str = field(default_factory=_version)
+
+    @classmethod
+    def of(cls, **said: Path | int | None) -> Self:
+        """With what is said and is not None, the rest from the environment. Raises VariablesError with all problems."""
+        values: dict[str, Any] = {}
+        problems: list[tuple[str, str, str]] = []
+        for each in fields(cls):
+            try:
+                value = said.get(each.name)
+                values[each.name] = (
+                    each.default_factory() if value is None and callable(each.default_factory) else value
+                )
+            except VariablesError as error:
+                problems += error.problems
+        if problems:
+            raise VariablesError(*problems)
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ import yaml
 from click.testing import CliRunner
 
 from sidecar.admin.server import AdminServer
+from sidecar.cli.checks.finding import Finding
+from sidecar.cli.checks.node import NodeView
 from sidecar.cli.root import cli
 from sidecar.node_port import AccessMode, Check, Owner, Policy, Topic, Waiting
 from sidecar.settings import Address, load
@@ -256,6 +258,39 @@ def test_wrong_settings_are_told_all_at_once_with_exit_code_2(monkeypatch: pytes
     config = run("doctor", "-o", "json")
     assert config.code == 10
     assert [check["name"] for check in json.loads(config.out)["checks"]] == ["config"] * 3
+
+
+def test_up_tells_wrong_variables_of_its_parts_along_with_wrong_settings(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SIDECAR_LEASE_MS", "1")
+    monkeypatch.setenv("SIDECAR_LOCAL_KAFKA_PORT", "abc")
+    monkeypatch.setenv("SIDECAR_LOCAL_REDIS_PORT", "65536")
+    monkeypatch.setenv("SIDECAR_LOCAL_KAFKA_VERSION", "four")
+    said = run("up", "--redis-port", "0")
+    assert (said.code, said.out) == (2, "")
+    for part in (
+        "3 problems",
+        "SIDECAR_LEASE_MS = 1 (environment)",
+        "SIDECAR_LOCAL_KAFKA_PORT = abc (environment): needs a port",
+        "SIDECAR_LOCAL_KAFKA_VERSION = four (environment): needs a version",
+    ):
+        assert part in said.err
+    monkeypatch.delenv("SIDECAR_LEASE_MS")
+    monkeypatch.setenv("SIDECAR_FOO", "1")
+    alone = run("up", "--redis-port", "0")
+    assert (alone.code, "2 problems" in alone.err, "warning: SIDECAR_FOO" in alone.err) == (2, True, True)
+
+
+def test_variables_of_the_embedded_parts_do_not_stop_the_doctor(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SIDECAR_LOCAL_KAFKA_PORT", "abc")
+    monkeypatch.setenv("SIDECAR_ADMIN_URL", unused_url())
+    monkeypatch.setattr("sidecar.cli.doctor.look_at_node", lambda _api: NodeView([]))
+    monkeypatch.setattr("sidecar.cli.doctor.check_kafka", nothing_found)
+    monkeypatch.setattr("sidecar.cli.doctor.check_redis", nothing_found)
+    assert "the settings are fine" in run("doctor").out
+
+
+async def nothing_found(*_: object) -> list[Finding]:
+    return []
 
 
 @pytest.mark.parametrize("command", ["check-config", "serve", "up", "config show", "doctor"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.local.errors import AlreadyRunningError, LocalError
+from sidecar.local.errors import AlreadyRunningError, LocalError, VariablesError
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.process import Identity
 from sidecar.local.stack import Part, Stack, StackConfig, default_state_directory, find_running, interruptible
@@ -46,6 +46,16 @@ def test_what_is_no_port_is_refused_by_the_name_of_its_variable(monkeypatch: pyt
     monkeypatch.setenv("SIDECAR_LOCAL_KAFKA_PORT", text)
     with pytest.raises(LocalError, match="SIDECAR_LOCAL_KAFKA_PORT"):
         StackConfig()
+
+
+def test_all_wrong_variables_are_told_at_once_but_for_those_that_a_flag_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {"KAFKA_PORT": "x", "REDIS_PORT": "-1", "KAFKA_VERSION": "4"}
+    for name, text in wrong.items():
+        monkeypatch.setenv(f"SIDECAR_LOCAL_{name}", text)
+    with pytest.raises(VariablesError) as caught:
+        StackConfig.of(redis_port=0)
+    found = {name: value for name, value, _ in caught.value.problems}
+    assert found == {"SIDECAR_LOCAL_KAFKA_PORT": "x", "SIDECAR_LOCAL_KAFKA_VERSION": "4"}
 
 
 def test_the_ports_asked_for_leave_those_of_outgoing_connections_alone() -> None:
