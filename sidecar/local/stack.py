@@ -154,11 +154,18 @@ class Stack:
         and LocalError for everything that the person at the terminal can do something about; nothing is left running.
         """
         directory = self.config.directory.absolute()
-        directory.mkdir(parents=True, exist_ok=True)
-        self._take_lock(directory)
         try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._take_lock(directory)
             _end_orphans(directory)
             self._write_run_file()
+        except OSError as error:
+            self.stop()
+            raise LocalError(
+                f"{directory} cannot hold the data ({error.strerror}): name a directory that you may write to with "
+                f"--state-dir or {STATE_VARIABLE}"
+            ) from None
+        try:
             valkey = self._valkey = Valkey(directory / "valkey", ValkeyConfig(port=self.config.redis_port))
             redis_url = valkey.start(progress)
             self._add(valkey.child, f"127.0.0.1:{valkey.port}")
@@ -211,7 +218,8 @@ class Stack:
         self._parts.clear()
         self._endpoints = None
         if self._lock is not None:
-            _run_file(self.config.directory).unlink(missing_ok=True)
+            with suppress(OSError):  # nobody believes an old one
+                _run_file(self.config.directory).unlink()
             self._lock.close()
             self._lock = None
 

@@ -246,6 +246,26 @@ def test_up_names_every_port_that_another_program_has_with_the_option_that_moves
 
 
 @pytest.mark.parametrize(
+    ("arguments", "variables", "directory"),
+    [
+        (("--state-dir", "/proc/x"), {}, "/proc/x"),
+        ((), {"SIDECAR_STATE_DIR": "", "XDG_STATE_HOME": "/etc/passwd"}, "/etc/passwd/sidecar"),
+    ],
+)
+def test_up_names_a_state_directory_that_cannot_be_used(
+    arguments: tuple[str, ...], variables: dict[str, str], directory: str
+):
+    listen, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
+    ports = ("--listen", listen, "--admin-listen", admin, "--kafka-port", "0", "--redis-port", "0")
+    command, environment = [*SIDECAR, "up", *ports, *arguments], {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert f"error: {directory} cannot hold the data" in done.stderr
+    assert "--state-dir" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
     ("address", "code", "told"),
     [("192.0.2.1:19092", 4, "nobody can listen at 192.0.2.1:19092 ("), ("127.0.0.1:0", 2, "needs a port here, not 0")],
 )

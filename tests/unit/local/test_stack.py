@@ -104,6 +104,21 @@ def test_a_locked_directory_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "run.json").read_text() == before
 
 
+def test_a_directory_that_cannot_be_made_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for directory in (Path("/proc/nowhere"), tmp_path / "file" / "state"):
+        with pytest.raises(LocalError, match=f"{directory} cannot hold the data .*--state-dir or SIDECAR_STATE_DIR"):
+            Stack(StackConfig(directory=directory)).start()
+
+
+def test_a_directory_that_cannot_be_written_to_is_let_go(tmp_path: Path) -> None:
+    (tmp_path / "run.new").mkdir()  # in the way of the run file, for root too
+    with pytest.raises(LocalError, match=f"{tmp_path} cannot hold the data"):
+        Stack(StackConfig(directory=tmp_path)).start()
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_a_stack_that_was_never_started_can_be_stopped(tmp_path: Path) -> None:
     with Stack(StackConfig(directory=tmp_path)) as stack:
         assert stack.children == []
