@@ -76,7 +76,6 @@ def resolve(version: str = DEFAULT_VERSION, progress: Listener = silent) -> Jars
     listing = cache_directory() / f"kafka-{version}.json"
     known = _read_listing(listing)
     if known is None:
-        listing.parent.mkdir(parents=True, exist_ok=True)
         with _only_one(listing.with_name("lock")):
             known = _read_listing(listing)  # another process may just have finished
             if known is None:
@@ -226,7 +225,15 @@ def _write(path: Path, content: str) -> None:
 @contextmanager
 def _only_one(lock: Path) -> Iterator[None]:
     """One process at a time: jgo refuses to write a file that another one has begun."""
-    with lock.open("w") as file:
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("w")
+    except OSError as error:
+        raise ResolveError(
+            f"{lock.parent} cannot hold the list of Kafka's jars ({error.strerror}): name a directory that you may "
+            "write to with XDG_CACHE_HOME"
+        ) from None
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -172,6 +172,15 @@ def test_without_a_network_the_message_says_what_is_needed(repository) -> None:
         resolve("9.9.9")
 
 
+def test_a_cache_that_cannot_be_written_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ResolveError, match=r"file/kafka-sidecar cannot hold .*XDG_CACHE_HOME"):
+        resolve()
+
+
 def test_a_damaged_jar_of_an_unlocked_version_is_removed(tmp_path: Path) -> None:
     good, bad, cut = (tmp_path / name for name in ("good.jar", "bad.jar", "cut.jar"))
     for path in (good, bad):
