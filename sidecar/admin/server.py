@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from sidecar.telemetry.hooks import NodeMetrics
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_ANSWER_TIMEOUT: Final = 60.0
 _REFUSALS: Final = 400
 """From this status on nothing was changed."""
+_ANSWER_TIMEOUT: Final = 60.0
 """Seconds that the node may take for an answer: a policy waits for the leases of silent nodes."""
 _STOP_TIMEOUT: Final = 2.0
 _BODY_LIMIT: Final = 64 * 1024
