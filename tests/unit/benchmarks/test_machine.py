@@ -63,7 +63,7 @@ def test_the_machines_clock_goes_forward() -> None:
     while Clock.now().total == first.total:
         assert time.monotonic() < deadline
     assert Clock.now().total > first.total
-    assert Clock.now().busy >= first.busy
+    assert Clock.now().busy >= first.busy - 0.1, "idle time that the kernel puts right (proc(5)) is never much"
 
 
 def test_children_of_this_process_share_its_scheduler_group() -> None:
