@@ -28,6 +28,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governor import Governor
 from sidecar.exclusive.takeover import Surroundings
+from sidecar.exclusive.upkeep import Keeper
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.apis import cold_apis
 from sidecar.gateway.fetch import FetchApi
@@ -164,7 +165,11 @@ class Node:
         await self._server.start_serving()
         clients = gateway.clients
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
-        self._background = [asyncio.get_running_loop().create_task(work) for work in (self._refresh(), watch.run())]
+        keeper = Keeper(self.upstream, governor.kept_topics, self.hooks.operation_failed)
+        governor.catalog.settings_changed = keeper.read_soon
+        self._background = [
+            asyncio.get_running_loop().create_task(work) for work in (self._refresh(), watch.run(), keeper.run())
+        ]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
         gc.freeze()  # what stands after the start lives as long as the node

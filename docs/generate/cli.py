@@ -35,8 +35,8 @@ _BEFORE: Final = """
 _NOTES: Final = {
     "sidecar topic set": (
         "This version serves `--access` exclusive, wait_for_exclusive and exclusive_with_fencing, and the scope topic."
-        " `--access shared`, `--scope partition`, `--dedup`, `--exclusive-reader` and `--log-append-time`"
-        " are refused with exit code 2; for the last one set `message.timestamp.type` on the topic itself."
+        " `--access shared`, `--scope partition`, `--dedup` and `--exclusive-reader` are refused with exit code 2."
+        " `--log-append-time` sets the topic's own `message.timestamp.type`: it has to exist, and a prefix cannot."
     ),
     "sidecar producer fence": "`--partition` is refused: no topic has the scope partition in this version.",
     "sidecar producer release": "`--partition` is refused: no topic has the scope partition in this version.",

@@ -17,6 +17,8 @@ from metadata.ownership import AccessMode
 from metadata.policies import Policies, Policy
 from sidecar.changelog import Record, policy_key
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+from sidecar.protocol.calls import AlterTopicConfig
+from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,13 +39,16 @@ async def _no_beat() -> None:
 
 
 class PolicyCatalog:
-    """`book` and `version` are what this node applies; `live` is what the last heartbeat said of the others."""
+    """`book` and `version` are what this node applies; `live` is what the last heartbeat said of the others. `beat`
+    sends one now, `settings_changed` is called where a topic's settings in Kafka changed.
+    """
 
     def __init__(self, around: Surroundings) -> None:
         self.book = PolicyBook({})
         self.version = 0
         self.live: LiveNodes | None = None
         self.beat: Callable[[], Awaitable[None]] = _no_beat
+        self.settings_changed: Callable[[], None] = lambda: None
         self._around = around
 
     def read(self) -> PolicyBook:
@@ -64,8 +69,11 @@ class PolicyCatalog:
         """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`,
         `ChangelogError`.
         """
-        merged = (self.book.exact(name) or PolicyFields()).merged(change)
+        before = self.book.exact(name) or PolicyFields()
+        merged = before.merged(change)
         _check_served(merged)
+        if bool(merged.log_append_time) != bool(before.log_append_time):
+            await self._stamp_records(name, by_brokers=bool(merged.log_append_time))
         token = secrets.token_bytes(16)
         version = await self._around.store.set_policy(name, merged.body(), self._known(), token)
         await self._append(Record(policy_key(name), merged.to_record(version, int(time.time() * 1000))))
@@ -83,6 +91,18 @@ class PolicyCatalog:
         """Tell an emptied Redis."""
         with suppress(MetadataUnavailable):  # the next beat that arrives tries again
             await self._around.store.refill_policies(self._known())
+
+    async def _stamp_records(self, topic: str, *, by_brokers: bool) -> None:
+        """Have brokers give records their time, or leave it to writers; the keep-alive that must follow reads it."""
+        if topic.endswith("*"):
+            raise UnservedError("log_append_time is a setting of each topic in Kafka: name one topic, not a prefix")
+        kind = "LogAppendTime" if by_brokers else "CreateTime"
+        done = await self._around.upstream.call(None, AlterTopicConfig(topic, "message.timestamp.type", kind))
+        if done.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnservedError(f"log_append_time: topic {topic} does not exist yet; create it first")
+        if done.error:
+            raise KafkaError(done.error, f"message.timestamp.type of {topic}: {done.message or 'refused'}")
+        self.settings_changed()
 
     async def _append(self, record: Record) -> None:
         """Write it down and wait until every live node applies it, or has let its lease run out."""
@@ -110,10 +130,6 @@ def _check_served(policy: PolicyFields) -> None:
         raise UnservedError("scope partition: owners of single partitions are not served by this version")
     if policy.deduplication:
         raise UnservedError("deduplication: sequence ids are not served by this version")
-    if policy.log_append_time:
-        raise UnservedError(
-            "log_append_time: how Kafka stamps records is the topic's own message.timestamp.type; set it there"
-        )
     if policy.exclusive_reader:
         raise UnservedError("exclusive_reader: claims of readers are not served by this version")
     if policy.access_mode is None:

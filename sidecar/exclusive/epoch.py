@@ -45,7 +45,7 @@ class SlotEpoch:
         self._lanes: dict[int, Lane] = {}
         for index in tenure.partitions:
             plain = None if self._idempotent else PlainSequences()
-            self._lanes[index] = forwarder.lane(self._name, index, tenure.stamp, plain, owner)
+            self._lanes[index] = forwarder.lane(self._name, index, tenure.stamp, plain, owner, tenure.topic_id)
             position = tenure.bases[index]
             # A base behind 0 tells of earlier batches; a partition that was never written takes any client epoch.
             self._spaces[index] = SequenceSpace(
@@ -83,7 +83,7 @@ class SlotEpoch:
             lane = self._lanes.get(part.partition)
             if lane is None or not lane.flows:
                 return False
-            if self._idempotent and self._spaces[part.partition].judge(*numbers[1:]) is not Verdict.FORWARD:
+            if self._idempotent and self._spaces[part.partition].judge(*numbers[1:4]) is not Verdict.FORWARD:
                 return False
             its_link = forwarder.link_of(lane)
             if its_link is None or (link is not None and link is not its_link):
@@ -114,11 +114,21 @@ class SlotEpoch:
         """Whether it is known of every batch if it is in the log."""
         return all(space.certain for space in self._spaces.values())
 
+    def stands_at(self) -> dict[int, Position]:
+        """The client's next sequence on each partition, as far as answers tell."""
+        return {index: Position(space.client_epoch, space.next) for index, space in self._spaces.items()}
+
     def bases_for(self, partition: int, client_epoch: int) -> dict[int, Position]:
         """The bases of the next slot epoch for a client that raised its own on one partition."""
-        bases = {index: Position(space.client_epoch, space.next) for index, space in self._spaces.items()}
+        bases = self.stands_at()
         bases[partition] = Position(client_epoch, 0)
         return bases
+
+    def wrote(self) -> list[int]:
+        """The partitions where something of this epoch is known to be in the log."""
+        if not self._idempotent:
+            return [index for index, lane in self._lanes.items() if lane.plain and lane.plain.next and lane.idle]
+        return [index for index, space in self._spaces.items() if space.next != space.base]
 
     @property
     def idle(self) -> bool:

@@ -360,6 +360,7 @@ class Governor:
     def _apply_policies(self) -> None:
         book = self.catalog.read()
         self._resolver.set_policies(book.topics, book.prefixes)
+        self.catalog.settings_changed()
 
     def _read_deposed(self, topic: str, ownership: state.Ownership | None) -> None:
         if ownership is None or not ownership.deposed:
@@ -367,6 +368,29 @@ class Governor:
         else:
             sessions = frozenset(deposed.session for deposed in ownership.deposed)
             self._deposed[topic] = ownership.generation, sessions
+
+    # Upkeep -------------------------------------------------------------------------------------------------------
+
+    def kept_topics(self) -> list[GovernedTopic]:
+        """The topics whose fences this node keeps alive: those that it serves, and those that nobody serves where it
+        stands first in line.
+        """
+        if self.draining:
+            return []
+        me, placement, serving = self.node_id, self._nodes.placement, self._nodes.serving
+        kept: list[GovernedTopic] = []
+        for entry in self.changelog.view.entries(Kind.OWNERSHIP):
+            name = entry.key.topic
+            topic = self._topics.get(name)
+            if topic is not None and topic.serving:
+                kept.append(topic)
+            elif (
+                name.encode() not in serving
+                and placement.of_topic(name.encode()) == me
+                and self.catalog.book.effective(name) is not None
+            ):
+                kept.append(self.topic(name))
+        return kept
 
     # Leases -------------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ class Intent:
     """For whom a takeover is made. `refused` are the session's sequences that this node refused for good, by partition:
     they count as used. `client_epoch` is its client's on partitions where nothing is known of it. `deposes`: the holder
     loses the topic for good. `evicts`: so do these, who waited or strike back (session, name, last try in Unix ms).
+    `stands_at`: where the session stands by the memory of the node that served it, for a topic that was created anew:
+    its client goes on counting. `adopts`: for nobody; the topic is free and stays so, but its fence needs a node.
     """
 
     session: str
@@ -64,6 +66,8 @@ class Intent:
     refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
     deposes: bool = False
     evicts: tuple[tuple[str, str, int], ...] = ()
+    stands_at: Mapping[int, Position] = field(default_factory=dict[int, Position])
+    adopts: bool = False
 
 
 def _is_plain(session: str) -> bool:
@@ -190,7 +194,7 @@ def ownership(
     keeps: bool,
 ) -> state.Ownership:
     """Who owns the topic now. `keeps`: the last owner goes on, `known` stays as it is unless it was released."""
-    if keeps and known is not None and not known.released_ms and known.generation == generation:
+    if keeps and known is not None and (intent.adopts or not known.released_ms) and known.generation == generation:
         return known
     deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
     if (

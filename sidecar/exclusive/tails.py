@@ -76,16 +76,22 @@ class TailReader:
         for index in indexes:
             recorded = self._recorded(view, writer, index)
             active = remembered[TopicPartition(self._topic, index)].of(writer.producer_id)
-            if active is not None and active.stamp.epoch == writer.epoch:
+            if active is not None and active.stamp.epoch == writer.epoch and active.last_sequence >= 0:
                 last = later(active.last_sequence, recorded.last_sequence if recorded else NOTHING)
                 tails[index] = Tail(last, ends[index])
             elif recorded is not None:
-                tails[index] = recorded  # a higher epoch is here already, or the id is forgotten: what was kept tells
-            elif active is None or active.stamp.epoch < writer.epoch:
-                tails[index] = Tail(NOTHING, ends[index])
+                tails[index] = recorded
             else:
-                tails[index] = Tail(NOTHING, since.get(index, 0))
+                # A higher epoch is here already, or the leader knows of a marker only: it may have forgotten the rest.
+                tails[index] = Tail(NOTHING, self._in_front(view, writer, index, since.get(index, 0)))
         return tails, remembered
+
+    def _in_front(self, view: View, writer: Stamp, partition: int, since: int) -> int:
+        """An offset in front of everything of a writer: the tail of an earlier epoch, which is older than its fence."""
+        entry = view.tail(self._topic, MASTER_SLOT, partition)
+        if entry is None or entry.value.producer_id != writer.producer_id or entry.value.producer_epoch > writer.epoch:
+            return since
+        return max(since, entry.value.offset)
 
     def _recorded(self, view: View, writer: Stamp, partition: int) -> Tail | None:
         entry = view.tail(self._topic, MASTER_SLOT, partition)

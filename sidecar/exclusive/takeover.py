@@ -40,18 +40,18 @@ from sidecar.exclusive.tails import TailReader
 from sidecar.fencing import Witness, WriterSlot, fence_topic, transactional_id
 from sidecar.protocol.caller import Lane
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from uuid import UUID
 
     from metadata import MetadataStore
     from sidecar.changelog import Changelog, Entry, Position, StampedJournal
     from sidecar.exclusive.succession import Intent
     from sidecar.forwarder.sequences import RefusedSequences
-    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.caller import TopicLayout, Upstream
 
 CLAIM_LEASE_MS: Final = 10_000
 _ATTEMPTS: Final = 4
@@ -87,6 +87,25 @@ class Tenure:
     ownership: state.Ownership
     position: int
     """Offset in the ownership topic of the record that says so."""
+
+
+async def tails_now(
+    around: Surroundings, topic: str, writer: Stamp, layout: TopicLayout, wrote: Collection[int]
+) -> list[Record] | None:
+    """Where a slot's writer stands in each partition, as far as the changelog does not know it.
+
+    None where the leader of a partition that it `wrote` has forgotten that: its sequences cannot go on there.
+    """
+    reader = TailReader(around.upstream, Witness(around.upstream, _WITNESS_LANE, _WITNESS_TIMEOUT), topic)
+    view = around.changelog.view
+    ownership = view.ownership(topic)
+    since = unpack_offsets(ownership.value.start) if ownership is not None else {}
+    tails, remembered = await reader.before(view, writer, layout.leaders, since)
+    for index in wrote:
+        active = remembered[TopicPartition(topic, index)].of(writer.producer_id)
+        if active is None or (active.stamp.epoch == writer.epoch and active.last_sequence < 0):
+            return None
+    return reader.records(view, layout.topic_id, writer, tails)
 
 
 class HeldError(KafkaError):
@@ -169,7 +188,7 @@ class Takeover:
             ends = await reader.ends(fenced.partitions)
             last = await reader.behind(previous, tails, slot.stamp, ends) if serving is not None else {}
             intent, served = self._intent, serving.value if serving is not None else None
-            before = succession.history(intent.session, topic, remembered)
+            before = intent.stands_at or succession.history(intent.session, topic, remembered)
             bases, refused, left = succession.sequences(intent, served, fenced.partitions, last, before, self._now_ms)
             owned = ownership.value if ownership is not None else None
             owner = succession.ownership(intent, owned, fenced.topic_id, generation, ends, self._now_ms, keeps=keeps)
@@ -178,8 +197,8 @@ class Takeover:
                 node=around.node_id,
                 producer_id=slot.stamp.producer_id,
                 producer_epoch=slot.stamp.epoch,
-                session=owner.session,
-                name=owner.name,
+                session="" if intent.adopts else owner.session,
+                name="" if intent.adopts else owner.name,
                 generation=generation,
                 base=pack_positions(bases),
                 refused=succession.pack_refused(refused),
@@ -230,6 +249,8 @@ class Takeover:
         """
         if ownership is None:
             return False
+        if self._intent.adopts:
+            return True
         if any(deposed.session == self._intent.session for deposed in ownership.value.deposed):
             raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{self._intent.name} was fenced from {self._topic}")
         asked = self._intent.asked
@@ -242,6 +263,8 @@ class Takeover:
         self, ownership: Entry[state.Ownership] | None, serving: Entry[state.Serving] | None, keeps: bool
     ) -> tuple[bytes | None, int]:
         around, intent = self._around, self._intent
+        if intent.adopts and ownership is not None:
+            return None, ownership.value.generation  # nobody's claim: the right to serve is enough
         # Generations of a topic never fall, also where it was deleted and created again.
         latest = self._view.ownership(self._topic)
         known = owner_record(self._topic, latest, serving.value.node if serving else -1) if latest is not None else None

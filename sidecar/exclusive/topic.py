@@ -21,7 +21,8 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers
 from sidecar.exclusive.operations import BUSY, Offer, Operations
 from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
-from sidecar.exclusive.takeover import HeldError, LostRaceError, Takeover, owner_record
+from sidecar.exclusive.takeover import HeldError, LostRaceError, Takeover, owner_record, tails_now
+from sidecar.exclusive.upkeep import Upkeep
 from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.takeover import Tenure
     from sidecar.forwarder.lane import Lane
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
 
 _SEEN_S: Final = 5.0
+_RECORDS_AT_ONCE: Final = 500
 _REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _STALE: Final = Outcome(
@@ -78,6 +81,7 @@ class GovernedTopic:
         self.ownership: state.Ownership | None = None
         self.position = -1
         self.newcomers = Newcomers()
+        self.upkeep = Upkeep()
         self.epoch: SlotEpoch | None = None
         self.serving = False
         self._env = environment
@@ -88,6 +92,8 @@ class GovernedTopic:
         self._release_due = False
         self._release_timer: asyncio.TimerHandle | None = None
         self._leftover: Ownership | None = None
+        self._tenure: Tenure | None = None
+        self._lost: SlotEpoch | None = None
         self.load()
 
     def load(self) -> None:
@@ -142,7 +148,12 @@ class GovernedTopic:
     ) -> bool:
         """The usual case, a batch of the owner in good order, without anything to decide; False where there is."""
         epoch = self._epoch_of(claimant)
-        if epoch is None or not epoch.covers(partition) or epoch.verdict(partition, header) is not Verdict.FORWARD:
+        if (
+            epoch is None
+            or not epoch.covers(partition)
+            or epoch.verdict(partition, header) is not Verdict.FORWARD
+            or self.upkeep.is_old(header.max_timestamp)
+        ):
             return False
         self._env.hooks.governed_produce(self.name, header.records, len(batch))
         epoch.append(partition, header, batch, timeout_ms, done)
@@ -150,10 +161,14 @@ class GovernedTopic:
 
     def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:
         """As `forward`, for a client's whole request, where all of it can go out now."""
-        epoch, size = self._epoch_of(claimant), sum([len(batch) for _, batch, _ in request.batches])
-        if epoch is None or not epoch.append_whole(request, size):
+        epoch, batches = self._epoch_of(claimant), request.batches
+        size, oldest = (
+            sum([len(batch) for _, batch, _ in batches]),
+            min([numbers.max_timestamp for *_, numbers in batches]),
+        )
+        if epoch is None or self.upkeep.is_old(oldest) or not epoch.append_whole(request, size):
             return False
-        self._env.hooks.governed_produce(self.name, sum([numbers.records for _, _, numbers in request.batches]), size)
+        self._env.hooks.governed_produce(self.name, sum([numbers.records for *_, numbers in batches]), size)
         return True
 
     def _epoch_of(self, claimant: Claimant) -> SlotEpoch | None:
@@ -240,6 +255,12 @@ class GovernedTopic:
             self._operations.begin(partial(self._grow, offer), offer)
             return
         verdict = epoch.verdict(offer.partition, offer.header)
+        if verdict in (Verdict.FORWARD, Verdict.RAISE) and self.upkeep.is_old(offer.header.max_timestamp):
+            refusal = self.upkeep.refusal(self.name, offer.header.max_timestamp)
+            if refusal is not None:
+                self._operations.answer(offer, refusal)
+                return
+            offer = replace(offer, done=self.upkeep.watching(offer.done))
         if verdict is Verdict.FORWARD:
             self._env.hooks.governed_produce(self.name, offer.header.records, len(offer.batch))
             epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
@@ -319,7 +340,10 @@ class GovernedTopic:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
         self._drop_epoch(_MOVED)
         started = self._env.now()
-        tenure = await Takeover(self._env.around, self.name, intent).run()
+        tenure = self._tenure = await Takeover(self._env.around, self.name, intent).run()
+        self.upkeep.kept(started)
+        if intent.adopts:
+            return
         before, value = self.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
         self._leftover = None
         self._note(value, tenure.position)
@@ -352,8 +376,10 @@ class GovernedTopic:
         holder, ownership = self.holder, self.ownership
         if holder is None or ownership is None:
             return
+        lost, self._lost = self._lost, None
+        stands_at = {} if lost is None or lost.tenure.session != holder.session else lost.stands_at()
         await self._run_takeover(
-            Intent(session=holder.session, name=holder.name, mode=holder.mode, client=ownership.client)
+            Intent(holder.session, holder.name, holder.mode, client=ownership.client, stands_at=stands_at)
         )
 
     async def _raise(self, epoch: SlotEpoch, partition: int, client_epoch: int) -> None:
@@ -365,6 +391,7 @@ class GovernedTopic:
         if await epoch.quiet() and epoch.certain:
             try:
                 self.epoch = await epoch.raise_for(self._env.around, partition, client_epoch)
+                self._tenure = self.epoch.tenure
             except (KafkaError, ChangelogError, RetryTimeoutError, UpstreamError, EpochsUsedUpError) as error:
                 self._env.hooks.operation_failed(self.name, error)
             else:
@@ -470,16 +497,62 @@ class GovernedTopic:
         if self.epoch is not None:
             await self.epoch.quiet()
             self._drop_epoch(_MOVED)
-        self.serving = False
+        self.serving, self._tenure = False, None
         self._env.hooks.topic_forgotten(self.name)
         self.load()
+
+    # Upkeep -------------------------------------------------------------------------------------------------------
+
+    async def keep_alive(self) -> None:
+        """Renew the fence at its epoch, in mid-traffic: sequences and readers are not disturbed. A topic that nobody
+        serves is adopted; one that was created anew, or has grown, is fenced as a whole.
+        """
+        if self._operations.busy:
+            return
+        tenure = self._tenure
+        if tenure is None:
+            if self.current_holder is None:
+                await asyncio.wait([self._operations.begin(self._adopt)])
+            if self._tenure is None:
+                self.upkeep.failed(self._env.now())
+            return
+        began, changelog, around = self._env.now(), self._env.changelog, self._env.around
+        layout = await around.upstream.layout(self.name, refresh=True)
+        if layout.topic_id != tenure.topic_id or layout.leaders.keys() - set(tenure.partitions):
+            if self.epoch is None:
+                await asyncio.wait([self._operations.begin(self._adopt)])
+            else:
+                self._lose_epoch()
+            return
+        own = changelog.partition
+        wrote = self.epoch.wrote() if self.epoch is not None else ()
+        try:
+            records = await tails_now(around, self.name, tenure.slot.stamp, layout, wrote)
+            if records is not None:
+                await tenure.slot.keep_alive({self.name: tenure.partitions, own.topic: [own.partition]})
+        except FencedError:
+            records = None
+        if records is None:
+            if self._tenure is tenure and not self._operations.busy:
+                self._lose_epoch()
+            return
+        for first in range(0, len(records), _RECORDS_AT_ONCE):
+            await changelog.append(records[first : first + _RECORDS_AT_ONCE])
+        self.upkeep.kept(began)
+
+    async def _adopt(self) -> None:
+        if self.ownership is not None and self.current_holder is None:
+            await self._run_takeover(Intent("", "", AccessMode.EXCLUSIVE, adopts=True))
 
     # Lanes' owner -------------------------------------------------------------------------------------------------
 
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses this epoch: see who took it, go on if nobody did."""
-        if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
-            return
+        if self.epoch is not None and lane.stamp == self.epoch.tenure.stamp:
+            self._lose_epoch()
+
+    def _lose_epoch(self) -> None:
+        self._tenure, self._lost = None, self.epoch
         self._drop_epoch(_MOVED)
         if not self._operations.busy:
             self._operations.begin(self._reexamine)

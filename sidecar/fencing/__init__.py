@@ -4,7 +4,7 @@ Knows no owners: who may take a slot, and when, is decided above. What a slot wr
 """
 
 from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError
-from sidecar.fencing.expiry import KeepAlive, keep_alive, read_keep_alives
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive, keep_alive, read_keep_alives
 from sidecar.fencing.names import PREFIX, transactional_id
 from sidecar.fencing.retire import retire_producer
 from sidecar.fencing.slot import ROTATE_AT, FencingLimits, Partitions, WriterSlot
@@ -12,6 +12,7 @@ from sidecar.fencing.topic import FencedTopic, fence_topic
 from sidecar.fencing.witness import Witness
 
 __all__ = [
+    "DEFAULT_KEEP_ALIVE",
     "PREFIX",
     "ROTATE_AT",
     "EpochsUsedUpError",

@@ -7,6 +7,7 @@ marker once compaction or retention took the marker: delete.retention.ms, retent
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +20,18 @@ if TYPE_CHECKING:
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import Described
 
+_OF_BROKERS: Final = " of the brokers"
+_EXPIRATION: Final = "producer.id.expiration.ms" + _OF_BROKERS
 _HOUR_MS: Final = 3600 * 1000
 BROKER_DEFAULTS: Final = {
     "producer.id.expiration.ms": 24 * _HOUR_MS,
     "transactional.id.expiration.ms": 7 * 24 * _HOUR_MS,
 }
 TOPIC_SETTINGS: Final = ("delete.retention.ms", "retention.ms", "segment.ms")
+_TIMESTAMPS: Final = "message.timestamp.type"
 _SHARE: Final = 4
+_LATE_S: Final = 60.0
+"""By how much a keep-alive may be late, and clocks apart."""
 _TOPICS_PER_CALL: Final = 500
 
 
@@ -33,18 +39,29 @@ _TOPICS_PER_CALL: Final = 500
 class KeepAlive:
     """The longest time between two fences of a topic, in seconds, and the setting (with its place) that makes it so.
 
-    `assumed`: a broker would not tell its settings, and Kafka's defaults stand in for them.
+    `oldest`: how old the newest record of a batch may be, in seconds, where records carry their writers' times: a
+    partition counts a producer's age from there, and must still know it when the next keep-alive comes. `stamped`:
+    brokers give records their time (message.timestamp.type=LogAppendTime), so any age is right. `assumed`: a broker
+    would not tell its settings, and Kafka's defaults stand in for them.
     """
 
     interval: float
     setting: str
     assumed: bool = False
+    oldest: float = math.inf
+    stamped: bool = False
 
 
-def keep_alive(settings: Mapping[str, int], *, assumed: bool = False) -> KeepAlive:
+def keep_alive(settings: Mapping[str, int], *, assumed: bool = False, stamped: bool = False) -> KeepAlive:
     """From milliseconds per setting, unlimited ones left out. Pure."""
     setting = min(settings, key=lambda name: settings[name])
-    return KeepAlive(settings[setting] // _SHARE / 1000, setting, assumed)
+    interval = settings[setting] // _SHARE / 1000
+    expiration = settings.get(_EXPIRATION, BROKER_DEFAULTS["producer.id.expiration.ms"]) / 1000
+    return KeepAlive(interval, setting, assumed, expiration - interval - min(interval, _LATE_S), stamped)
+
+
+DEFAULT_KEEP_ALIVE: Final = keep_alive({name + _OF_BROKERS: value for name, value in BROKER_DEFAULTS.items()})
+"""Before anything is known: Kafka's defaults."""
 
 
 async def read_keep_alives(upstream: Upstream, topics: Sequence[str]) -> dict[str, KeepAlive]:
@@ -56,14 +73,15 @@ async def read_keep_alives(upstream: Upstream, topics: Sequence[str]) -> dict[st
     found: dict[str, KeepAlive] = {}
     for start in range(0, len(topics), _TOPICS_PER_CALL):
         asked = tuple(Resource(ConfigResource.TOPIC, topic) for topic in topics[start : start + _TOPICS_PER_CALL])
-        answers = await upstream.call(None, DescribeConfigs(asked, TOPIC_SETTINGS))
+        answers = await upstream.call(None, DescribeConfigs(asked, (*TOPIC_SETTINGS, _TIMESTAMPS)))
         for resource, answer in answers.items():
             if answer.error in _GONE:
                 continue
             if answer.error:
                 raise KafkaError(answer.error, f"settings of {resource.name}: {answer.message or 'refused'}")
-            own = _durations(answer, TOPIC_SETTINGS, f"of {resource.name}")
-            found[resource.name] = keep_alive(settings | own, assumed=assumed)
+            own = _durations(answer, TOPIC_SETTINGS, f" of {resource.name}")
+            stamped = answer.values.get(_TIMESTAMPS) == "LogAppendTime"
+            found[resource.name] = keep_alive(settings | own, assumed=assumed, stamped=stamped)
     return found
 
 
@@ -81,9 +99,9 @@ async def _broker_settings(upstream: Upstream) -> tuple[dict[str, int], bool]:
         if answer is None or answer.error:
             assumed = True
         else:
-            own = _durations(answer, BROKER_DEFAULTS, "of the brokers")
+            own = _durations(answer, BROKER_DEFAULTS, _OF_BROKERS)
         for name, default in BROKER_DEFAULTS.items():
-            label = f"{name} of the brokers"
+            label = name + _OF_BROKERS
             if label not in own:
                 assumed = True
             settings[label] = min(settings.get(label, default), own.get(label, default))
@@ -91,5 +109,5 @@ async def _broker_settings(upstream: Upstream) -> tuple[dict[str, int], bool]:
 
 
 def _durations(described: Described, names: Iterable[str], place: str) -> dict[str, int]:
-    values = {f"{name} {place}": described.milliseconds(name) for name in names}
+    values = {f"{name}{place}": described.milliseconds(name) for name in names}
     return {label: value for label, value in values.items() if value is not None}

@@ -13,6 +13,8 @@ from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.forwarder.sequences import PlainSequences
     from sidecar.protocol.ids import Stamp
@@ -42,9 +44,17 @@ class Forwarder:
         self._links: dict[tuple[int, int], LeaderLink] = {}
         self._drained: asyncio.Event | None = None
 
-    def lane(self, topic: bytes, partition: int, stamp: Stamp, plain: PlainSequences | None, owner: Owner) -> Lane:
-        """A lane for one partition under one slot epoch."""
-        return Lane(topic, partition, stamp, plain, self, owner, self._random)
+    def lane(
+        self,
+        topic: bytes,
+        partition: int,
+        stamp: Stamp,
+        plain: PlainSequences | None,
+        owner: Owner,
+        topic_id: UUID | None = None,
+    ) -> Lane:
+        """A lane for one partition under one slot epoch; ends where the topic was created anew under another id."""
+        return Lane(topic, partition, stamp, plain, self, owner, self._random, topic_id)
 
     def admit(self, size: int) -> bool:
         """Take `size` bytes into the buffer, or say that it is full (the client is answered 19 and comes again)."""
@@ -85,6 +95,10 @@ class Forwarder:
         view, route = self._upstream.view, lane.route
         if route is not None and route[0] == view.version:
             return route[1]
+        found = view.route(lane.topic)
+        if found is not None and lane.topic_id not in (None, found.topic_id):
+            lane.foreign_topic()
+            return None
         leader = view.leader(lane.topic, lane.partition)
         if leader == NO_LEADER:
             return None

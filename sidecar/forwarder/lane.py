@@ -27,6 +27,8 @@ from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce_upstream import table_head
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from sidecar.forwarder.brokers import LeaderLink
     from sidecar.forwarder.sequences import SequenceSpace
     from sidecar.protocol.ids import Stamp
@@ -176,17 +178,19 @@ class Lane:
         "stamp",
         "table_head",
         "topic",
+        "topic_id",
     )
 
     def __init__(
         self, topic: bytes, partition: int, stamp: Stamp, plain: PlainSequences | None, shipper: Shipper, owner: Owner,
-        rng: random.Random,
+        rng: random.Random, topic_id: UUID | None = None,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.partition = partition
         self.stamp = stamp
         self.plain = plain
         self.table_head = table_head(topic, partition)
+        self.topic_id = topic_id
         self.route: tuple[int, LeaderLink] | None = None
         self._shipper = shipper
         self._owner = owner
@@ -224,6 +228,11 @@ class Lane:
             self._queue.append(append)
         else:
             self._ship(append)
+
+    def foreign_topic(self) -> None:
+        """Another topic has taken the name: nothing of this lane's epoch belongs there."""
+        if self._closed is None:
+            self._owner.fenced(self)
 
     def close(self, outcome: Outcome) -> None:
         """End the lane: what waits is answered with `outcome`, what is in flight with its own, or `outcome` if it

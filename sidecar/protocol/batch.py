@@ -90,12 +90,13 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
 
 
 class Numbers(NamedTuple):
-    """Who wrote a batch and where it stands: all -1 but `records` for a producer without an id."""
+    """Who wrote a batch and where it stands, -1 for a producer without an id. `max_timestamp` is in Unix ms."""
 
     producer_id: int
     producer_epoch: int
     base_sequence: int
     records: int
+    max_timestamp: int
 
 
 def read_numbers(batch: memoryview) -> Numbers | None:
@@ -106,8 +107,8 @@ def read_numbers(batch: memoryview) -> Numbers | None:
     size = len(batch)
     if size < HEADER_BYTES:
         return None
-    _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, sequence, records = _HEADER.unpack_from(
-        batch
+    _, length, _, magic, crc, attributes, last_delta, _, newest, producer_id, epoch, sequence, records = (
+        _HEADER.unpack_from(batch)
     )
     if (
         magic != 2
@@ -119,7 +120,7 @@ def read_numbers(batch: memoryview) -> Numbers | None:
         or crc != crc32c(batch[_CRC_FROM:])
     ):
         return None
-    return new_tuple(Numbers, (producer_id, epoch, sequence, records))
+    return new_tuple(Numbers, (producer_id, epoch, sequence, records, newest))
 
 
 def crc_matches(buffer: Octets, start: int, size: int) -> bool:

@@ -5,6 +5,7 @@ codes stay plain integers, so that a code of a newer broker passes. Clients' req
 """
 
 from sidecar.protocol.calls.admin import (
+    AlterTopicConfig,
     ApiVersions,
     ClusterDescription,
     ConfigResource,
@@ -50,6 +51,7 @@ __all__ = [
     "NO_STAMP",
     "ActiveProducer",
     "AddPartitionsToTxn",
+    "AlterTopicConfig",
     "ApiVersions",
     "Appended",
     "ClusterDescription",

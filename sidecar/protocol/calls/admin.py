@@ -278,6 +278,39 @@ class DescribeConfigs(FixedRequest):
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class AlterTopicConfig(FixedRequest):
+    """Set one configuration of one topic, leaving its others as they are (KIP-339). Needs ALTER_CONFIGS."""
+
+    api_key: ClassVar[int] = 44
+    api_version: ClassVar[int] = 0
+
+    topic: str
+    name: str
+    value: str
+
+    def encode(self, writer: Writer) -> None:
+        writer.array(1)
+        writer.i8(ConfigResource.TOPIC)
+        writer.string(self.topic)
+        writer.array(1)
+        writer.string(self.name)
+        writer.i8(0)  # set
+        writer.string(self.value)
+        writer.boolean(False)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Outcome:
+        """What became of it."""
+        reader.i32()
+        found = Outcome(0, None)
+        for _ in range(reader.array(element_bytes=7)):
+            found = Outcome(reader.i16(), reader.nullable_string())
+            reader.skip(1)
+            reader.string()
+        return found
+
+
 def _read_config(reader: Reader) -> tuple[str, str | None]:
     name, value = reader.string(), reader.nullable_string()
     reader.skip(3)  # read-only, source, sensitive

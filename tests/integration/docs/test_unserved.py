@@ -70,7 +70,6 @@ def test_policies_of_later_versions_are_refused_by_name(node: NodeProcess, topic
         "scope partition": {**exclusive, "scope": "partition"},
         "deduplication": {**exclusive, "deduplication": True},
         "exclusive_reader": {**exclusive, "exclusive_reader": True},
-        "log_append_time": {**exclusive, "log_append_time": True},
     }.items():
         status, answer = ask(node, "PUT", f"/v1/topics/{topic}/policy", body)
         assert status == 400

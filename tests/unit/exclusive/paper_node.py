@@ -108,7 +108,15 @@ class PaperForwarder:
         self.unsettled: list[tuple[Lane, Append]] = []
         """What was shipped while there was no leader: told so in the next turn."""
 
-    def lane(self, topic: bytes, partition: int, stamp: Stamp, plain: PlainSequences | None, owner: Owner) -> Lane:
+    def lane(
+        self,
+        topic: bytes,
+        partition: int,
+        stamp: Stamp,
+        plain: PlainSequences | None,
+        owner: Owner,
+        topic_id: UUID | None = None,
+    ) -> Lane:
         lane = Lane(topic, partition, stamp, plain, self, owner, random.Random(7))
         self.lanes.append(lane)
         return lane

@@ -25,7 +25,9 @@ def agree(data: bytearray) -> None:
     except KafkaError:
         assert short is None
     else:
-        assert short == Numbers(found.producer_id, found.producer_epoch, found.base_sequence, found.records)
+        assert short == Numbers(
+            found.producer_id, found.producer_epoch, found.base_sequence, found.records, found.max_timestamp
+        )
 
 
 @given(

@@ -58,7 +58,7 @@ class Session:
 
     def __init__(self, forwarder: Forwarder, client_epoch: int = 0) -> None:
         tenure = Tenure(
-            UUID(int=1), STAMP, cast(Any, None), cast(Any, None), "pid:11", 1,
+            UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), "pid:11", 1,
             dict.fromkeys(PARTITIONS, Position(client_epoch, 0)), {}, PARTITIONS, state.Ownership(), 0,
         )  # fmt: skip
         self.epoch = SlotEpoch(tenure, "orders", forwarder, Owner())

@@ -15,6 +15,8 @@ from kio.schema.fetch.v11 import request as fetch_request
 from kio.schema.fetch.v11 import response as fetch_response
 from kio.schema.find_coordinator.v1 import request as coordinator_request
 from kio.schema.find_coordinator.v1 import response as coordinator_response
+from kio.schema.incremental_alter_configs.v0 import request as alter_request
+from kio.schema.incremental_alter_configs.v0 import response as alter_response
 from kio.schema.list_offsets.v5 import request as offsets_request
 from kio.schema.list_offsets.v5 import response as offsets_response
 from kio.schema.metadata.v10 import request as metadata_request
@@ -305,6 +307,35 @@ def describe_configs_case() -> Case:
     )
 
 
+def alter_topic_config_case() -> Case:
+    return Case(
+        calls.AlterTopicConfig("orders", "message.timestamp.type", "LogAppendTime"),
+        alter_request.IncrementalAlterConfigsRequest(
+            resources=(
+                alter_request.AlterConfigsResource(
+                    resource_type=2,
+                    resource_name="orders",
+                    configs=(
+                        alter_request.AlterableConfig(
+                            name="message.timestamp.type", config_operation=0, value="LogAppendTime"
+                        ),
+                    ),
+                ),
+            ),
+            validate_only=False,
+        ),
+        alter_response.IncrementalAlterConfigsResponse(
+            throttle_time=NO_THROTTLE,
+            responses=(
+                alter_response.AlterConfigsResourceResponse(
+                    error_code=KioError.none, error_message=None, resource_type=2, resource_name="orders"
+                ),
+            ),
+        ),
+        calls.Outcome(0, None),
+    )
+
+
 CASES = {
     case().request.__class__.__name__: case()
     for case in (
@@ -322,5 +353,6 @@ CASES = {
         describe_topics_case,
         create_topics_case,
         describe_configs_case,
+        alter_topic_config_case,
     )
 }

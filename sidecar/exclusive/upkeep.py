@@ -1,0 +1,193 @@
+"""How fences stay alive, and which records may be written meanwhile.
+
+Kafka's fence is a memory that fades. A partition forgets a producer id so long after the newest *record time* it saw of
+it, the coordinator forgets a transactional id, compaction takes markers away (`sidecar.fencing.expiry`). So every topic
+that a node serves is fenced again at the same epoch well before, owned or free; a topic that nobody serves is adopted
+by the node that would lead it. On topics whose records carry their writers' times a batch of old records would let the
+owner's own entry fade before the next keep-alive: it is refused (32).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.fencing import DEFAULT_KEEP_ALIVE, read_keep_alives
+from sidecar.forwarder.lane import Outcome
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.fencing import KeepAlive
+
+_READ_S: Final = 60.0
+_LONGEST_TICK_S: Final = 1.0
+_SHORTEST_TICK_S: Final = 0.05
+_AT_ONCE: Final = 16
+_AGAIN_S: Final = 5.0
+_UNKNOWN_MS: Final = 5_000.0
+"""How old records may be while the settings are not known: no broker forgets sooner that anybody would run."""
+
+
+class Upkeep:
+    """The state of one topic's fence. Times are monotonic seconds unless they say otherwise."""
+
+    __slots__ = ("_oldest_ms", "_share", "fenced_at", "known", "not_before", "stamped", "terms")
+
+    def __init__(self) -> None:
+        self.terms = DEFAULT_KEEP_ALIVE
+        self.known = False
+        """Whether `terms` were read, not assumed."""
+        self.stamped = False
+        """Brokers give records their time, and the fence was renewed since they do."""
+        self.fenced_at = -math.inf
+        """When the newest fence began."""
+        self.not_before = -math.inf
+        self._share = 1.0
+        self._oldest_ms = _UNKNOWN_MS
+
+    def read(self, terms: KeepAlive) -> None:
+        """What the brokers' and the topic's settings demand now."""
+        if self.stamped and not terms.stamped:
+            self.unstamped()
+        self.terms, self.known = terms, True
+        self._oldest_ms = terms.oldest * 1000
+
+    def unstamped(self) -> None:
+        """Records carry their writers' times again, perhaps for a while already."""
+        self.stamped, self.fenced_at, self.not_before = False, -math.inf, -math.inf
+
+    def kept(self, began: float) -> None:
+        """The topic was fenced at its epoch, or a newer one, since `began`."""
+        if began > self.fenced_at:
+            self.fenced_at = began
+            self._share = random.uniform(0.7, 0.95)  # topics shall not come all at once
+            self.stamped = self.known and self.terms.stamped
+
+    def failed(self, now: float) -> None:
+        """The fence could not be renewed; try again soon."""
+        self.not_before = now + min(_AGAIN_S, self.terms.interval / 4)
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to fence again."""
+        if now < self.not_before:
+            return False
+        wants_rule = self.known and self.terms.stamped and not self.stamped
+        return wants_rule or now - self.fenced_at > self.terms.interval * self._share
+
+    def is_old(self, newest_ms: int) -> bool:
+        """Whether a batch with this newest record time (Unix ms) may be written only where brokers stamp records."""
+        return time.time() * 1000 - newest_ms > self._oldest_ms
+
+    def refusal(self, topic: str, newest_ms: int) -> Outcome | None:
+        """The answer for an old batch; None where its age does not matter."""
+        if self.stamped:
+            return None
+        if not self.known:
+            message = f"whether {topic} takes records as old as these is not known yet; try again"
+            return Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=message)
+        age = time.time() - newest_ms / 1000
+        message = (
+            f"the newest record of this batch is {age:.0f} s old, on {topic} it may be {self.terms.oldest:.0f} s"
+            f" ({self.terms.setting}): a fence lasts no longer by the times of records. For older ones let Kafka"
+            f" stamp them: sidecar topic set {topic} --log-append-time"
+        )
+        return Outcome(ErrorCode.INVALID_TIMESTAMP, message=message)
+
+    def watching(self, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
+        """An old batch goes out because brokers stamp records: its answer tells whether they still do."""
+
+        def told(outcome: Outcome) -> None:
+            if not outcome.error and outcome.log_append_time < 0:
+                self.unstamped()
+            done(outcome)
+
+        return told
+
+
+class Kept(Protocol):
+    """A topic whose fence this node keeps alive."""
+
+    name: str
+    upkeep: Upkeep
+
+    async def keep_alive(self) -> None: ...
+
+
+class Keeper:
+    """Renews the fences of all topics of a node, at no more than some at once."""
+
+    def __init__(
+        self,
+        upstream: KafkaUpstream,
+        topics: Callable[[], Iterable[Kept]],
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        self._upstream = upstream
+        self._topics = topics
+        self._failed = failed
+        self._read_at = -math.inf
+        self._asked: set[str] = set()
+        self._under_way: set[str] = set()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        renewals: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                topics = list(self._topics())
+                await self._read(topics)
+                now = asyncio.get_running_loop().time()
+                for topic in topics:
+                    if topic.name not in self._under_way and topic.upkeep.is_due(now):
+                        self._under_way.add(topic.name)
+                        task = asyncio.get_running_loop().create_task(self._renew(topic))
+                        renewals.add(task)
+                        task.add_done_callback(renewals.discard)
+                shortest = min((topic.upkeep.terms.interval for topic in topics), default=math.inf)
+                await asyncio.sleep(max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, shortest / 16)))
+        finally:
+            for task in renewals:
+                task.cancel()
+
+    async def _read(self, topics: list[Kept]) -> None:
+        """Ask for the settings that matter: once a minute, and at once for a topic that is new here."""
+        now = asyncio.get_running_loop().time()
+        names = [topic.name for topic in topics]
+        if not names or (now - self._read_at < _READ_S and self._asked.issuperset(names)):
+            return
+        try:
+            terms = await read_keep_alives(self._upstream, names)
+        except (UpstreamError, TimeoutError) as error:
+            self._failed(names[0], error)
+            return
+        except KafkaError as error:  # this node may not see them
+            self._failed(names[0], error)
+            terms = dict.fromkeys(names, DEFAULT_KEEP_ALIVE)
+        self._read_at, self._asked = now, set(names)
+        self._upstream.refresh_soon({name.encode() for name in names})  # a lane sees a topic that was created anew
+        for topic in topics:
+            if topic.name in terms:
+                topic.upkeep.read(terms[topic.name])
+
+    def read_soon(self) -> None:
+        """Somebody changed the settings of a topic."""
+        self._asked.clear()
+
+    async def _renew(self, topic: Kept) -> None:
+        try:
+            async with self._slots:
+                await topic.keep_alive()
+        except (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
+            topic.upkeep.failed(asyncio.get_running_loop().time())
+            self._failed(topic.name, error)
+        finally:
+            self._under_way.discard(topic.name)

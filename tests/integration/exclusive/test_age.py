@@ -1,0 +1,248 @@
+"""What time does to a fence, on a broker that forgets within seconds: keep-alives, old records, topics that change."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,  # pyright: ignore[reportPrivateImportUsage]
+    AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    NewPartitions,  # pyright: ignore[reportPrivateImportUsage]
+    NewTopic,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from sidecar.local import Kafka, KafkaConfig
+from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
+from tests.integration.exclusive.producers import RawProducer, fetch_batches
+from tests.nodes import NodeProcess
+from tests.services import Services
+from tests.wait import wait_for
+
+OK, INVALID_TIMESTAMP, REFUSED, STALE_EPOCH = 0, 32, 44, 47
+FORGETS_S = 4.0
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    overrides = {
+        "producer.id.expiration.ms": str(int(FORGETS_S * 1000)),
+        "producer.id.expiration.check.interval.ms": "200",
+        "transactional.id.expiration.ms": str(int(FORGETS_S * 1000)),
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+    }
+    with Kafka(tmp_path_factory.mktemp("forgetful"), KafkaConfig(overrides=overrides)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def node(kafka: Kafka, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    process = NodeProcess(
+        tmp_path_factory.mktemp("node"), kafka.bootstrap, services.redis_url, cluster=f"age-{uuid.uuid4().hex[:8]}"
+    )
+    process.start()
+    yield process
+    process.stop()
+    process.check_log()
+
+
+@pytest.fixture
+def rest(node: NodeProcess) -> Rest:
+    return Rest(node.admin_url)
+
+
+@pytest.fixture
+def topic(kafka: Kafka, rest: Rest) -> str:
+    name = create_topic(kafka.bootstrap)
+    govern(rest, name)
+    return name
+
+
+@pytest.fixture
+def connect(node: NodeProcess) -> Iterator[Callable[[str], RawProducer]]:
+    made: list[RawProducer] = []
+
+    def connect(client_id: str) -> RawProducer:
+        made.append(RawProducer(node.bootstrap, client_id))
+        made[-1].initialise()
+        return made[-1]
+
+    yield connect
+    for each in made:
+        each.close()
+
+
+Connect = Callable[[str], RawProducer]
+
+
+def stamped(kafka: Kafka, topic: str) -> tuple[int, int, int]:
+    """Producer id, epoch and next sequence of the newest data batch."""
+    header = [found for found in fetch_batches(kafka.bootstrap, topic) if not found.is_control][-1]
+    return header.producer_id, header.producer_epoch, header.base_sequence + header.records
+
+
+def late(kafka: Kafka, topic: str, stamp: tuple[int, int, int]) -> int:
+    """What Kafka answers to a batch under a stamp, sent past the node."""
+    producer_id, epoch, sequence = stamp
+    with RawProducer(kafka.bootstrap, "late", producer_id, epoch=epoch) as producer:
+        return producer.send(topic, b"late", sequence=sequence).error
+
+
+# Keep-alives --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["owned", "free"])
+def test_a_fence_outlives_the_memory_of_the_brokers(
+    kafka: Kafka, topic: str, connect: Connect, rest: Rest, *, free: bool
+) -> None:
+    first = connect("first")
+    assert first.send(topic, b"0", sequence=0).error == OK
+    old = stamped(kafka, topic)
+    first.close()
+    second = connect("second")
+    wait_for(lambda: second.send(topic, b"1", sequence=0).error == OK, "the next owner")
+    if free:
+        second.close()
+        wait_for(lambda: rest.topic(topic)["owner"] is None, "the topic to be free")
+    time.sleep(3 * FORGETS_S)
+    assert late(kafka, topic, old) == STALE_EPOCH
+    if not free:
+        assert second.send(topic, b"2", sequence=1).error == OK
+    assert read_log(kafka.bootstrap, topic) == [b"0", b"1", b"2"][: 2 if free else 3]
+
+
+def test_a_topic_that_nobody_serves_is_adopted_by_a_node(
+    kafka: Kafka, services: Services, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The node was killed; the next one keeps the fence alive though no client comes."""
+    directory, cluster = tmp_path_factory.mktemp("node"), f"age-{uuid.uuid4().hex[:8]}"
+    node = NodeProcess(
+        directory, kafka.bootstrap, services.redis_url, cluster=cluster, RECONNECT_GRACE_MS="500", LEASE_MS="900"
+    )
+    node.start()
+    try:
+        topic = create_topic(kafka.bootstrap)
+        govern(Rest(node.admin_url), topic)
+        with RawProducer(node.bootstrap, "first") as first:
+            first.initialise()
+            assert first.send(topic, b"0", sequence=0).error == OK
+            old = stamped(kafka, topic)
+            node.kill()
+        node.start()
+        wait_for(lambda: Rest(node.admin_url).topic(topic)["serving_node"] == 1, "the adoption")
+        time.sleep(3 * FORGETS_S)
+        assert late(kafka, topic, old) == STALE_EPOCH
+        with RawProducer(node.bootstrap, "first", first.producer_id) as again:
+            assert again.send(topic, b"1", sequence=1).error == OK
+        assert Rest(node.admin_url).topic(topic)["generation"] == 1
+        assert read_log(kafka.bootstrap, topic) == [b"0", b"1"]
+    finally:
+        node.stop()
+    node.check_log()
+
+
+# Old records --------------------------------------------------------------------------------------------------------
+
+
+def ago(seconds: float) -> int:
+    return int((time.time() - seconds) * 1000)
+
+
+def test_records_older_than_the_fence_can_outlive_are_refused(kafka: Kafka, topic: str, connect: Connect) -> None:
+    owner = connect("owner")
+    assert owner.send(topic, b"0", sequence=0).error == OK
+    wait_for(lambda: owner.send(topic, b"x", sequence=1, timestamp_ms=ago(60)).error != 5, "the settings to be known")
+    refused = owner.send(topic, b"x", sequence=1, timestamp_ms=ago(FORGETS_S))
+    assert refused.error == INVALID_TIMESTAMP
+    assert "producer.id.expiration.ms of the brokers" in (refused.message or "")
+    assert "--log-append-time" in (refused.message or "")
+    assert connect("rival").send(topic, b"x", sequence=0, timestamp_ms=ago(60)).error == REFUSED
+    assert owner.send(topic, b"1", sequence=1, timestamp_ms=ago(0.5)).error == OK
+    assert read_log(kafka.bootstrap, topic) == [b"0", b"1"]
+
+
+def test_where_brokers_stamp_records_any_age_is_taken(kafka: Kafka, rest: Rest, connect: Connect) -> None:
+    name = create_topic(kafka.bootstrap, 2, **{"message.timestamp.type": "LogAppendTime"})
+    govern(rest, name)
+    owner = connect("owner")
+    assert owner.send(name, b"0", sequence=0).error == OK
+    wait_for(lambda: owner.send(name, b"1", sequence=1, timestamp_ms=ago(86_400)).error == OK, "old ones to be taken")
+    set_timestamps(kafka, name, "CreateTime")
+    wait_for(
+        lambda: owner.send(name, b"2", sequence=2, timestamp_ms=ago(FORGETS_S)).error == OK, "the first one behind it"
+    )
+    assert owner.send(name, b"x", sequence=3, timestamp_ms=ago(FORGETS_S)).error in (INVALID_TIMESTAMP, 5)
+    time.sleep(2 * FORGETS_S)
+    assert owner.send(name, b"3", sequence=3).error == OK
+    assert read_log(kafka.bootstrap, name) == [b"0", b"1", b"2", b"3"]
+
+
+def test_the_policy_has_brokers_stamp_records(kafka: Kafka, topic: str, connect: Connect, rest: Rest) -> None:
+    owner = connect("owner")
+    assert owner.send(topic, b"0", sequence=0).error == OK
+    status, found = rest.call("PUT", f"/v1/topics/{topic}/policy", {"log_append_time": True})
+    assert (status, found["policy"]["log_append_time"]) == (200, True)
+    wait_for(lambda: owner.send(topic, b"1", sequence=1, timestamp_ms=ago(86_400)).error == OK, "old ones to be taken")
+    assert rest.call("PUT", f"/v1/topics/{topic}/policy", {"log_append_time": False})[0] == 200
+    wait_for(lambda: owner.send(topic, b"x", sequence=2, timestamp_ms=ago(60)).error == INVALID_TIMESTAMP, "the rule")
+    assert rest.call("PUT", "/v1/topics/a*/policy", {"access_mode": "exclusive", "log_append_time": True})[0] == 400
+    status, refused = rest.call(
+        "PUT", "/v1/topics/not-there/policy", {"access_mode": "exclusive", "log_append_time": True}
+    )
+    assert (status, "create it first" in refused["message"]) == (400, True)
+    assert rest.call("GET", "/v1/topics/not-there")[0] == 404
+
+
+def set_timestamps(kafka: Kafka, topic: str, kind: str) -> None:
+    entry = ConfigEntry("message.timestamp.type", kind, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(20)
+
+
+# Topics that change -------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_is_added_is_fenced_before_it_is_written(kafka: Kafka, topic: str, connect: Connect) -> None:
+    first, second = connect("first"), connect("second;mode=exclusive_with_fencing")
+    assert first.send(topic, b"0", sequence=0).error == OK
+    old = stamped(kafka, topic)
+    assert second.send(topic, b"1", sequence=0).error == OK
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
+    wait_for(lambda: second.send(topic, b"2", sequence=0, partition=2).error == OK, "the new partition")
+    with RawProducer(kafka.bootstrap, "late", old[0], epoch=old[1]) as late_one:
+        assert late_one.send(topic, b"late", sequence=0, partition=2).error == STALE_EPOCH
+    assert second.send(topic, b"3", sequence=1).error == OK
+    assert read_log(kafka.bootstrap, topic, 2) == [b"2"]
+
+
+def test_a_topic_that_is_created_anew_under_its_name_is_a_new_one(
+    kafka: Kafka, topic: str, connect: Connect, rest: Rest
+) -> None:
+    """Its owner goes on counting, as clients do; a late batch of the epoch that it had is refused."""
+    owner = connect("owner")
+    for i in range(3):
+        assert owner.send(topic, b"old", sequence=i).error == OK
+    old, generation = stamped(kafka, topic), rest.topic(topic)["generation"]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic])[topic].result(20)
+    wait_for(lambda: created(admin, topic), "the new topic")
+    wait_for(lambda: owner.send(topic, b"3", sequence=3).error == OK, "the owner to go on")
+    wait_for(lambda: rest.topic(topic)["generation"] > generation, "the new fence")
+    assert owner.send(topic, b"4", sequence=4).error == OK
+    assert late(kafka, topic, old) == STALE_EPOCH
+    assert connect("rival").send(topic, b"x", sequence=0).error == REFUSED
+    assert read_log(kafka.bootstrap, topic) == [b"3", b"4"]
+
+
+def created(admin: AdminClient, topic: str) -> bool:
+    try:
+        admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+    except Exception:  # noqa: BLE001  the old one is still being deleted
+        return False
+    return True
