@@ -1,0 +1,120 @@
+"""Several nodes in front of one Kafka: failover, frozen nodes, rolling restarts; real processes, real clients."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tests.conftest import StartNode, Unique
+from tests.integration.exclusive.checked import CheckedProducer
+from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
+from tests.nodes import NodeProcess
+from tests.services import Services
+from tests.wait import wait_for
+
+
+class Nodes:
+    """Two nodes of one cluster."""
+
+    def __init__(self, start: StartNode, cluster: str) -> None:
+        self.both = [
+            start(cluster=cluster, node_id=number, LEASE_MS="1500", RECONNECT_GRACE_MS="20000") for number in (1, 2)
+        ]
+        wait_for(lambda: all(len(self._status(node)["nodes"]) == 2 for node in self.both), "both to know of each other")
+
+    def _status(self, node: NodeProcess) -> dict[str, list[object]]:
+        return Rest(node.admin_url).call("GET", "/v1/status")[1]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.both)
+
+    def serving(self, topic: str, *, seen_by: int = 0) -> NodeProcess:
+        """The node that serves a topic."""
+        found: list[int] = []
+
+        def served() -> bool:
+            found[:] = [Rest(self.both[seen_by].admin_url).topic(topic)["serving_node"] or 0]
+            return found[0] > 0
+
+        wait_for(served, "a node to serve the topic")
+        return self.both[found[0] - 1]
+
+    def other(self, node: NodeProcess) -> NodeProcess:
+        return self.both[1 - self.both.index(node)]
+
+
+@pytest.fixture
+def nodes(node_process: StartNode, unique: Unique) -> Nodes:
+    return Nodes(node_process, unique("n"))
+
+
+@pytest.fixture
+def topic(services: Services, nodes: Nodes) -> str:
+    name = create_topic(services.kafka_bootstrap, partitions=1)
+    govern(Rest(nodes.both[0].admin_url), name)
+    return name
+
+
+def test_the_same_session_goes_on_at_another_node_when_its_own_is_killed(
+    services: Services, nodes: Nodes, topic: str
+) -> None:
+    with CheckedProducer(nodes.bootstrap, "billing", topic) as billing:
+        for _ in range(3):
+            billing.goes_on(1_000)
+            killed = nodes.serving(topic)
+            killed.kill()
+            billing.goes_on(1_000)
+            assert nodes.serving(topic, seen_by=nodes.both.index(nodes.other(killed))) is nodes.other(killed)
+            killed.start()
+            wait_for(lambda killed=killed: Rest(killed.admin_url).call("GET", "/readyz")[0] == 200, "it to be back")
+    assert billing.failed == []
+    assert len(billing.acked) > 5_000
+    assert read_log(services.kafka_bootstrap, topic) == billing.sent
+    assert Rest(nodes.both[0].admin_url).topic(topic)["generation"] == 1
+
+
+def test_nodes_are_restarted_one_after_the_other_without_one_error(
+    services: Services, nodes: Nodes, topic: str
+) -> None:
+    with CheckedProducer(nodes.bootstrap, "billing", topic) as billing:
+        for _ in range(2):
+            for node in nodes.both:
+                billing.goes_on(500)
+                assert node.stop() == 0
+                node.start()
+                wait_for(lambda node=node: Rest(node.admin_url).call("GET", "/readyz")[0] == 200, "it to be back")
+        billing.goes_on(500)
+    assert billing.failed == []
+    assert read_log(services.kafka_bootstrap, topic) == billing.sent
+    assert Rest(nodes.both[0].admin_url).topic(topic)["generation"] == 1
+
+
+def test_nothing_of_a_node_that_was_frozen_through_a_takeover_is_behind_the_fence(
+    services: Services, nodes: Nodes, topic: str
+) -> None:
+    first = CheckedProducer(nodes.bootstrap, "first", topic, prefix="a")
+    with first:
+        first.goes_on(1_000)
+        frozen = nodes.serving(topic)
+        alive = nodes.other(frozen)
+        frozen.pause()
+        try:
+            second = CheckedProducer(alive.bootstrap, "second;mode=exclusive_with_fencing", topic, prefix="b")
+            with second:
+                second.goes_on(1_000)
+                frozen.resume()
+                second.goes_on(1_000)
+                wait_for(lambda: first.failed, "the old owner to be told", 60)
+        finally:
+            frozen.resume()
+    assert second.failed == []
+    assert {code for _, code in first.failed} == {90}
+    log = read_log(services.kafka_bootstrap, topic)
+    begins = log.index(b"b0")
+    assert all(value.startswith(b"a") for value in log[:begins])
+    assert log[begins:] == second.sent
+    assert log[:begins] == first.sent[:begins]
+    assert set(first.acked) <= set(log)
+    assert all(one < two for one, two in pairwise(first.offsets))
