@@ -10,11 +10,11 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar import node_port as port
 from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.succession import mode_of
 from sidecar.exclusive.takeover import LostRaceError
-from sidecar.exclusive.topic import NO_REDIS
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest

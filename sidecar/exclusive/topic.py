@@ -12,17 +12,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from metadata import MetadataError, MetadataUnavailable
+from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Record, RetryTimeoutError, ownership_key
 from sidecar.exclusive import claims
+from sidecar.exclusive.answers import FAILURES, MOVED, NO_REDIS, SEQUENCE_ANSWERS
 from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers
 from sidecar.exclusive.operations import BUSY, Offer, Operations
 from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
-from sidecar.exclusive.takeover import HeldError, LostRaceError, Takeover, owner_record, tails_now
-from sidecar.exclusive.upkeep import Upkeep
+from sidecar.exclusive.takeover import HeldError, Takeover, owner_record
+from sidecar.exclusive.upkeep import Renewal, Upkeep, renew_fence
 from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
@@ -41,35 +42,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.batch import BatchHeader
 
 _SEEN_S: Final = 5.0
-_RECORDS_AT_ONCE: Final = 500
-_REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-_GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-_STALE: Final = Outcome(
-    ErrorCode.INVALID_PRODUCER_EPOCH, message="the client itself has gone on to a higher producer epoch"
-)
-_REFUSED: Final = Outcome(
-    ErrorCode.POLICY_VIOLATION, message="this batch was refused before, when another session owned the topic"
-)
-_ANSWERS: Final = {
-    Verdict.REFUSED: _REFUSED,
-    Verdict.REPEAT: _REPEAT,
-    Verdict.ASTRIDE: _GAP,
-    Verdict.WAIT: _GAP,
-    Verdict.STALE: _STALE,
-}
-_MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
-NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
-
-FAILURES: Final = (
-    KafkaError,
-    UpstreamError,
-    ChangelogError,
-    RetryTimeoutError,
-    LostRaceError,
-    MetadataError,
-    TimeoutError,
-)
-"""How an operation may end without success; each leaves the topic as it was."""
 
 
 class GovernedTopic:
@@ -268,7 +240,7 @@ class GovernedTopic:
             raising = partial(self._raise, epoch, offer.partition, offer.header.producer_epoch)
             self._operations.begin(raising, offer)
         else:
-            self._operations.answer(offer, _ANSWERS[verdict])
+            self._operations.answer(offer, SEQUENCE_ANSWERS[verdict])
 
     # Operations ---------------------------------------------------------------------------------------------------
 
@@ -338,7 +310,7 @@ class GovernedTopic:
         """`joins` is a batch of the session on a connection that is to count as the owner's."""
         if not await self._env.may_serve(self):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
-        self._drop_epoch(_MOVED)
+        self._drop_epoch(MOVED)
         started = self._env.now()
         tenure = self._tenure = await Takeover(self._env.around, self.name, intent).run()
         self.upkeep.kept(started)
@@ -395,7 +367,7 @@ class GovernedTopic:
             except (KafkaError, ChangelogError, RetryTimeoutError, UpstreamError, EpochsUsedUpError) as error:
                 self._env.hooks.operation_failed(self.name, error)
             else:
-                epoch.close(_MOVED)
+                epoch.close(MOVED)
                 return
         await self._again()
 
@@ -458,7 +430,7 @@ class GovernedTopic:
                 self._note(released, await epoch.tenure.journal.append([record]))
                 await self._env.changelog.tailer.reached(Offset(self.position), timeout=_SEEN_S)
             finally:
-                self._drop_epoch(_MOVED)
+                self._drop_epoch(MOVED)
         await self._env.released(self, holder)
 
     async def administer(self, *, fence: bool) -> Holder:
@@ -496,7 +468,7 @@ class GovernedTopic:
     async def _hand_back(self) -> None:
         if self.epoch is not None:
             await self.epoch.quiet()
-            self._drop_epoch(_MOVED)
+            self._drop_epoch(MOVED)
         self.serving, self._tenure = False, None
         self._env.hooks.topic_forgotten(self.name)
         self.load()
@@ -516,29 +488,16 @@ class GovernedTopic:
             if self._tenure is None:
                 self.upkeep.failed(self._env.now())
             return
-        began, changelog, around = self._env.now(), self._env.changelog, self._env.around
-        layout = await around.upstream.layout(self.name, refresh=True)
-        if layout.topic_id != tenure.topic_id or layout.leaders.keys() - set(tenure.partitions):
-            if self.epoch is None:
+        began = self._env.now()
+        wrote = self.epoch.wrote() if self.epoch is not None else ()
+        renewal = await renew_fence(self._env.around, self.name, tenure, wrote)
+        if renewal is Renewal.KEPT:
+            self.upkeep.kept(began)
+        elif self._tenure is tenure and not self._operations.busy:
+            if renewal is Renewal.CHANGED and self.epoch is None:
                 await asyncio.wait([self._operations.begin(self._adopt)])
             else:
                 self._lose_epoch()
-            return
-        own = changelog.partition
-        wrote = self.epoch.wrote() if self.epoch is not None else ()
-        try:
-            records = await tails_now(around, self.name, tenure.slot.stamp, layout, wrote)
-            if records is not None:
-                await tenure.slot.keep_alive({self.name: tenure.partitions, own.topic: [own.partition]})
-        except FencedError:
-            records = None
-        if records is None:
-            if self._tenure is tenure and not self._operations.busy:
-                self._lose_epoch()
-            return
-        for first in range(0, len(records), _RECORDS_AT_ONCE):
-            await changelog.append(records[first : first + _RECORDS_AT_ONCE])
-        self.upkeep.kept(began)
 
     async def _adopt(self) -> None:
         if self.ownership is not None and self.current_holder is None:
@@ -553,7 +512,7 @@ class GovernedTopic:
 
     def _lose_epoch(self) -> None:
         self._tenure, self._lost = None, self.epoch
-        self._drop_epoch(_MOVED)
+        self._drop_epoch(MOVED)
         if not self._operations.busy:
             self._operations.begin(self._reexamine)
 

@@ -13,24 +13,28 @@ import asyncio
 import math
 import random
 import time
+from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.exclusive.takeover import tails_now
 from sidecar.fencing import DEFAULT_KEEP_ALIVE, read_keep_alives
 from sidecar.forwarder.lane import Outcome
-from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.takeover import Surroundings, Tenure
     from sidecar.fencing import KeepAlive
 
 _READ_S: Final = 60.0
 _LONGEST_TICK_S: Final = 1.0
 _SHORTEST_TICK_S: Final = 0.05
 _AT_ONCE: Final = 16
+_RECORDS_AT_ONCE: Final = 500
 _AGAIN_S: Final = 5.0
 _UNKNOWN_MS: Final = 5_000.0
 """How old records may be while the settings are not known: no broker forgets sooner that anybody would run."""
@@ -110,6 +114,36 @@ class Upkeep:
             done(outcome)
 
         return told
+
+
+class Renewal(Enum):
+    """What became of a keep-alive."""
+
+    KEPT = "the fence stands"
+    LOST = "somebody newer has the slot, or a leader forgot what was written: a new epoch is needed"
+    CHANGED = "the topic was created anew, or has grown"
+
+
+async def renew_fence(around: Surroundings, topic: str, tenure: Tenure, wrote: Collection[int]) -> Renewal:
+    """Fence a topic again at its epoch, and note where its writer stands. `wrote`: the partitions that it has written.
+
+    Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.
+    """
+    layout = await around.upstream.layout(topic, refresh=True)
+    if layout.topic_id != tenure.topic_id or layout.leaders.keys() - set(tenure.partitions):
+        return Renewal.CHANGED
+    changelog = around.changelog
+    own = changelog.partition
+    try:
+        records = await tails_now(around, topic, tenure.slot.stamp, layout, wrote)
+        if records is None:
+            return Renewal.LOST
+        await tenure.slot.keep_alive({topic: tenure.partitions, own.topic: [own.partition]})
+    except FencedError:
+        return Renewal.LOST
+    for first in range(0, len(records), _RECORDS_AT_ONCE):
+        await changelog.append(records[first : first + _RECORDS_AT_ONCE])
+    return Renewal.KEPT
 
 
 class Kept(Protocol):

@@ -1,0 +1,42 @@
+"""What batches are told that go nowhere, and how the operations of a topic may fail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metadata import MetadataError
+from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.exclusive.takeover import LostRaceError
+from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.sequences import Verdict
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+_REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+_STALE: Final = Outcome(
+    ErrorCode.INVALID_PRODUCER_EPOCH, message="the client itself has gone on to a higher producer epoch"
+)
+_REFUSED: Final = Outcome(
+    ErrorCode.POLICY_VIOLATION, message="this batch was refused before, when another session owned the topic"
+)
+SEQUENCE_ANSWERS: Final = {
+    Verdict.REFUSED: _REFUSED,
+    Verdict.REPEAT: _REPEAT,
+    Verdict.ASTRIDE: _GAP,
+    Verdict.WAIT: _GAP,
+    Verdict.STALE: _STALE,
+}
+MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
+NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
+
+FAILURES: Final = (
+    KafkaError,
+    UpstreamError,
+    ChangelogError,
+    RetryTimeoutError,
+    LostRaceError,
+    MetadataError,
+    TimeoutError,
+)
+"""How an operation may end without success; each leaves the topic as it was."""
