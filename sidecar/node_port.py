@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from sidecar.settings import Settings
     from sidecar.telemetry.hooks import NodeMetrics
@@ -158,6 +158,35 @@ class Status:
     checks: Sequence[Check] = field(default=())
 
 
+class EventKind(StrEnum):
+    """What happened."""
+
+    CLAIMED = "claimed"
+    DEPOSED = "deposed"
+    RELEASED = "released"
+    FAILOVER = "failover"
+    SHADOW = "shadow"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of history. `position` is where it stands, `id` tells it from a repetition; times are Unix ms."""
+
+    position: int
+    id: str
+    kind: EventKind
+    at_ms: int
+    topic: str
+    generation: int = 0
+    session: str = ""
+    name: str = ""
+    mode: AccessMode | None = None
+    client: str = ""
+    node_id: int = -1
+    detail: str = ""
+
+
 class PortError(Exception):
     """A call that failed for a reason the caller is told. The message is meant for people."""
 
@@ -198,6 +227,10 @@ class NodePort(Protocol):
 
     async def topics(self, names: Sequence[str]) -> Sequence[Topic]:
         """These topics and prefixes in this order; those that do not exist are left out."""
+        ...
+
+    def events(self, after: int | None) -> AsyncGenerator[Event | None]:
+        """What happens from now on, or behind a position, for ever; None every few seconds while nothing does."""
         ...
 
     async def merge_policy(self, name: str, change: Policy) -> Topic:

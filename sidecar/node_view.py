@@ -9,23 +9,26 @@ from typing import TYPE_CHECKING
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar import node_port as port
-from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.changelog import ChangelogError, RetryTimeoutError, follow_events
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.succession import mode_of
 from sidecar.exclusive.takeover import LostRaceError
-from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.caller import Lane, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
 
 NO_CHANGE = "no topic can change its owner now"
+_EVENT_STREAMS = 8
+_KINDS = {number: port.EventKind(name.lower()) for name, number in state.Event.Kind.items() if number}
 _AWAY = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, LostRaceError, TimeoutError)
 
 
@@ -34,6 +37,7 @@ class NodeView:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._event_lanes = [Lane(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
     def _rooms(self) -> Rooms:
         rooms = self._node.rooms
@@ -140,6 +144,19 @@ class NodeView:
             serving_node=self._node.nodes.serving.get(name.encode()),
         )
 
+    async def events(self, after: int | None) -> AsyncGenerator[port.Event | None]:
+        rooms = self._rooms()
+        if not self._event_lanes:
+            raise port.UnavailableError(f"{_EVENT_STREAMS} streams of events are open already; close one first")
+        lane = self._event_lanes.pop()
+        try:
+            yield None
+            partition = rooms.changelog.events
+            async for found in follow_events(self._node.upstream, partition, lane, after):
+                yield None if found is None else _as_event(*found)
+        finally:
+            self._event_lanes.append(lane)
+
     async def merge_policy(self, name: str, change: port.Policy) -> port.Topic:
         governor = self._rooms().governor
         wanted = PolicyFields(
@@ -192,6 +209,25 @@ class NodeView:
         except _AWAY as error:
             raise _unsettled(error, f"sidecar topic show {name}") from None
         return (await self.topics([name]))[0]
+
+
+def _as_event(position: int, event: state.Event) -> port.Event | None:
+    if event.kind not in _KINDS:
+        return None  # of a newer node
+    return port.Event(
+        position=position,
+        id=event.id.hex(),
+        kind=_KINDS[event.kind],
+        at_ms=event.at_ms,
+        topic=event.topic,
+        generation=event.generation,
+        session=event.session,
+        name=event.name,
+        mode=port.AccessMode(mode_of(event.mode).value) if event.mode else None,
+        client=event.client,
+        node_id=event.node,
+        detail=event.detail,
+    )
 
 
 def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:

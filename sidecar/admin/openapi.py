@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sidecar.admin.rest import PAGE_SIZE
-from sidecar.node_port import AccessMode, NodeState, Scope
+from sidecar.node_port import AccessMode, EventKind, NodeState, Scope
 
 _Schema = dict[str, Any]
 
@@ -71,6 +71,33 @@ def _paths() -> _Schema:
         },
         "/openapi.json": {"get": _read("openapi", "This document", _object("OpenAPI 3.1"))},
         "/v1/status": {"get": _read("status", "The node and what it sees", _json("Status"))},
+        "/v1/events": {
+            "get": {
+                **_read(
+                    "events",
+                    "What happens, as server-sent events",
+                    {
+                        "description": "One event each: its id a position, its name the kind, its data an `Event`.",
+                        "content": {"text/event-stream": {"schema": _ref("Event")}},
+                    },
+                ),
+                "parameters": [
+                    {"name": "topic", "in": "query", "schema": _TEXT, "description": "Of this topic only."},
+                    {
+                        "name": "after",
+                        "in": "query",
+                        "schema": _NUMBER,
+                        "description": "From behind this position; -1: all.",
+                    },
+                    {
+                        "name": "Last-Event-ID",
+                        "in": "header",
+                        "schema": _NUMBER,
+                        "description": "Behind this position.",
+                    },
+                ],
+            }
+        },
         "/v1/topics": {
             "get": {
                 **_read("listTopics", "Topics and prefixes by name", _json("Topics")),
@@ -117,6 +144,19 @@ def _schemas() -> _Schema:
     peer = _fields({"id": _NUMBER, "host": _TEXT, "port": _NUMBER})
     check = {"name": _TEXT, "ok": _FLAG, "required": _FLAG, "detail": _TEXT}
     checks = _list(_ref("Check"))
+    event = {
+        "id": _TEXT,
+        "at": _TIME,
+        "kind": {"type": "string", "enum": [each.value for each in EventKind]},
+        "topic": _TEXT,
+        "generation": _NUMBER,
+        "session": _TEXT,
+        "name": _TEXT,
+        "mode": {"oneOf": [_MODE, {"type": "null"}]},
+        "client": _TEXT,
+        "node": _NUMBER,
+        "detail": _TEXT,
+    }
     topic = {
         "topic": _TEXT,
         "policy": {"oneOf": [_ref("Policy"), {"type": "null"}]},
@@ -140,6 +180,7 @@ def _schemas() -> _Schema:
             {"error_code": {"const": 503}, "message": _TEXT, "status": {"const": "not ready"}, "checks": checks}
         ),
         "Check": _fields(check),
+        "Event": _fields(event),
         "Status": _fields(
             {
                 "version": _TEXT,

@@ -1,4 +1,5 @@
-"""`/v1`: status, topics, their policies, fence and release. Checks what was sent, asks the node, shapes the answer.
+"""`/v1`: status, events, topics, their policies, fence and release. Checks what was sent, asks the node, shapes the
+answer.
 
 No rule about ownership is here: what a fence does, and who may be fenced, the node knows.
 """
@@ -6,6 +7,7 @@ No rule about ownership is here: what a fence does, and who may be fenced, the n
 from __future__ import annotations
 
 import json
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -13,14 +15,15 @@ from aiohttp import web
 from sidecar import __version__
 from sidecar.admin import names
 from sidecar.admin.replies import reply
-from sidecar.admin.shapes import ShapeError, policy_from_json, status_to_json, topic_to_json
+from sidecar.admin.shapes import ShapeError, event_to_json, policy_from_json, status_to_json, topic_to_json
 from sidecar.node_port import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sidecar.node_port import NodePort, Topic
+    from sidecar.node_port import Event, NodePort, Topic
 
+_ID_DIGITS: Final = 19
 PAGE_SIZE: Final = 1_000
 """Topics in one page, unless fewer are asked for; nobody gets more."""
 
@@ -66,6 +69,27 @@ class Rest:
         await self._port.delete_policy(_governable(request))
         return web.Response(status=204)
 
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """What happens, as server-sent events; who comes again says by Last-Event-ID where it was."""
+        first = _number(request, "from", 0, 2**63 - 1)
+        after = None if first is None else first - 1
+        last = request.headers.get("Last-Event-ID", "")
+        if last.isdecimal() and last.isascii() and len(last) < _ID_DIGITS:
+            after = int(last)
+        topic = request.query.get("topic")
+        found = self._port.events(after)
+        beginning = await anext(found)  # a refusal is answered before the stream begins
+        answer = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+        await answer.prepare(request)
+        with suppress(ConnectionError):  # whoever reads goes when he likes
+            async with aclosing(found):
+                await answer.write(_server_sent(beginning, topic))
+                async for event in found:
+                    await answer.write(_server_sent(event, topic))
+        return answer
+
     async def fence(self, request: web.Request) -> web.Response:
         """Depose the owner for ever."""
         return await self._end_ownership(request, self._port.fence)
@@ -81,6 +105,14 @@ class Rest:
         if names.is_prefix(name):
             raise ShapeError(f"{name} speaks of many topics; owners belong to one each")
         return reply(topic_to_json(await act(name, _number(request, "partition", 0, 2**31 - 1))))
+
+
+def _server_sent(event: Event | None, topic: str | None) -> bytes:
+    """A comment where there is nothing to tell: it shows that the line still stands."""
+    if event is None or (topic is not None and event.topic != topic):
+        return b": \n\n"
+    data = json.dumps(event_to_json(event), separators=(",", ":"))
+    return f"id: {event.position}\nevent: {event.kind}\ndata: {data}\n\n".encode()
 
 
 def _governable(request: web.Request) -> str:

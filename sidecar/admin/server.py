@@ -31,6 +31,7 @@ _REFUSALS: Final = 400
 """From this status on nothing was changed."""
 _ANSWER_TIMEOUT: Final = 60.0
 """Seconds that the node may take for an answer: a policy waits for the leases of silent nodes."""
+_EVENTS: Final = "/v1/events"
 _STOP_TIMEOUT: Final = 2.0
 _BODY_LIMIT: Final = 64 * 1024
 
@@ -85,7 +86,7 @@ class AdminServer:
 
 @web.middleware
 async def _in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    async with asyncio.timeout(_ANSWER_TIMEOUT):
+    async with asyncio.timeout(None if request.path == _EVENTS else _ANSWER_TIMEOUT):
         return await handler(request)
 
 
@@ -100,6 +101,7 @@ def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
         web.get("/metrics", health.metrics),
         web.get("/openapi.json", _openapi),
         web.get("/v1/status", rest.status),
+        web.get(_EVENTS, rest.events),
         web.get("/v1/topics", rest.topics),
         web.get("/v1/topics/{topic}", rest.topic),
         web.put("/v1/topics/{topic}/policy", rest.put_policy),

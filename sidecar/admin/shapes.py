@@ -12,7 +12,7 @@ from sidecar.node_port import AccessMode, Policy, Scope
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.node_port import Check, Owner, Peer, Producer, Status, Topic, Waiting
+    from sidecar.node_port import Check, Event, Owner, Peer, Producer, Status, Topic, Waiting
 
 POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
     "access_mode": AccessMode,
@@ -134,6 +134,23 @@ def _producer(producer: Producer) -> dict[str, Any]:
         "name": producer.name,
         "last_sequence_id": producer.last_sequence_id,
         "last_sequence_ids": {str(partition): last for partition, last in sorted(producer.last_sequence_ids.items())},
+    }
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """One line of history."""
+    return {
+        "id": event.id,
+        "at": time_to_json(event.at_ms),
+        "kind": event.kind,
+        "topic": event.topic,
+        "generation": event.generation,
+        "session": event.session,
+        "name": event.name,
+        "mode": event.mode,
+        "client": event.client,
+        "node": event.node_id,
+        "detail": event.detail,
     }
 
 

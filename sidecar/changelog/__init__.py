@@ -15,6 +15,7 @@ from sidecar.changelog.errors import (
     ChangelogLostError,
     MisconfiguredError,
 )
+from sidecar.changelog.history import follow_events
 from sidecar.changelog.keys import (
     MASTER_SLOT,
     Key,
@@ -61,6 +62,7 @@ __all__ = [
     "Tailer",
     "TopicNames",
     "View",
+    "follow_events",
     "open_topics",
     "ownership_key",
     "pack_offsets",

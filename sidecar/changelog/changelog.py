@@ -103,7 +103,12 @@ class Changelog:
         """Appends of one writer whose sequences are counted for it."""
         return StampedJournal(self, Journal(self._appender, self.partition, writer, next_sequence))
 
+    @property
+    def events(self) -> TopicPartition:
+        """Where the history is; `follow_events` reads it."""
+        return TopicPartition(self.topics.names.events, 0)
+
     async def add_event(self, event: state.Event) -> Offset:
         """Append one line of history, at least once; errors as `append`."""
         raw = RawRecord(event.topic.encode(), event.SerializeToString(deterministic=True))
-        return await self._appender.append(TopicPartition(self.topics.names.events, 0), [raw])
+        return await self._appender.append(self.events, [raw])

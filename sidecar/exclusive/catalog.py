@@ -40,7 +40,8 @@ async def _no_beat() -> None:
 
 class PolicyCatalog:
     """`book` and `version` are what this node applies; `live` is what the last heartbeat said of the others. `beat`
-    sends one now, `settings_changed` is called where a topic's settings in Kafka changed.
+    sends one now, `settings_changed` is called where a topic's settings in Kafka changed, `changed` where this node
+    changed a policy (its body, empty where it is gone).
     """
 
     def __init__(self, around: Surroundings) -> None:
@@ -49,6 +50,7 @@ class PolicyCatalog:
         self.live: LiveNodes | None = None
         self.beat: Callable[[], Awaitable[None]] = _no_beat
         self.settings_changed: Callable[[], None] = lambda: None
+        self.changed: Callable[[str, str], None] = lambda name, body: None
         self._around = around
 
     def read(self) -> PolicyBook:
@@ -77,6 +79,7 @@ class PolicyCatalog:
         token = secrets.token_bytes(16)
         version = await self._around.store.set_policy(name, merged.body(), self._known(), token)
         await self._append(Record(policy_key(name), merged.to_record(version, int(time.time() * 1000))))
+        self.changed(name, merged.body())
         return merged
 
     async def delete(self, name: str) -> bool:
@@ -85,6 +88,7 @@ class PolicyCatalog:
             return False
         await self._around.store.delete_policy(name, self._known(), secrets.token_bytes(16))
         await self._append(Record(policy_key(name), None))
+        self.changed(name, "")
         return True
 
     async def refill(self) -> None:

@@ -104,6 +104,7 @@ class Governor:
         self.disconnect_grace = disconnect_grace
         self.queue_limit = queue_limit
         self.catalog = PolicyCatalog(around)
+        self.catalog.changed = self._policy_changed
         self.draining = False
         self._resolver = resolver
         self._nodes = nodes
@@ -223,6 +224,13 @@ class Governor:
             event.producer_epoch = topic.epoch.tenure.stamp.epoch
         if ownership is not None:
             event.start.CopyFrom(ownership.start)
+        self.tasks.start(self._append_event(event))
+
+    def _policy_changed(self, name: str, body: str) -> None:
+        event = state.Event(
+            id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=self.wall_ms(), topic=name, node=self.node_id,
+            detail=body or "deleted",
+        )  # fmt: skip
         self.tasks.start(self._append_event(event))
 
     async def _append_event(self, event: state.Event) -> None:

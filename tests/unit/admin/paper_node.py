@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import fields, replace
 
 from sidecar.node_port import (
     Check,
     ConflictError,
+    Event,
     InvalidError,
     NodeState,
     NotFoundError,
@@ -26,6 +27,7 @@ class PaperNode:
     def __init__(self, *topics: Topic) -> None:
         self.known = {topic.name: topic for topic in topics}
         self.readiness: list[Check] = [Check("kafka", True), Check("redis", True), Check("changelog", True)]
+        self.history: list[Event] = []
         self.down = ""
         self.bug: Exception | None = None
         self.calls: list[tuple[object, ...]] = []
@@ -73,6 +75,13 @@ class PaperNode:
         if topic is None or topic.policy is None:
             raise NotFoundError(f"{name} has no policy of its own")
         self.known[name] = replace(topic, policy=None)
+
+    async def events(self, after: int | None) -> AsyncGenerator[Event | None]:
+        self._called("events", after)
+        yield None
+        for event in self.history:
+            if after is None or event.position > after:
+                yield event
 
     async def fence(self, name: str, partition: int | None) -> Topic:
         return self._end("fence", name, partition)
