@@ -17,6 +17,7 @@ from metadata import MetadataUnavailable
 from metadata.nodes import ServeStatus
 from metadata.ownership import AccessMode, Generation, Ownership
 from sidecar.changelog import ChangelogError, Kind, RetryTimeoutError
+from sidecar.cluster.resolver import TopicKind
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.claims import NAME_LIMIT, Claimant, Holder
@@ -52,6 +53,11 @@ if TYPE_CHECKING:
 
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
+_REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
+_REFUSAL_STEP_S: Final = 0.1
+_LONGEST_REFUSAL_S: Final = 1.0
+_SAME_REQUEST_S: Final = 0.001
+_ORPHANS_S: Final = 2.0
 _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
 _POLICY_SEEN_S: Final = 5.0
@@ -63,6 +69,12 @@ class Producing(Protocol):
 
     claimants: dict[tuple[bytes, int], Claimant]
     """Who produces on this connection, by topic and producer id: remembered here, forgotten with its client id."""
+    carries_ordinary: bool
+    """Whether it ever wrote to a topic that is not governed."""
+    refusals: int
+    """Refused requests in a row."""
+    refused_at: float
+    """When the last one was, in seconds of the loop's clock."""
 
     @property
     def connection_id(self) -> int: ...
@@ -113,6 +125,8 @@ class Governor:
         self._of_connection: dict[int, set[GovernedTopic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
         self._deposed: dict[str, tuple[int, frozenset[str]]] = {}
+        self._orphans: set[str] = set()
+        self._orphans_until = 0.0
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -252,7 +266,12 @@ class Governor:
         """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
 
         def answer(outcome: Outcome) -> None:
-            done(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
+            result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
+            if outcome.error in _REFUSALS:
+                self._refuse(client, done, result)
+                return
+            client.refusals = 0
+            done(result)
 
         try:
             header = checked_header(batch)
@@ -272,6 +291,24 @@ class Governor:
             self._of_connection.setdefault(client.connection_id, set()).add(topic)  # it may be another one of the name
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
+
+    def _refuse(self, client: Producing, done: Callable[[ProduceResult], None], result: ProduceResult) -> None:
+        """Answer a refusal: at once, or later and later where a client does nothing but strike back.
+
+        Some try again without a pause, tens of thousands of times. Where the connection carries anything else, what
+        comes behind the answer must not wait for it.
+        """
+        now = self.now()
+        if now - client.refused_at > _SAME_REQUEST_S:
+            client.refusals += 1
+        client.refused_at = now
+        alone = not client.carries_ordinary and len(self._of_connection.get(client.connection_id, ())) <= 1
+        if client.refusals == 1 or not alone:
+            done(result)
+        else:
+            delay = min(_LONGEST_REFUSAL_S, _REFUSAL_STEP_S * (client.refusals - 1))
+            client.refused_at += delay
+            asyncio.get_running_loop().call_later(delay, done, result)
 
     def append_whole(
         self, client: Producing, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
@@ -385,20 +422,24 @@ class Governor:
         """
         if self.draining:
             return []
+        now = self.now()
+        if now > self._orphans_until:
+            self._orphans, self._orphans_until = self._find_orphans(), now + _ORPHANS_S
+        return [topic for topic in self._topics.values() if topic.serving or topic.name in self._orphans]
+
+    def _find_orphans(self) -> set[str]:
+        """Topics with an owner once, and nobody who serves them."""
         me, placement, serving = self.node_id, self._nodes.placement, self._nodes.serving
-        kept: list[GovernedTopic] = []
+        found: set[str] = set()
         for entry in self.changelog.view.entries(Kind.OWNERSHIP):
-            name = entry.key.topic
-            topic = self._topics.get(name)
-            if topic is not None and topic.serving:
-                kept.append(topic)
-            elif (
-                name.encode() not in serving
-                and placement.of_topic(name.encode()) == me
-                and self.catalog.book.effective(name) is not None
+            name = entry.key.topic.encode()
+            if (
+                name not in serving
+                and self._resolver.kind(name) is TopicKind.GOVERNED
+                and placement.of_topic(name) == me
             ):
-                kept.append(self.topic(name))
-        return kept
+                found.add(self.topic(entry.key.topic).name)
+        return found
 
     # Leases -------------------------------------------------------------------------------------------------------
 

@@ -165,6 +165,7 @@ class Client:
     """The state of one client connection on this node."""
 
     __slots__ = (
+        "carries_ordinary",
         "claimants",
         "connection",
         "empty_elements",
@@ -174,6 +175,8 @@ class Client:
         "links",
         "polls",
         "producer_ids",
+        "refusals",
+        "refused_at",
         "session",
         "software",
     )
@@ -187,6 +190,9 @@ class Client:
         self.identity_error: KafkaError | None = None
         self.producer_ids: set[int] = set()
         self.claimants: dict[tuple[bytes, int], Claimant] = {}
+        self.carries_ordinary = False
+        self.refusals = 0
+        self.refused_at = 0.0
         self.polls: dict[int, PollLane] = {}
         self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
         self.gaps = SequenceGaps()

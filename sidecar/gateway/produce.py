@@ -167,6 +167,7 @@ class ProduceApi:
             else:
                 exchange.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
+        client.carries_ordinary = True
         if exchange is None:
             client.links.unconfirmed(connection, [part.topic for part in request.parts])
         passing.send(connection, client, frame, head, exchange)
@@ -256,6 +257,7 @@ class ProduceApi:
             records,
             request.transactional_id,
         )
+        client.carries_ordinary = True
         reply = PartReply(client, self._upstream, frame, merge, parts)
         try:
             connection = client.links.to(leader)

@@ -204,6 +204,9 @@ class Party:
 
     def __init__(self, room: Room, connection: int, client_id: str, producer_id: int) -> None:
         self.claimants: dict[tuple[bytes, int], Claimant] = {}
+        self.carries_ordinary = True  # refusals are told at once
+        self.refusals = 0
+        self.refused_at = 0.0
         self.connection_id = connection
         self.session = f"conn:{room.governor.node_id}-{room.boot}-{connection}"
         self.address = f"party {connection}"

@@ -1,6 +1,7 @@
 """Who may write to an exclusive topic: owners, rivals, deposed sessions (PIP-68, PIP-161, the wiki's generations)."""
 
 import re
+import time
 import urllib.request
 
 import pytest
@@ -271,3 +272,27 @@ def test_metrics_tell_of_refusals_errors_and_scripts(topic: str, connect: Connec
     assert re.search(r'sidecar_response_errors_total\{api="Produce",error="POLICY_VIOLATION"\} [1-9]', metrics)
     assert re.search(r'sidecar_redis_command_duration_seconds_count\{script="claim"\} [1-9]', metrics)
     assert "sidecar_requests_in_flight 0.0" in metrics
+
+
+def test_who_only_strikes_back_is_answered_later_and_later(
+    services: Services, rest: Rest, topic: str, connect: Connect
+) -> None:
+    """franz-go, refused, tries again without a pause: 32,766 times in seven seconds."""
+    billing, rival = connect("billing"), connect("rival")
+    assert billing.send(topic, b"a", sequence=0).error == 0
+    assert tries(rival, topic, seconds=2.0) < 10
+    busy, ordinary = connect("busy"), create_topic(services.kafka_bootstrap)
+    assert busy.send(ordinary, b"x", sequence=0).error == 0
+    assert tries(busy, topic, seconds=0.5) > 20, "other topics must not wait for its refusals"
+    billing.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the owner to be gone")
+    wait_for(lambda: rival.send(topic, b"b", sequence=1_000).error in (0, 45), "the rival's turn")
+
+
+def tries(producer: RawProducer, topic: str, seconds: float) -> int:
+    """How often it is refused in so much time."""
+    over, count = time.monotonic() + seconds, 0
+    while time.monotonic() < over:
+        assert producer.send(topic, b"x", sequence=count).error == REFUSED
+        count += 1
+    return count

@@ -1,0 +1,111 @@
+"""When a fence is renewed, and how old records may be, without a clock or a broker."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.exclusive.upkeep import Upkeep
+from sidecar.fencing import KeepAlive
+from sidecar.forwarder.lane import Outcome
+
+HOUR = 3600.0
+BUSY, INVALID_TIMESTAMP = 5, 32
+
+
+def terms(interval: float = 6 * HOUR, *, stamped: bool = False) -> KeepAlive:
+    return KeepAlive(interval, "producer.id.expiration.ms of the brokers", oldest=3 * interval - 60, stamped=stamped)
+
+
+def ago(seconds: float) -> int:
+    return int((time.time() - seconds) * 1000)
+
+
+def test_what_was_never_fenced_is_due_at_once() -> None:
+    assert Upkeep().is_due(0.0)
+
+
+@given(interval=st.floats(0.01, 1e6), began=st.floats(0, 1e9))
+def test_a_fence_is_renewed_well_before_its_time_and_not_all_the_time(interval: float, began: float) -> None:
+    upkeep = Upkeep()
+    upkeep.read(terms(interval))
+    upkeep.kept(began)
+    assert not upkeep.is_due(began + interval / 2)
+    assert upkeep.is_due(began + interval)
+
+
+def test_after_a_failure_it_is_tried_again_soon_and_not_at_once() -> None:
+    upkeep = Upkeep()
+    upkeep.read(terms(HOUR))
+    upkeep.failed(100.0)
+    assert not upkeep.is_due(104.0)
+    assert upkeep.is_due(106.0)
+
+
+def test_a_fence_that_began_earlier_takes_nothing_back() -> None:
+    upkeep = Upkeep()
+    upkeep.read(terms(100))
+    upkeep.kept(1_000.0)
+    upkeep.kept(900.0)
+    assert not upkeep.is_due(1_010.0)
+
+
+# Old records --------------------------------------------------------------------------------------------------------
+
+
+def test_before_the_settings_are_known_old_records_are_told_to_come_again() -> None:
+    upkeep = Upkeep()
+    assert not upkeep.is_old(ago(1))
+    assert upkeep.is_old(ago(60))
+    refused = upkeep.refusal("orders", ago(60))
+    assert refused is not None
+    assert refused.error == BUSY
+
+
+@pytest.mark.parametrize(("age", "old"), [(0, False), (17 * HOUR, False), (18 * HOUR, True), (-HOUR, False)])
+def test_by_default_the_limit_is_a_little_under_eighteen_hours(age: float, old: bool) -> None:
+    upkeep = Upkeep()
+    upkeep.read(terms())
+    assert upkeep.is_old(ago(age)) == old
+
+
+def test_a_refusal_says_how_old_they_may_be_by_which_setting_and_what_helps() -> None:
+    upkeep = Upkeep()
+    upkeep.read(terms())
+    refused = upkeep.refusal("orders", ago(20 * HOUR))
+    assert refused is not None
+    assert refused.error == INVALID_TIMESTAMP
+    for part in ("64740 s", "producer.id.expiration.ms of the brokers", "sidecar topic set orders --log-append-time"):
+        assert part in (refused.message or "")
+
+
+def test_where_brokers_stamp_records_any_age_passes_behind_the_first_fence_since() -> None:
+    upkeep = Upkeep()
+    upkeep.read(terms())
+    upkeep.kept(0.0)
+    upkeep.read(terms(stamped=True))
+    assert upkeep.refusal("orders", ago(99 * HOUR)) is not None
+    assert upkeep.is_due(1.0), "the fence that the change needs"
+    upkeep.kept(1.0)
+    assert upkeep.refusal("orders", ago(99 * HOUR)) is None
+    assert not upkeep.is_due(2.0)
+
+
+@pytest.mark.parametrize("how", ["the settings", "an answer"])
+def test_where_they_stop_to_the_rule_holds_again_and_the_fence_is_renewed(how: str) -> None:
+    upkeep = Upkeep()
+    upkeep.read(terms(stamped=True))
+    upkeep.kept(0.0)
+    told: list[Outcome] = []
+    if how == "the settings":
+        upkeep.read(terms())
+    else:
+        upkeep.watching(told.append)(Outcome(0, 7, log_append_time=1_700_000_000_000))
+        assert upkeep.refusal("orders", ago(99 * HOUR)) is None
+        upkeep.watching(told.append)(Outcome(0, 8))
+        assert [outcome.offset for outcome in told] == [7, 8]
+    assert upkeep.is_due(1.0)
+    assert upkeep.refusal("orders", ago(99 * HOUR)) is not None
