@@ -5,6 +5,7 @@ Whatever it answers is arbitration, never proof: Redis can lose, roll back or sp
 
 from __future__ import annotations
 
+import json
 import secrets
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -264,6 +265,21 @@ class MetadataStore:
         """Owner and claim in progress of everything Redis knows of, sorted by resource."""
         reply = await self._server.run(scripts.OWNERSHIP, self._keys("owners", "claims"), ())
         return tuple(sorted(self._states(reply), key=lambda state: state.resource))
+
+    # The queue
+
+    async def keep_queue(self, topic: str, node_id: int, boot: str, sessions: Sequence[str]) -> bool:
+        """Keep the order of those who wait for a topic; False where this node does not serve it."""
+        check_resource(topic)
+        keys = self._keys("nodes", "served", "leases", "queues")
+        args = (topic, node_id, boot, json.dumps(sessions) if sessions else "")
+        return await self._server.run(scripts.KEEP_QUEUE, keys, args) == 1
+
+    async def queue(self, topic: str) -> list[str]:
+        """Who waited for a topic when that was kept last."""
+        check_resource(topic)
+        kept = await self._server.run(scripts.QUEUE, self._keys("queues"), (topic,))
+        return [] if kept is None else [str(session) for session in json.loads(_bytes(kept))]
 
     # Policies
 

@@ -30,7 +30,13 @@ SEQUENCE_ANSWERS: Final = {
 MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
 NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
 
+
+class QueueFoundError(Exception):
+    """Others waited for the topic at the node that served it before: who comes now is judged anew."""
+
+
 FAILURES: Final = (
+    QueueFoundError,
     KafkaError,
     UpstreamError,
     ChangelogError,

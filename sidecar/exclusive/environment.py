@@ -71,6 +71,14 @@ class Environment(Protocol):
         """A takeover succeeded."""
         ...
 
+    def queue_changed(self, topic: GovernedTopic) -> None:
+        """Others wait for the topic than before: the next node that serves it shall know."""
+        ...
+
+    async def queue_of(self, topic: GovernedTopic) -> list[str]:
+        """Who waited at the node that served the topic before, in order; nobody where Redis is away."""
+        ...
+
     def unknown(self, topic: GovernedTopic) -> None:
         """Kafka knows no topic of this name."""
         ...

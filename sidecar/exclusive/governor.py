@@ -58,6 +58,7 @@ _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
 _SAME_REQUEST_S: Final = 0.001
 _ORPHANS_S: Final = 2.0
+_QUEUES_S: Final = 0.05
 _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
 _POLICY_SEEN_S: Final = 5.0
@@ -125,6 +126,7 @@ class Governor:
         self._of_connection: dict[int, set[GovernedTopic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
         self._deposed: dict[str, tuple[int, frozenset[str]]] = {}
+        self._queues_changed: set[GovernedTopic] = set()
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -193,6 +195,26 @@ class Governor:
             state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
         )
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
+
+    def queue_changed(self, topic: GovernedTopic) -> None:
+        if not self._queues_changed:
+            self.tasks.start(self._keep_queues())
+        self._queues_changed.add(topic)
+
+    async def _keep_queues(self) -> None:
+        await asyncio.sleep(_QUEUES_S)
+        changed, self._queues_changed = self._queues_changed, set()
+        for topic in changed:
+            if topic.serving:
+                with suppress(MetadataUnavailable):  # the next heartbeat brings it again
+                    await self.around.store.keep_queue(
+                        topic.name, self.node_id, self.around.boot, topic.newcomers.queue(self.now())
+                    )
+
+    async def queue_of(self, topic: GovernedTopic) -> list[str]:
+        with suppress(MetadataUnavailable):
+            return await self.around.store.queue(topic.name)
+        return []
 
     def unknown(self, topic: GovernedTopic) -> None:
         """Forget a topic that Kafka does not know and nobody ever owned: a prefix covers any name that comes."""
@@ -455,6 +477,9 @@ class Governor:
         """A heartbeat's answer: who lives and serves what; `lost` are topics that another live node serves."""
         self.catalog.live = live
         self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
+        for topic in self._topics.values():
+            if topic.serving and topic.newcomers.order:
+                self.queue_changed(topic)  # Redis may have lost it
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:

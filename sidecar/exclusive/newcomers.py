@@ -31,12 +31,17 @@ class Newcomers:
         """When the first batch under the owner's own name came, by connection."""
         self.struck: dict[str, tuple[str, int]] = {}
         """Sessions answered 90 that the changelog does not list, or not with this try: (name, last try in Unix ms)."""
-        self._waiting: dict[str, tuple[Claimant, float, float]] = {}
+        self._waiting: dict[str, tuple[Claimant | None, float, float]] = {}
         self._order: tuple[str, ...] = ()
         self._pruned = 0.0
         self._refused: dict[tuple[str, int], RefusedSequences] = {}
 
     # The queue ----------------------------------------------------------------------------------------------------
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The sessions that wait or are expected to; another object once that has changed."""
+        return self._order
 
     def queue(self, now: float) -> tuple[str, ...]:
         """The sessions that wait, in order; whoever has not tried for a while is gone."""
@@ -50,9 +55,15 @@ class Newcomers:
     def wait(self, claimant: Claimant, now: float) -> None:
         """It takes a place, or keeps the one it has."""
         first, since, _ = self._waiting.get(claimant.session, (claimant, now, now))
-        self._waiting[claimant.session] = first, since, now
+        self._waiting[claimant.session] = first or claimant, since, now
         if len(self._order) != len(self._waiting):
             self._order = tuple(self._waiting)
+
+    def expect(self, sessions: Iterable[str], now: float) -> None:
+        """These waited at the node that served the topic before: each keeps its place if it comes soon."""
+        before = {session: (None, now, now) for session in sessions if not session.startswith(_PLAIN)}
+        self._waiting = {**before, **self._waiting}
+        self._order = tuple(self._waiting)
 
     def leave(self, session: str) -> None:
         """It waits no more."""
@@ -62,7 +73,7 @@ class Newcomers:
     def waiting(self, now: float) -> list[tuple[Claimant, float]]:
         """Who waits, in order, and since when."""
         self.queue(now)
-        return [(claimant, since) for claimant, since, _ in self._waiting.values()]
+        return [(claimant, since) for claimant, since, _ in self._waiting.values() if claimant is not None]
 
     # Refusals -----------------------------------------------------------------------------------------------------
 
@@ -108,7 +119,7 @@ class Newcomers:
         gone = [
             session
             for session, (claimant, _, _) in self._waiting.items()
-            if claimant.connection == connection and session.startswith(_PLAIN)
+            if claimant is not None and claimant.connection == connection and session.startswith(_PLAIN)
         ]
         for session in gone:
             self.leave(session)

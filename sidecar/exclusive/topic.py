@@ -16,7 +16,7 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Record, RetryTimeoutError, ownership_key
 from sidecar.exclusive import claims
-from sidecar.exclusive.answers import FAILURES, MOVED, NO_REDIS, SEQUENCE_ANSWERS
+from sidecar.exclusive.answers import FAILURES, MOVED, NO_REDIS, SEQUENCE_ANSWERS, QueueFoundError
 from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers
@@ -66,6 +66,7 @@ class GovernedTopic:
         self._leftover: Ownership | None = None
         self._tenure: Tenure | None = None
         self._lost: SlotEpoch | None = None
+        self._queue: tuple[str, ...] = ()
         self.load()
 
     def load(self) -> None:
@@ -205,6 +206,7 @@ class GovernedTopic:
         claimant = offer.claimant
         if verdict.step is Step.WAIT:
             self.newcomers.wait(claimant, now)
+            self._queue_told()
             self._env.hooks.fenced(self.name, "waiting")
         elif verdict.step is Step.LATER:
             if self.holder is not None and self.holder.awaited_until is None:
@@ -251,6 +253,8 @@ class GovernedTopic:
         if isinstance(error, MetadataUnavailable):
             self._env.hooks.fenced(self.name, "redis_down")
             return Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=NO_REDIS)
+        if isinstance(error, QueueFoundError):
+            return None
         self._env.hooks.operation_failed(self.name, error)
         if isinstance(error, UnknownTopicError):
             self._env.unknown(self)
@@ -304,12 +308,16 @@ class GovernedTopic:
                 self._operations.reject(offer, Outcome(error.code, message=error.message))
             return
         newcomers.claimed(claimant.session, [found.session for found in evicted], self._deposed)
+        self._queue_told()
         newcomers.tainted |= {found.connection for found in evicted} - {claimant.connection}
 
     async def _run_takeover(self, intent: Intent, joins: Offer | None = None) -> None:
         """`joins` is a batch of the session on a connection that is to count as the owner's."""
+        served = self.serving
         if not await self._env.may_serve(self):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+        if not served and await self._find_queue() and joins is not None and not intent.deposes:
+            raise QueueFoundError
         self._drop_epoch(MOVED)
         started = self._env.now()
         tenure = self._tenure = await Takeover(self._env.around, self.name, intent).run()
@@ -334,6 +342,17 @@ class GovernedTopic:
         if intent.deposes and before is not None and before.session != value.session:
             self.newcomers.tainted |= before.connections - connections
         self._env.taken_over(self, intent, before, self._env.now() - started)
+
+    async def _find_queue(self) -> bool:
+        """Let those keep their places who waited at the node that served the topic before."""
+        sessions = await self._env.queue_of(self)
+        self.newcomers.expect(sessions, self._env.now())
+        return bool(sessions)
+
+    def _queue_told(self) -> None:
+        if self.newcomers.order is not self._queue:
+            self._queue = self.newcomers.order
+            self._env.queue_changed(self)
 
     async def _grow(self, offer: Offer) -> None:
         """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
@@ -381,6 +400,7 @@ class GovernedTopic:
     def connection_closed(self, connection: int) -> None:
         """A client connection of this node is gone."""
         self.newcomers.connection_closed(connection)
+        self._queue_told()
         holder = self.holder
         if holder is not None and connection in holder.connections:
             self.holder = replace(holder, connections=holder.connections - {connection})

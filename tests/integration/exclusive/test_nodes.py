@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
+import redis
 
-from tests.conftest import StartNode, Unique
+from tests.conftest import OwnValkey, StartNode, Unique
 from tests.integration.exclusive.checked import CheckedProducer
 from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
+from tests.integration.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for
@@ -118,3 +121,51 @@ def test_nothing_of_a_node_that_was_frozen_through_a_takeover_is_behind_the_fenc
     assert log[:begins] == first.sent[:begins]
     assert set(first.acked) <= set(log)
     assert all(one < two for one, two in pairwise(first.offsets))
+
+
+@pytest.mark.parametrize("redis_forgets", [False, True])
+def test_who_waits_keeps_his_place_when_the_serving_node_is_killed(
+    services: Services, node_process: StartNode, own_valkey: OwnValkey, unique: Unique, redis_forgets: bool
+) -> None:
+    valkey, cluster = own_valkey(), unique("q")
+    first, second = [
+        node_process(redis=valkey.url, cluster=cluster, node_id=number, LEASE_MS="900", RECONNECT_GRACE_MS="600")
+        for number in (1, 2)
+    ]
+    topic = create_topic(services.kafka_bootstrap, partitions=1)
+    govern(Rest(first.admin_url), topic)
+    with RawProducer(first.bootstrap, "owner") as owner:
+        owner.initialise()
+        wait_for(lambda: owner.send(topic, b"owner", sequence=0).error == 0, "an owner at the first node")
+        ids = [wait_at(first, topic, name) for name in ("a", "b", "c")]
+        if redis_forgets:
+            with redis.Redis.from_url(valkey.url) as client:
+                client.flushall()
+        time.sleep(1.0)  # a heartbeat
+        first.kill()
+    waiting = [RawProducer(second.bootstrap, f"{name};mode=wait_for_exclusive", ids[i]) for i, name in enumerate("abc")]
+    got: list[int] = []
+
+    def turn() -> bool:
+        """All try, the last one first; who has it goes."""
+        for index in (2, 1, 0):
+            if index not in got and waiting[index].send(topic, b"abc"[index : index + 1], sequence=0).error == 0:
+                got.append(index)
+                waiting[index].close()
+        return len(got) == 3
+
+    try:
+        wait_for(turn, "all of them to have had their turn", 60)
+    finally:
+        for each in waiting:
+            each.close()
+    assert got == [0, 1, 2]
+    assert read_log(services.kafka_bootstrap, topic) == [b"owner", b"a", b"b", b"c"]
+
+
+def wait_at(node: NodeProcess, topic: str, name: str) -> int:
+    """Take a place in the queue; the producer id."""
+    with RawProducer(node.bootstrap, f"{name};mode=wait_for_exclusive") as producer:
+        producer.initialise()
+        assert producer.send(topic, b"x", sequence=0).error == 7
+        return producer.producer_id

@@ -371,3 +371,19 @@ async def test_everything_that_is_owned_or_claimed_is_listed(
     assert (billing.claim.token, billing.claim.generation) == (request.token, Generation(1))
     nothing = await store.ownership("unknown")
     assert (nothing.owner, nothing.claim) == (None, None)
+
+
+async def test_the_queue_is_kept_by_the_node_that_serves_and_read_by_any(store: MetadataStore, make_node: MakeNode):
+    serving, other = make_node(1), make_node(2)
+    assert await store.queue("orders") == []
+    await store.heartbeat(serving, ["orders"])
+    await store.heartbeat(other)
+    assert await store.keep_queue("orders", 1, serving.boot, ["pid:7", "conn:1-2-3", "pid:8"])
+    assert not await store.keep_queue("orders", 2, other.boot, ["pid:9"])
+    assert not await store.keep_queue("orders", 1, other.boot, ["pid:9"])
+    assert await store.queue("orders") == ["pid:7", "conn:1-2-3", "pid:8"]
+    await store.leave(1, serving.boot)
+    assert await store.queue("orders") == ["pid:7", "conn:1-2-3", "pid:8"]
+    await store.serve("orders", 2, other.boot, last_node=None)
+    assert await store.keep_queue("orders", 2, other.boot, [])
+    assert await store.queue("orders") == []

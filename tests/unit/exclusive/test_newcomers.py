@@ -42,6 +42,20 @@ def test_a_plain_waiter_dies_with_its_connection_and_an_idempotent_one_keeps_its
     assert newcomers.queue(0.0) == ("pid:1", "conn:2")
 
 
+def test_those_who_waited_at_another_node_keep_their_places_if_they_come_soon() -> None:
+    newcomers = Newcomers()
+    newcomers.wait(claimant("c"), 0.0)
+    newcomers.expect(["a", "conn:1", "b", "c"], 1.0)
+    assert newcomers.queue(1.0) == ("a", "b", "c")
+    assert [found.session for found, _ in newcomers.waiting(1.0)] == ["c"]
+    newcomers.wait(claimant("c"), 4.0)
+    newcomers.wait(claimant("b"), 4.0)
+    assert newcomers.queue(5.9) == ("a", "b", "c")
+    assert newcomers.queue(6.3) == ("b", "c")
+    assert [found.session for found, _ in newcomers.waiting(6.3)] == ["b", "c"]
+    newcomers.connection_closed(1)
+
+
 def test_a_claim_takes_its_session_and_those_it_evicted_out_of_the_queue() -> None:
     newcomers = Newcomers()
     for session in ("a", "b", "c"):

@@ -1,0 +1,17 @@
+-- Who waits for a topic, in order, as the node that serves it knows: whoever serves it next lets them keep their places.
+--
+-- KEYS  1 nodes  2 served  3 leases  4 queues
+-- ARGV  1 topic  2 node id  3 boot  4 queue json ('' nobody waits)
+-- Reply 1 where it was kept, 0 where another node serves the topic, or nobody does
+-- Idempotent: the same again changes nothing.
+
+local server, server_boot = live_server(KEYS[1], KEYS[2], KEYS[3], ARGV[1], now_ms())
+if server ~= ARGV[2] or server_boot ~= ARGV[3] then
+  return 0
+end
+if ARGV[4] == '' then
+  redis.call('HDEL', KEYS[4], ARGV[1])
+else
+  redis.call('HSET', KEYS[4], ARGV[1], ARGV[4])
+end
+return 1
