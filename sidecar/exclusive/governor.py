@@ -56,7 +56,6 @@ _CLAIMANTS_KEPT: Final = 1_000
 _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
 _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
-_SAME_REQUEST_S: Final = 0.001
 _ORPHANS_S: Final = 2.0
 _QUEUES_S: Final = 0.05
 _FIRST_WHOLE: Final = 7
@@ -321,7 +320,7 @@ class Governor:
         comes behind the answer must not wait for it.
         """
         now = self.now()
-        if now - client.refused_at > _SAME_REQUEST_S:
+        if now != client.refused_at:  # the clock stands still while one request is taken up
             client.refusals += 1
         client.refused_at = now
         alone = not client.carries_ordinary and len(self._of_connection.get(client.connection_id, ())) <= 1
@@ -329,7 +328,6 @@ class Governor:
             done(result)
         else:
             delay = min(_LONGEST_REFUSAL_S, _REFUSAL_STEP_S * (client.refusals - 1))
-            client.refused_at += delay
             asyncio.get_running_loop().call_later(delay, done, result)
 
     def append_whole(
