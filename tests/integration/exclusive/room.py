@@ -39,6 +39,7 @@ from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, decode_answer, walk
 from tests.integration.exclusive.producers import batch_of
+from tests.wait import wait_for_async
 
 Step = Callable[[], Awaitable[None]]
 _VERSION = 8
@@ -348,3 +349,21 @@ async def _at_rest(room: Room, forwarder: Forwarder) -> None:
         await asyncio.sleep(0.01)
     for error in room.unexpected:
         raise AssertionError("nobody expected this") from error
+
+
+async def until(send: Callable[[], Awaitable[int]], code: int = 0) -> None:
+    """Try again until the answer is `code`, as clients do with retriable ones."""
+
+    async def answered() -> bool:
+        return await send() == code
+
+    await wait_for_async(answered, f"an answer {code}")
+
+
+async def free(room: Room, topic: str) -> None:
+    """Nobody owns the topic, as far as anybody asks."""
+
+    async def gone() -> bool:
+        return (await room.idle(topic)).current_holder is None
+
+    await wait_for_async(gone, "the owner to be gone")

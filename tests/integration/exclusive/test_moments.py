@@ -5,7 +5,7 @@ fails, an administrator's word. Each moment is held in hand (`room`), on the rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -19,7 +19,7 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.produce import ProduceResult
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import create_topic, read_log
-from tests.integration.exclusive.room import REDIS_AWAY, REDIS_LOST, Party, Room, open_room
+from tests.integration.exclusive.room import REDIS_AWAY, REDIS_LOST, Party, Room, free, open_room, until
 from tests.services import Services
 from tests.wait import wait_for_async
 
@@ -43,24 +43,6 @@ async def topic(services: Services, room: Room) -> str:
 
 async def log_of(services: Services, topic: str, partition: int = 0) -> list[bytes]:
     return await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, partition)
-
-
-async def until(send: Callable[[], Awaitable[int]], code: int = OK) -> None:
-    """Try again until the answer is `code`, as clients do with retriable ones."""
-
-    async def answered() -> bool:
-        return await send() == code
-
-    await wait_for_async(answered, f"an answer {code}")
-
-
-async def free(room: Room, topic: str) -> None:
-    """Nobody owns the topic, as far as anybody asks."""
-
-    async def gone() -> bool:
-        return (await room.idle(topic)).current_holder is None
-
-    await wait_for_async(gone, "the owner to be gone")
 
 
 # Clients that go ----------------------------------------------------------------------------------------------------
