@@ -1,7 +1,7 @@
 """Fixtures for all tests: the servers they run on, nodes as processes, and names nobody else uses."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from sidecar.local.progress import Step
 from sidecar.local.tools import Tools, find_tools
 from tests.nodes import NodeProcess
 from tests.services import BACKENDS, Backend, Services, choose
+from tests.shown import fail_if_skipped
 
 _KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
 
@@ -51,6 +52,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 session.config.get_terminal_writer().line(step.text)
 
         resolve(default_version(), tell)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that shows a claim of `tests/pulsar.toml` fails where it is skipped."""
+    report = yield
+    fail_if_skipped(report)
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -357,6 +357,22 @@ async def test_creates_that_come_at_once_are_one(room: Room, services: Services)
     assert room.topic(topic).generation == 1
 
 
+async def test_a_create_of_the_same_name_beside_a_slow_one_is_refused_and_the_slow_one_wins(
+    room: Room, services: Services
+) -> None:
+    topic = await governed(room, services)
+    slow, second = room.connect("billing"), room.connect("billing")
+    gate = room.gates.hold("InitProducerId")
+    first = slow.begin(topic)
+    await gate.reached()
+    other = second.begin(topic)
+    assert not other.done()
+    gate.open()
+    assert ((await first).error, (await other).error) == (OK, REFUSED)
+    assert await slow.send(topic) == OK
+    assert room.topic(topic).generation == 1
+
+
 async def test_a_slow_create_that_is_tried_again_is_one_and_the_client_is_not_kept_waiting(
     room: Room, services: Services
 ) -> None:
