@@ -105,6 +105,7 @@ async def test_e1_what_an_old_holder_had_in_flight_opens_the_topic_to_nobody_whe
         owner.close()
     assert {(await answer).error for answer in in_flight} == {OK}  # they stand in front of the fence
     await room.idle(topic)
+    assert room.told.released_sessions == []
     assert await waiter.send(topic, sequence=0) == AGAIN
     assert await room.connect("rival").send(topic) == REFUSED
     assert await room.connect("crowd;mode=shared").send(topic) == REFUSED
@@ -236,6 +237,7 @@ async def test_e5_a_holder_on_a_new_connection_is_not_refused_by_its_own_old_one
     assert await new.send(topic, b"1", sequence=1) == OK
     old.close()  # heard of late: it does not end the new one
     await room.idle(topic)
+    assert room.told.released_sessions == []
     assert await new.send(topic, b"2", sequence=2) == OK
     assert room.topic(topic).generation == 1
     assert await room.connect("rival").send(topic) == REFUSED
