@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import settings
 
 from sidecar.local import Kafka, KafkaConfig, Valkey, ValkeyConfig
 from sidecar.local.jars import resolve
@@ -17,6 +18,8 @@ from tests.nodes import NodeProcess
 from tests.services import BACKENDS, Backend, Services, choose
 from tests.shown import fail_if_skipped
 
+settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+settings.load_profile("patient")
 _KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
 
 
