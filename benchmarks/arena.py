@@ -1,4 +1,4 @@
-"""The stage: one Kafka broker, one Valkey, one node, all children of this process in its own session.
+"""The stage: one Kafka broker, one Valkey, one node or more, all children of this process in its own session.
 
 `sidecar.local` gives each child a session of its own, for the sake of Ctrl-C. Here that would falsify: the scheduler
 shares the CPU by session (`machine.scheduler_group`), so what is compared must live in one.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from sidecar.local.valkey import find_valkey
 from sidecar.protocol.calls import CreateTopics, DescribeTopics, NewTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
 _READY_S: Final = 60.0
@@ -49,31 +50,41 @@ class Arena:
     """What runs during a benchmark; a context manager. `directory` takes its data and logs.
 
     `sampled`: the node can be asked for samples of its CPU time (`benchmarks/sampler`), which it writes to `samples`.
+    `nodes` of one cluster are numbered from 1.
     """
 
-    def __init__(self, directory: Path, *, sampled: bool = False) -> None:
+    def __init__(self, directory: Path, *, sampled: bool = False, nodes: int = 1) -> None:
         self.directory = directory
         self.samples = directory / "samples"
         self._sampled = sampled
         self.run = uuid.uuid4().hex[:6]
         self.tools: Tools = find_tools()
         self.load = PerfTools(self.tools, self.check_alive)
-        self._kafka_port, controller, self._valkey_port, self._node_port, self._admin_port = free_ports(5)
-        self._controller_port = controller
+        self._kafka_port, self._controller_port, self._valkey_port, *ports = free_ports(3 + 2 * nodes)
+        self._node_ports = dict(enumerate(zip(ports[::2], ports[1::2], strict=True), start=1))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def port(self, target: Target) -> int:
         """Where the clients of a target connect."""
-        return self._kafka_port if target is Target.DIRECT else self._node_port
+        return self._kafka_port if target is Target.DIRECT else self.node_port(1)
+
+    def node_port(self, number: int) -> int:
+        """Where clients of one node connect."""
+        return self._node_ports[number][0]
 
     def pid(self, name: str) -> int:
-        """The process id of `kafka`, `valkey` or `node`."""
+        """The process id of `kafka`, `valkey`, `node` (the first) or `node-2` and so on."""
         return self._running[name].pid
 
     @property
     def pids(self) -> list[int]:
         """Of everything here."""
         return [process.pid for process in self._running.values()]
+
+    def cpu_seconds(self) -> float:
+        """CPU time of everything that this benchmark runs, this process and children that have ended included."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(machine.cpu_seconds, self.pids))
 
     def topic(self, target: Target, name: str) -> str:
         """The name that a topic of a target has in this run; the exclusive ones share a prefix policy."""
@@ -83,7 +94,8 @@ class Arena:
         try:
             self._start_kafka()
             self._start_valkey()
-            self._start_node()
+            for number in self._node_ports:
+                self.start_node(number)
             self._check_groups()
             self._put_policy()
             self._check_addresses()
@@ -96,7 +108,8 @@ class Arena:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception):
-            error.add_note(f"The node's log ends with\n{self._log_tail('node')}")
+            for name in map(_node_name, self._node_ports):
+                error.add_note(f"The log of {name} ends with\n{self._log_tail(name)}")
         self.stop()
 
     def check_alive(self) -> None:
@@ -106,11 +119,8 @@ class Arena:
                 raise StartError(f"{name} ended with exit code {process.returncode}.\n{self._log_tail(name)}")
 
     def stop(self) -> None:
-        """End all, the node first."""
-        for name in ("node", "valkey", "kafka"):
-            process = self._running.get(name)
-            if process is None:
-                continue
+        """End all, nodes first."""
+        for process in reversed(self._running.values()):
             process.terminate()
             try:
                 process.wait(_STOP_S)
@@ -122,16 +132,24 @@ class Arena:
 
     def create(self, topic: str) -> None:
         """Create a topic on the broker and wait until its partitions have leaders. Raises RefusedError."""
+        self.create_all([topic], PARTITIONS)
+
+    def create_all(self, topics: Sequence[str], partitions: int) -> None:
+        """Create topics at once and wait until all their partitions have leaders. Raises RefusedError."""
         with Connection(self._kafka_port) as broker:
-            code = broker.ask(CreateTopics((NewTopic(topic, PARTITIONS, 1),), 30_000))[topic].error
-            if code:
-                raise RefusedError(f"CreateTopics {topic}", code)
+            wanted = tuple(NewTopic(topic, partitions, 1) for topic in topics)
+            for topic, outcome in broker.ask(CreateTopics(wanted, 30_000)).items():
+                if outcome.error:
+                    raise RefusedError(f"CreateTopics {topic}", outcome.error)
 
             def led() -> bool:
-                partitions = broker.ask(DescribeTopics((topic,))).topics[0].partitions
-                return len(partitions) == PARTITIONS and all(found.leader >= 0 for found in partitions)
+                found = broker.ask(DescribeTopics(tuple(topics))).topics
+                return all(
+                    len(topic.partitions) == partitions and all(one.leader >= 0 for one in topic.partitions)
+                    for topic in found
+                )
 
-            _wait(led, f"leaders of {topic}")
+            _wait(led, f"leaders of {topics[0]}" + (f" and {len(topics) - 1} more" if len(topics) > 1 else ""))
 
     def delete(self, topic: str) -> None:
         """Delete a topic; one that is not there is none any more."""
@@ -171,25 +189,36 @@ class Arena:
         self._start("valkey", (str(find_valkey()), *arguments), home)
         self._await("valkey", lambda: ask_redis(HOST, self._valkey_port) is not None)
 
-    def _start_node(self) -> None:
-        home = self.directory / "node"
-        home.mkdir()
+    def start_node(self, number: int) -> None:
+        """Start a node, again where it was killed, and wait until it is ready. Raises StartError."""
+        name, (port, admin) = _node_name(number), self._node_ports[number]
+        home = self.directory / name
+        home.mkdir(exist_ok=True)
         settings = {
             "SIDECAR_BOOTSTRAP_SERVERS": f"{HOST}:{self._kafka_port}",
             "SIDECAR_REDIS_URL": f"redis://{HOST}:{self._valkey_port}/0",
-            "SIDECAR_LISTEN": f"{HOST}:{self._node_port}",
-            "SIDECAR_ADMIN_LISTEN": f"{HOST}:{self._admin_port}",
+            "SIDECAR_LISTEN": f"{HOST}:{port}",
+            "SIDECAR_ADMIN_LISTEN": f"{HOST}:{admin}",
+            "SIDECAR_NODE_ID": str(number),
         }
         if self._sampled:
             path = [str(_SAMPLER), *filter(None, [os.environ.get("PYTHONPATH")])]
             settings |= {"PYTHONPATH": os.pathsep.join(path), "BENCH_SAMPLES": str(self.samples)}
-        self._start("node", (sys.executable, "-m", "sidecar", "serve"), home, settings)
-        self._await("node", lambda: self._admin("GET", "/readyz") == http.client.OK)
+        self._start(name, (sys.executable, "-m", "sidecar", "serve"), home, settings)
+        self._await(name, lambda: self._admin(number, "GET", "/readyz") == http.client.OK)
+
+    def kill_node(self, number: int) -> float:
+        """SIGKILL, as a crash would; time.perf_counter() at the kill."""
+        process = self._running.pop(_node_name(number))
+        killed = time.perf_counter()
+        process.kill()
+        process.wait()
+        return killed
 
     def _start(self, name: str, command: tuple[str, ...], home: Path, settings: dict[str, str] | None = None) -> None:
         guarded = (sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), str(int(signal.SIGKILL)), *command)
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("SIDECAR_")}
-        with (home / "log").open("wb") as log:
+        with (home / "log").open("ab") as log:
             self._running[name] = subprocess.Popen(
                 guarded,
                 stdin=subprocess.DEVNULL,
@@ -213,9 +242,9 @@ class Arena:
     def _log_tail(self, name: str) -> str:
         return (self.directory / name / "log").read_text(errors="replace")[-3000:]
 
-    def _admin(self, method: str, path: str, body: object = None) -> int | None:
-        """The HTTP status of a request to the node's admin port; None where nobody answers."""
-        connection = http.client.HTTPConnection(HOST, self._admin_port, timeout=10)
+    def _admin(self, number: int, method: str, path: str, body: object = None) -> int | None:
+        """The HTTP status of a request to a node's admin port; None where nobody answers."""
+        connection = http.client.HTTPConnection(HOST, self._node_ports[number][1], timeout=10)
         with suppress(OSError, http.client.HTTPException):
             try:
                 headers = {"Content-Type": "application/json"}
@@ -234,16 +263,28 @@ class Arena:
 
     def _put_policy(self) -> None:
         prefix = self.topic(Target.EXCLUSIVE, "*")
-        status = self._admin("PUT", f"/v1/topics/{prefix}/policy", {"access_mode": "exclusive"})
+        status = self._admin(1, "PUT", f"/v1/topics/{prefix}/policy", {"access_mode": "exclusive"})
         if status != http.client.OK:
             raise StartError(f"the policy of {prefix} was answered {status}.\n{self._log_tail('node')}")
 
     def _check_addresses(self) -> None:
-        """Clients of the node must be told the node's address and no other, or they would go round it."""
-        view = ask_kafka(HOST, self._node_port)
-        told = {port for _, port in view.brokers.values()} if view is not None else set[int]()
-        if told != {self._node_port}:
-            raise StartError(f"clients of the node on port {self._node_port} are sent to {sorted(told)}")
+        """Clients of a node must be told the nodes' addresses and no others, or they would go round them."""
+        ports = {port for port, _ in self._node_ports.values()}
+
+        def told(port: int) -> set[int]:
+            view = ask_kafka(HOST, port)
+            return {found for _, found in view.brokers.values()} if view is not None else set()
+
+        try:
+            _wait(lambda: all(told(port) == ports for port in ports), "nodes to know each other")
+        except TimeoutError:
+            raise StartError(
+                f"clients of {sorted(ports)} are sent to {[sorted(told(port)) for port in ports]}"
+            ) from None
+
+
+def _node_name(number: int) -> str:
+    return "node" if number == 1 else f"node-{number}"
 
 
 def _controller(port: int) -> int:

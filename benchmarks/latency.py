@@ -11,8 +11,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.raw_client import Connection, IdempotentProducer, RefusedError, list_offsets_frame
-from sidecar.protocol.errors import ErrorCode
+from benchmarks.raw_client import (
+    PASSING,
+    Connection,
+    IdempotentProducer,
+    RefusedError,
+    list_offsets_frame,
+    new_producer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,14 +28,6 @@ if TYPE_CHECKING:
 _VALUE_BYTES: Final = 1024
 _WARM: Final = 3
 _SETTLE_S: Final = 30.0
-_PASSING: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class _Lane:
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
-        self._producer = IdempotentProducer(connection, topic, _VALUE_BYTES)
+        self._producer = IdempotentProducer(new_producer(connection), topic, _VALUE_BYTES)
         self._list_offsets = list_offsets_frame(topic)
         self.found = Latencies()
         self._settle()
@@ -57,7 +55,7 @@ class _Lane:
             try:
                 self._producer.check(self._connection.exchange(self._producer.prepare()))
             except RefusedError as error:
-                if error.code not in _PASSING or time.monotonic() > deadline:
+                if error.code not in PASSING or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
             else:

@@ -28,6 +28,17 @@ _TIMEOUT_S: Final = 10.0
 _RECEIVE_BYTES: Final = 65_536
 
 
+PASSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Codes of Produce that ask to be tried again."""
+
+
 class RefusedError(RuntimeError):
     """A request got an error code; `code` is Kafka's."""
 
@@ -37,9 +48,10 @@ class RefusedError(RuntimeError):
 
 
 class Connection:
-    """One connection to a port of this machine."""
+    """One connection to a port of this machine, as the client `client_id`."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, client_id: str = _CLIENT_ID) -> None:
+        self.client_id = client_id
         self._socket = socket.create_connection((HOST, port), _TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -57,7 +69,7 @@ class Connection:
 
     def ask(self, request: Request[AnswerT]) -> AnswerT:
         """Send one request and decode its answer."""
-        answer = self.exchange(encode_frame(request, 0, _CLIENT_ID))
+        answer = self.exchange(encode_frame(request, 0, self.client_id))
         return decode_frame(request, 0, answer, 4, len(answer))
 
     def close(self) -> None:
@@ -114,14 +126,15 @@ class DeleteTopic(FixedRequest):
 class IdempotentProducer:
     """Appends batches of one record to partition 0 of a topic as an idempotent client does: producer id, sequences.
 
-    `prepare` makes the next frame, outside of what is timed; `check` reads its answer.
+    `prepare` makes the next frame, outside of what is timed; `check` reads its answer. Which connection carries it is
+    the caller's: a session may go on at another node.
     """
 
-    def __init__(self, connection: Connection, topic: str, value_bytes: int) -> None:
-        self._stamp = _new_producer(connection)
+    def __init__(self, stamp: Stamp, topic: str, value_bytes: int, client_id: str = _CLIENT_ID) -> None:
+        self._stamp = stamp
         self._batch = build_batch([RawRecord(b"", bytes(value_bytes))], self._stamp)
         self._request = ProduceBatch(TopicPartition(topic, 0), self._batch, 10_000)
-        frame = encode_frame(self._request, 0, _CLIENT_ID)
+        frame = encode_frame(self._request, 0, client_id)
         self._frame = bytearray(frame)
         self._batch_at = len(frame) - len(self._batch)
         self._sequence = 0
@@ -140,7 +153,7 @@ class IdempotentProducer:
         self._sequence += 1
 
 
-def _new_producer(connection: Connection) -> Stamp:
+def new_producer(connection: Connection) -> Stamp:
     """A producer id; a broker that has just started may still be asking for its first block of them."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:

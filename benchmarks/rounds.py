@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -135,9 +133,9 @@ def _round(arena: Arena, work: Work, number: int, name: str) -> Round:
 @contextmanager
 def _neighbours(arena: Arena, found: Round, what: str) -> Iterator[None]:
     """Note which share of the machine other programs took meanwhile."""
-    clock, own = machine.Clock.now(), _own_cpu(arena)
+    clock, own = machine.Clock.now(), arena.cpu_seconds()
     yield
-    found.neighbours[what] = machine.Clock.now().busy_share(clock, _own_cpu(arena) - own)
+    found.neighbours[what] = machine.Clock.now().busy_share(clock, arena.cpu_seconds() - own)
 
 
 def _throughput(arena: Arena, work: Work, target: Target, name: str, into: dict[str, float]) -> None:
@@ -195,14 +193,3 @@ def _topic(arena: Arena, target: Target, name: str) -> Iterator[str]:
         yield topic
     finally:
         arena.delete(topic)
-
-
-def _own_cpu(arena: Arena) -> float:
-    """CPU seconds of everything that this benchmark runs, tools that have ended included."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (
-        time.process_time()
-        + ended.ru_utime
-        + ended.ru_stime
-        + sum(machine.cpu_seconds(pid) for pid in arena.pids if pid != os.getpid())
-    )
