@@ -7,7 +7,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,51 +18,103 @@ import uvloop
 from benchmarks import machine, profiles, report, rounds
 from benchmarks.arena import Arena
 from benchmarks.measures import Target
+from benchmarks.ownership import report as ownership_report
+from benchmarks.ownership import run as ownership_run
 from benchmarks.rounds import PARTS, PROFILED, QUICK, Work, say
 from sidecar.local.errors import LocalError
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench-results"
 DOCUMENT = ROOT / "docs" / "performance.md"
+OWNERSHIP = "ownership"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run; the exit code: 0 whatever the figures, 1 where they could not be taken, 2 for wrong arguments."""
-    options = _parser().parse_args(arguments)
+    options = _options(arguments)
     if not sys.platform.startswith("linux"):
         say("CPU, memory and sockets are read from /proc: the benchmarks run on Linux alone")
         return 1
-    started, when = time.monotonic(), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    measure = _ownership if options.ownership else _load
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory,
-            Arena(Path(directory), sampled=options.profile) as arena,
-        ):
-            say(f"node: pid {arena.pid('node')}, port {arena.port(Target.UNGOVERNED)}; Kafka: pid {arena.pid('kafka')}")
-            if options.profile:
-                profiles.run(arena, _work(options))
-                return 0
-            around = _around(arena, when)
-            results = rounds.run(arena, _work(options), started)
+        with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory:
+            told = measure(options, Path(directory), when)
     except (LocalError, RuntimeError, OSError) as error:
         say("\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]))
         return 1
-    print(report.terminal(results, around))
+    if told is None:
+        return 0
+    print(told.terminal)
     path = Path(options.json) if options.json else RESULTS / f"{when}.json"
-    report.write_json(path, results, around)
+    told.write_json(path)
     print(f"\n{path}")
     if options.write_docs:
-        text = report.replace_between(DOCUMENT.read_text(), report.document(results, around))
-        DOCUMENT.write_text(text)
+        DOCUMENT.write_text(report.replace_between(DOCUMENT.read_text(), told.document, told.markers))
         print(DOCUMENT)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a run found, in all its shapes."""
+
+    terminal: str
+    document: str
+    markers: tuple[str, str]
+    write_json: Callable[[Path], None]
+
+
+def _load(options: argparse.Namespace, directory: Path, when: str) -> Told | None:
+    """What a node costs; None where a profile was asked for, which prints itself."""
+    started = time.monotonic()
+    with Arena(directory, sampled=options.profile) as arena:
+        say(f"node: pid {arena.pid('node')}, port {arena.port(Target.UNGOVERNED)}; Kafka: pid {arena.pid('kafka')}")
+        if options.profile:
+            profiles.run(arena, _work(options))
+            return None
+        around = _around(arena, when)
+        results = rounds.run(arena, _work(options), started)
+    return Told(
+        report.terminal(results, around),
+        report.document(results, around),
+        (report.BEGIN, report.END),
+        partial(report.write_json, results=results, around=around),
+    )
+
+
+def _ownership(options: argparse.Namespace, directory: Path, when: str) -> Told:
+    """How long a topic is without a writer."""
+    started = time.monotonic()
+    with Arena(directory, nodes=ownership_run.NODES) as arena:
+        around = _around(arena, when)
+        results = ownership_run.run(arena, ownership_run.QUICK if options.quick else ownership_run.Work(), started)
+    return Told(
+        ownership_report.terminal(results, around),
+        ownership_report.document(results, around),
+        (ownership_report.BEGIN, ownership_report.END),
+        partial(ownership_report.write_json, results=results, around=around),
+    )
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    only: frozenset[str] = options.only or frozenset()
+    options.ownership = OWNERSHIP in only
+    if options.ownership:
+        if len(only) > 1:
+            parser.error(f"--only {OWNERSHIP} is a run of its own, with two nodes")
+        if options.profile or options.rounds or options.targets or options.limit:
+            parser.error(f"--only {OWNERSHIP} takes --quick, --json and --write-docs alone")
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure a node against direct Kafka.")
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under two minutes")
     parser.add_argument("--rounds", type=int, help=f"rounds at most (default {Work().rounds}, quick {QUICK.rounds})")
-    parser.add_argument("--only", type=_parts, metavar="PART,…", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--only", type=_parts, metavar="PART,…", help=f"of {', '.join(PARTS)}; or {OWNERSHIP}")
     parser.add_argument("--targets", type=_targets, metavar="TARGET,…", help=f"of {', '.join(t.value for t in Target)}")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no round that would end later than this")
     parser.add_argument(
@@ -73,8 +127,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _parts(text: str) -> frozenset[str]:
     chosen = frozenset(text.split(","))
-    if not chosen <= set(PARTS):
-        raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(PARTS)}")
+    if not chosen <= {*PARTS, OWNERSHIP}:
+        raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(PARTS)}; or {OWNERSHIP}")
     return chosen
 
 

@@ -98,7 +98,7 @@ class Arena:
                 self.start_node(number)
             self._check_groups()
             self._put_policy()
-            self._check_addresses()
+            self.check_addresses()
         except BaseException:
             self.stop()
             raise
@@ -267,8 +267,11 @@ class Arena:
         if status != http.client.OK:
             raise StartError(f"the policy of {prefix} was answered {status}.\n{self._log_tail('node')}")
 
-    def _check_addresses(self) -> None:
-        """Clients of a node must be told the nodes' addresses and no others, or they would go round them."""
+    def check_addresses(self) -> None:
+        """Wait until clients of each node are told the nodes' addresses and no others, which would lead round them.
+
+        Raises StartError.
+        """
         ports = {port for port, _ in self._node_ports.values()}
 
         def told(port: int) -> set[int]:
@@ -278,9 +281,8 @@ class Arena:
         try:
             _wait(lambda: all(told(port) == ports for port in ports), "nodes to know each other")
         except TimeoutError:
-            raise StartError(
-                f"clients of {sorted(ports)} are sent to {[sorted(told(port)) for port in ports]}"
-            ) from None
+            sent = [sorted(told(port)) for port in ports]
+            raise StartError(f"clients of the nodes on ports {sorted(ports)} are sent to {sent}") from None
 
 
 def _node_name(number: int) -> str:

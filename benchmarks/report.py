@@ -127,13 +127,14 @@ def _judged(results: Results) -> tuple[Summary, list[Verdict]]:
     return summary, judge(summary, peak)
 
 
-def replace_between(text: str, new: str) -> str:
+def replace_between(text: str, new: str, markers: tuple[str, str] = (BEGIN, END)) -> str:
     """`text` with what stands between the markers replaced. Raises ValueError unless each is there once."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in after:
-        raise ValueError(f"no single {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n\n{new}\n\n{END}{after}"
+    opening, closing = markers
+    before, begin, rest = text.partition(opening)
+    _, end, after = rest.partition(closing)
+    if not begin or not end or opening in rest or closing in after:
+        raise ValueError(f"no single {opening} … {closing}")
+    return f"{before}{opening}\n\n{new}\n\n{closing}{after}"
 
 
 def write_json(path: Path, results: Results, around: dict[str, Any]) -> None:
