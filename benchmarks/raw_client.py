@@ -26,6 +26,9 @@ AnswerT = TypeVar("AnswerT")
 _CLIENT_ID: Final = "bench"
 _TIMEOUT_S: Final = 10.0
 _RECEIVE_BYTES: Final = 65_536
+_TIMES_AT: Final = 27
+_TIMES: Final = struct.Struct(">qq")
+"""Base and newest timestamp in the header of a batch of one record."""
 
 
 PASSING: Final = frozenset(
@@ -126,8 +129,9 @@ class DeleteTopic(FixedRequest):
 class IdempotentProducer:
     """Appends batches of one record to partition 0 of a topic as an idempotent client does: producer id, sequences.
 
-    `prepare` makes the next frame, outside of what is timed; `check` reads its answer. Which connection carries it is
-    the caller's: a session may go on at another node.
+    `prepare` makes the next frame, outside of what is timed; `check` reads its answer. A record's time is that of its
+    first `prepare`, as nodes look at the age of records. Which connection carries it is the caller's: a session may go
+    on at another node.
     """
 
     def __init__(self, stamp: Stamp, topic: str, value_bytes: int, client_id: str = _CLIENT_ID) -> None:
@@ -138,10 +142,15 @@ class IdempotentProducer:
         self._frame = bytearray(frame)
         self._batch_at = len(frame) - len(self._batch)
         self._sequence = 0
+        self._is_next = True
 
     def prepare(self) -> bytearray:
         """The frame of the next append; the same one again until an answer was checked."""
         by, frame = self._stamp, self._frame
+        if self._is_next:
+            now = int(time.time() * 1000)
+            _TIMES.pack_into(frame, self._batch_at + _TIMES_AT, now, now)
+            self._is_next = False
         record_batch.stamp(frame, self._batch_at, len(self._batch), by.producer_id, by.epoch, self._sequence)
         return frame
 
@@ -151,6 +160,7 @@ class IdempotentProducer:
         if appended.error:
             raise RefusedError(f"Produce to {self._request.partition} ({appended.message})", appended.error)
         self._sequence += 1
+        self._is_next = True
 
 
 def new_producer(connection: Connection) -> Stamp:
