@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.measures import Target
+from benchmarks.ownership.measures import HEARTBEAT_MS
 from benchmarks.ownership.writers import Writer, check_log
 from sidecar.protocol.errors import ErrorCode
 
@@ -110,13 +111,17 @@ def _owner(port: int, topic: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def node_kill(arena: Arena, times: int, tell: Callable[[float], None]) -> list[float]:
-    """The node that serves the topic is killed; its owner's session goes on at the other one, then the other way."""
+    """The node that serves the topic is killed; its owner's session goes on at the other one, then the other way.
+
+    The kills are spread over the time between two heartbeats, each of which renews the node's lease.
+    """
     topic = arena.topic(Target.EXCLUSIVE, "node-kill")
     arena.create_all([topic], 2)
     serving, other, found = 1, 2, list[float]()
     with Writer(arena.node_port(serving), "a", topic) as writer:
         writer.write()
-        for _ in range(times):
+        for turn in range(times):
+            time.sleep(turn / times * HEARTBEAT_MS / 1000)
             killed = arena.kill_node(serving)
             writer.move(arena.node_port(other))
             took = (writer.write() - killed) * 1000
