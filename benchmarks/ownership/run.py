@@ -95,5 +95,8 @@ def _plan(arena: Arena, work: Work) -> list[tuple[str, str, Callable[[], list[fl
         (measures.NODE_KILL, work.node_kills, partial(scenarios.node_kill, arena)),
     ]
     plan = [(key, labels[key], partial(step, times, _Progress(labels[key], times))) for key, times, step in steps]
-    tell = lambda text: say(f"  {text}")  # noqa: E731
-    return [*plan, (measures.CROWD, labels[measures.CROWD], partial(crowd, arena, work.crowd, tell))]
+    return [*plan, (measures.CROWD, labels[measures.CROWD], partial(crowd, arena, work.crowd, _tell))]
+
+
+def _tell(text: str) -> None:
+    say(f"  {text}")
