@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.succession import Intent
     from sidecar.exclusive.takeover import Surroundings
     from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks
 
@@ -45,6 +46,8 @@ class Environment(Protocol):
     reconnect_grace: float
     disconnect_grace: float
     queue_limit: int
+    terms: KeepAlive | None
+    """What the brokers demand of every fence; None before they were asked."""
 
     @property
     def node_id(self) -> int: ...

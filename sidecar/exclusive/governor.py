@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.environment import Hooks
+    from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.whole import Asker
     from sidecar.network.framing import Frame
@@ -118,6 +119,7 @@ class Governor:
         self.catalog = PolicyCatalog(around)
         self.catalog.changed = self._policy_changed
         self.draining = False
+        self.terms: KeepAlive | None = None
         self._resolver = resolver
         self._nodes = nodes
         self._topics: dict[str, GovernedTopic] = {}
@@ -435,6 +437,12 @@ class Governor:
             self._deposed[topic] = ownership.generation, sessions
 
     # Upkeep -------------------------------------------------------------------------------------------------------
+
+    def assume(self, terms: KeepAlive) -> None:
+        """What the brokers demand of every fence is known."""
+        self.terms = terms
+        for topic in self._topics.values():
+            topic.upkeep.assume(terms)
 
     def kept_topics(self) -> list[GovernedTopic]:
         """The topics whose fences this node keeps alive: those that it serves, and those that nobody serves where it

@@ -53,7 +53,7 @@ class GovernedTopic:
         self.ownership: state.Ownership | None = None
         self.position = -1
         self.newcomers = Newcomers()
-        self.upkeep = Upkeep()
+        self.upkeep = Upkeep(environment.terms)
         self.epoch: SlotEpoch | None = None
         self.serving = False
         self._env = environment

@@ -13,12 +13,13 @@ import asyncio
 import math
 import random
 import time
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.takeover import tails_now
-from sidecar.fencing import DEFAULT_KEEP_ALIVE, read_keep_alives
+from sidecar.fencing import DEFAULT_KEEP_ALIVE, read_broker_keep_alive, read_keep_alives
 from sidecar.forwarder.lane import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -45,10 +46,11 @@ class Upkeep:
 
     __slots__ = ("_oldest_ms", "_share", "fenced_at", "known", "not_before", "stamped", "terms")
 
-    def __init__(self) -> None:
+    def __init__(self, assumed: KeepAlive | None = None) -> None:
+        """`assumed`: what the brokers demand of every topic, None while not even that is known."""
         self.terms = DEFAULT_KEEP_ALIVE
         self.known = False
-        """Whether `terms` were read, not assumed."""
+        """Whether the topic's own settings were read."""
         self.stamped = False
         """Brokers give records their time, and the fence was renewed since they do."""
         self.fenced_at = -math.inf
@@ -56,6 +58,13 @@ class Upkeep:
         self.not_before = -math.inf
         self._share = 1.0
         self._oldest_ms = _UNKNOWN_MS
+        if assumed is not None:
+            self.assume(assumed)
+
+    def assume(self, terms: KeepAlive) -> None:
+        """The brokers' own settings are known: a topic's can only allow more, as to the age of records."""
+        if not self.known:
+            self.terms, self._oldest_ms = terms, terms.oldest * 1000
 
     def read(self, terms: KeepAlive) -> None:
         """What the brokers' and the topic's settings demand now."""
@@ -162,8 +171,10 @@ class Keeper:
         self,
         upstream: KafkaUpstream,
         topics: Callable[[], Iterable[Kept]],
+        assumed: Callable[[KeepAlive], None],
         failed: Callable[[str, BaseException], None],
     ) -> None:
+        self._assumed: Callable[[KeepAlive], None] | None = assumed
         self._upstream = upstream
         self._topics = topics
         self._failed = failed
@@ -195,6 +206,10 @@ class Keeper:
     async def _read(self, topics: list[Kept]) -> None:
         """Ask for the settings that matter: once a minute, and at once for a topic that is new here."""
         now = asyncio.get_running_loop().time()
+        if self._assumed is not None:
+            with suppress(UpstreamError, TimeoutError):
+                self._assumed(await read_broker_keep_alive(self._upstream))
+                self._assumed = None
         names = [topic.name for topic in topics]
         if not names or (now - self._read_at < _READ_S and self._asked.issuperset(names)):
             return

@@ -4,7 +4,13 @@ Knows no owners: who may take a slot, and when, is decided above. What a slot wr
 """
 
 from sidecar.fencing.errors import EpochsUsedUpError, FencingRefusedError
-from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive, keep_alive, read_keep_alives
+from sidecar.fencing.expiry import (
+    DEFAULT_KEEP_ALIVE,
+    KeepAlive,
+    keep_alive,
+    read_broker_keep_alive,
+    read_keep_alives,
+)
 from sidecar.fencing.names import PREFIX, transactional_id
 from sidecar.fencing.retire import retire_producer
 from sidecar.fencing.slot import ROTATE_AT, FencingLimits, Partitions, WriterSlot
@@ -25,6 +31,7 @@ __all__ = [
     "WriterSlot",
     "fence_topic",
     "keep_alive",
+    "read_broker_keep_alive",
     "read_keep_alives",
     "retire_producer",
     "transactional_id",

@@ -64,6 +64,12 @@ DEFAULT_KEEP_ALIVE: Final = keep_alive({name + _OF_BROKERS: value for name, valu
 """Before anything is known: Kafka's defaults."""
 
 
+async def read_broker_keep_alive(upstream: Upstream) -> KeepAlive:
+    """What the brokers' own settings demand of every topic. Raises `UpstreamError`."""
+    settings, assumed = await _broker_settings(upstream)
+    return keep_alive(settings, assumed=assumed)
+
+
 async def read_keep_alives(upstream: Upstream, topics: Sequence[str]) -> dict[str, KeepAlive]:
     """The keep-alive of each topic from the settings of its brokers and its own; topics that are gone are left out.
 

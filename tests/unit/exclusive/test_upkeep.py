@@ -65,6 +65,17 @@ def test_before_the_settings_are_known_old_records_are_told_to_come_again() -> N
     assert refused.error == BUSY
 
 
+def test_what_the_brokers_demand_is_enough_to_take_records_that_no_topic_would_refuse() -> None:
+    upkeep = Upkeep(terms())
+    assert not upkeep.is_old(ago(17 * HOUR))
+    refused = upkeep.refusal("orders", ago(20 * HOUR))
+    assert refused is not None
+    assert refused.error == BUSY, "the topic may have brokers stamp records"
+    upkeep.read(terms(60))
+    upkeep.assume(terms())
+    assert upkeep.is_old(ago(HOUR)), "what was read is not assumed away"
+
+
 @pytest.mark.parametrize(("age", "old"), [(0, False), (17 * HOUR, False), (18 * HOUR, True), (-HOUR, False)])
 def test_by_default_the_limit_is_a_little_under_eighteen_hours(age: float, old: bool) -> None:
     upkeep = Upkeep()
