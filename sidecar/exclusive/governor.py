@@ -293,7 +293,8 @@ class Governor:
             if outcome.error in _REFUSALS:
                 self._refuse(client, done, result)
                 return
-            client.refusals = 0
+            if not outcome.error:
+                client.refusals = 0
             done(result)
 
         try:

@@ -24,7 +24,7 @@ from tests.services import Services
 from tests.wait import wait_for
 
 OK, INVALID_TIMESTAMP, REFUSED, STALE_EPOCH = 0, 32, 44, 47
-FORGETS_S = 4.0
+FORGETS_S = 2.0
 
 
 @pytest.fixture(scope="module")

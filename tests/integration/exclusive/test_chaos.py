@@ -121,7 +121,7 @@ def disturb(nodes: list[NodeProcess], valkey: Valkey, rng: random.Random, over: 
 
 @pytest.mark.parametrize(
     ("seed", "seconds"),
-    [(1, 15), *[pytest.param(seed, 60, marks=pytest.mark.slow) for seed in (2, 3, 4, 5)]],
+    [(1, 10), *[pytest.param(seed, 60, marks=pytest.mark.slow) for seed in (2, 3, 4, 5)]],
 )
 def test_epochs_never_go_back_and_what_was_acknowledged_is_there(
     services: Services, node_process: StartNode, own_valkey: OwnValkey, unique: Unique, seed: int, seconds: int

@@ -22,7 +22,7 @@ class Nodes:
 
     def __init__(self, start: StartNode, cluster: str) -> None:
         self.both = [
-            start(cluster=cluster, node_id=number, LEASE_MS="1500", RECONNECT_GRACE_MS="20000") for number in (1, 2)
+            start(cluster=cluster, node_id=number, LEASE_MS="1000", RECONNECT_GRACE_MS="20000") for number in (1, 2)
         ]
         wait_for(lambda: all(len(self._status(node)["nodes"]) == 2 for node in self.both), "both to know of each other")
 
@@ -64,7 +64,7 @@ def test_the_same_session_goes_on_at_another_node_when_its_own_is_killed(
     services: Services, nodes: Nodes, topic: str
 ) -> None:
     with CheckedProducer(nodes.bootstrap, "billing", topic) as billing:
-        for _ in range(3):
+        for _ in range(2):
             billing.goes_on(1_000)
             killed = nodes.serving(topic)
             killed.kill()
@@ -73,7 +73,7 @@ def test_the_same_session_goes_on_at_another_node_when_its_own_is_killed(
             killed.start()
             wait_for(lambda killed=killed: Rest(killed.admin_url).call("GET", "/readyz")[0] == 200, "it to be back")
     assert billing.failed == []
-    assert len(billing.acked) > 5_000
+    assert len(billing.acked) > 4_000
     assert read_log(services.kafka_bootstrap, topic) == billing.sent
     assert Rest(nodes.both[0].admin_url).topic(topic)["generation"] == 1
 
@@ -82,12 +82,11 @@ def test_nodes_are_restarted_one_after_the_other_without_one_error(
     services: Services, nodes: Nodes, topic: str
 ) -> None:
     with CheckedProducer(nodes.bootstrap, "billing", topic) as billing:
-        for _ in range(2):
-            for node in nodes.both:
-                billing.goes_on(500)
-                assert node.stop() == 0
-                node.start()
-                wait_for(lambda node=node: Rest(node.admin_url).call("GET", "/readyz")[0] == 200, "it to be back")
+        for node in nodes.both:
+            billing.goes_on(500)
+            assert node.stop() == 0
+            node.start()
+            wait_for(lambda node=node: Rest(node.admin_url).call("GET", "/readyz")[0] == 200, "it to be back")
         billing.goes_on(500)
     assert billing.failed == []
     assert read_log(services.kafka_bootstrap, topic) == billing.sent
@@ -123,7 +122,7 @@ def test_nothing_of_a_node_that_was_frozen_through_a_takeover_is_behind_the_fenc
     assert all(one < two for one, two in pairwise(first.offsets))
 
 
-@pytest.mark.parametrize("redis_forgets", [False, True])
+@pytest.mark.parametrize("redis_forgets", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_who_waits_keeps_his_place_when_the_serving_node_is_killed(
     services: Services, node_process: StartNode, own_valkey: OwnValkey, unique: Unique, redis_forgets: bool
 ) -> None:

@@ -280,10 +280,10 @@ def test_who_only_strikes_back_is_answered_later_and_later(
     """franz-go, refused, tries again without a pause: 32,766 times in seven seconds."""
     billing, rival = connect("billing"), connect("rival")
     assert billing.send(topic, b"a", sequence=0).error == 0
-    assert tries(rival, topic, seconds=2.0) < 10
+    assert tries(rival, topic, seconds=2.0) < 20, "a few in the first millisecond, then later and later"
     busy, ordinary = connect("busy"), create_topic(services.kafka_bootstrap)
     assert busy.send(ordinary, b"x", sequence=0).error == 0
-    assert tries(busy, topic, seconds=0.5) > 20, "other topics must not wait for its refusals"
+    assert tries(busy, topic, seconds=0.5) > 40, "other topics must not wait for its refusals"
     billing.close()
     wait_for(lambda: rest.topic(topic)["owner"] is None, "the owner to be gone")
     wait_for(lambda: rival.send(topic, b"b", sequence=1_000).error in (0, 45), "the rival's turn")

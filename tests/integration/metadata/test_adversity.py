@@ -161,6 +161,8 @@ async def test_forgotten_scripts_are_sent_again(hurt: MetadataStore, own: OwnSer
         lambda: hurt.set_policy("orders", "{}", NONE_KNOWN, new_token()),
         lambda: hurt.refill_policies(Policies(7, {})),
         hurt.policies,
+        lambda: hurt.keep_queue("orders", 1, "aa", ["pid:2"]),
+        lambda: hurt.queue("orders"),
         lambda: hurt.hand_over("orders", 1, "aa"),
         lambda: hurt.leave(1, "aa"),
     )
