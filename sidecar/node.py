@@ -167,9 +167,7 @@ class Node:
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
         keeper = Keeper(self.upstream, governor.kept_topics, governor.assume, self.hooks.operation_failed)
         governor.catalog.settings_changed = keeper.read_soon
-        self._background = [
-            asyncio.get_running_loop().create_task(work) for work in (self._refresh(), watch.run(), keeper.run())
-        ]
+        self._background = [gateway.tasks.start(work) for work in (self._refresh(), watch.run(), keeper.run())]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
         gc.freeze()  # what stands after the start lives as long as the node

@@ -150,7 +150,6 @@ class NodeView:
             raise port.UnavailableError(f"{_EVENT_STREAMS} streams of events are open already; close one first")
         lane = self._event_lanes.pop()
         try:
-            yield None
             partition = rooms.changelog.events
             async for found in follow_events(self._node.upstream, partition, lane, after):
                 yield None if found is None else _as_event(*found)

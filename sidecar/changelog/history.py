@@ -31,7 +31,8 @@ async def follow_events(
 ) -> AsyncIterator[tuple[Offset, state.Event] | None]:
     """Every event behind offset `after` (None: from now on) as it comes, for ever; None every few seconds without one.
 
-    What retention has taken is left out. An event may come twice: its `id` tells. While Kafka is away nothing comes.
+    Where it begins now, the first None says that "now" is settled: what happens from there on is told. What retention
+    has taken is left out. An event may come twice: its `id` tells. While Kafka is away nothing comes.
     """
     position = None if after is None else Offset(max(0, after + 1))
     while True:
@@ -39,6 +40,7 @@ async def follow_events(
             leader = (await upstream.layout(partition.topic, refresh=True)).leaders[partition.partition]
             if position is None:
                 position = await _end(upstream, leader, partition, OffsetAt.LATEST)
+                yield None
             while True:
                 request = FetchPartition(partition, position, max_wait_ms=int(_POLL_S * 1000), max_bytes=_FETCH_BYTES)
                 fetched = await upstream.call(leader, request, timeout=_POLL_S + _SLACK_S, lane=lane)

@@ -61,8 +61,6 @@ _ORPHANS_S: Final = 2.0
 _QUEUES_S: Final = 0.05
 _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
-_POLICY_SEEN_S: Final = 5.0
-_POLICY_POLL_S: Final = 0.05
 
 
 class Producing(Protocol):

@@ -71,7 +71,7 @@ class GovernedTopic:
 
     def load(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
-        self.holder, self._leftover, self._release_due = None, None, False
+        self.holder, self._leftover, self._lost, self._release_due = None, None, None, False
         entry = self._env.changelog.view.ownership(self.name)
         if entry is None:
             return

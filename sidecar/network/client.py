@@ -383,7 +383,7 @@ class ClientConnection(FrameReceiver):
             return False
         try:
             return is_silent(self._transport.get_extra_info("socket"), limit_s)
-        except OSError:  # it has ended, and `connection_lost` is about to say so
+        except (OSError, RuntimeError):  # it has ended (uvloop: a closed handle); `connection_lost` is about to say so
             return False
 
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
