@@ -165,7 +165,9 @@ class Node:
         await self._server.start_serving()
         clients = gateway.clients
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
-        keeper = Keeper(self.upstream, governor.kept_topics, governor.assume, self.hooks.operation_failed)
+        keeper = Keeper(
+            self.upstream, gateway.tasks, governor.kept_topics, governor.assume, self.hooks.operation_failed
+        )
         governor.catalog.settings_changed = keeper.read_soon
         self._background = [gateway.tasks.start(work) for work in (self._refresh(), watch.run(), keeper.run())]
         self.state, self.problem = NodeState.SERVING, ""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.takeover import Surroundings, Tenure
     from sidecar.fencing import KeepAlive
+    from sidecar.network.tasks import Tasks
 
 _READ_S: Final = 60.0
 _LONGEST_TICK_S: Final = 1.0
@@ -170,13 +171,16 @@ class Keeper:
     def __init__(
         self,
         upstream: KafkaUpstream,
+        tasks: Tasks,
         topics: Callable[[], Iterable[Kept]],
         assumed: Callable[[KeepAlive], None],
         failed: Callable[[str, BaseException], None],
     ) -> None:
-        self._assumed: Callable[[KeepAlive], None] | None = assumed
         self._upstream = upstream
+        self._tasks = tasks
         self._topics = topics
+        self._assumed = assumed
+        self._of_brokers: KeepAlive | None = None
         self._failed = failed
         self._read_at = -math.inf
         self._asked: set[str] = set()
@@ -185,31 +189,24 @@ class Keeper:
 
     async def run(self) -> None:
         """Until cancelled."""
-        renewals: set[asyncio.Task[None]] = set()
-        try:
-            while True:
-                topics = list(self._topics())
-                await self._read(topics)
-                now = asyncio.get_running_loop().time()
-                for topic in topics:
-                    if topic.name not in self._under_way and topic.upkeep.is_due(now):
-                        self._under_way.add(topic.name)
-                        task = asyncio.get_running_loop().create_task(self._renew(topic))
-                        renewals.add(task)
-                        task.add_done_callback(renewals.discard)
-                shortest = min((topic.upkeep.terms.interval for topic in topics), default=math.inf)
-                await asyncio.sleep(max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, shortest / 16)))
-        finally:
-            for task in renewals:
-                task.cancel()
+        while True:
+            topics = list(self._topics())
+            await self._read(topics)
+            now = asyncio.get_running_loop().time()
+            for topic in topics:
+                if topic.name not in self._under_way and topic.upkeep.is_due(now):
+                    self._under_way.add(topic.name)
+                    self._tasks.start(self._renew(topic))
+            shortest = min((topic.upkeep.terms.interval for topic in topics), default=math.inf)
+            await asyncio.sleep(max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, shortest / 16)))
 
     async def _read(self, topics: list[Kept]) -> None:
         """Ask for the settings that matter: once a minute, and at once for a topic that is new here."""
         now = asyncio.get_running_loop().time()
-        if self._assumed is not None:
-            with suppress(UpstreamError, TimeoutError):
-                self._assumed(await read_broker_keep_alive(self._upstream))
-                self._assumed = None
+        if self._of_brokers is None:
+            with suppress(UpstreamError, KafkaError, TimeoutError):  # asked again with the next tick
+                self._of_brokers = await read_broker_keep_alive(self._upstream)
+                self._assumed(self._of_brokers)
         names = [topic.name for topic in topics]
         if not names or (now - self._read_at < _READ_S and self._asked.issuperset(names)):
             return
@@ -220,7 +217,7 @@ class Keeper:
             return
         except KafkaError as error:  # this node may not see them
             self._failed(names[0], error)
-            terms = dict.fromkeys(names, DEFAULT_KEEP_ALIVE)
+            terms = dict.fromkeys(names, self._of_brokers or DEFAULT_KEEP_ALIVE)
         self._read_at, self._asked = now, set(names)
         self._upstream.refresh_soon({name.encode() for name in names})  # a lane sees a topic that was created anew
         for topic in topics:
