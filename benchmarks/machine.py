@@ -111,7 +111,8 @@ def ports_of(table: str, sockets: set[str]) -> set[int]:
 
 
 def scheduler_group(pid: int) -> str | None:
-    """The autogroup that shares the CPU as one (sched(7)); None where the kernel has none or they are switched off.
+    """The autogroup that shares the CPU as one (sched(7)); None where the kernel has none, tells none (a container
+    started outside of every session), or they are switched off.
 
     Every session is one: a broker, a node and a client in three sessions get a third of the machine each, whatever
     they do, so that a client with a node in between would have more of it than one without.
@@ -119,7 +120,7 @@ def scheduler_group(pid: int) -> str | None:
     try:
         if (_PROC / "sys/kernel/sched_autogroup_enabled").read_text().strip() != "1":
             return None
-        return (_PROC / str(pid) / "autogroup").read_text().split()[0]
+        return next(iter((_PROC / str(pid) / "autogroup").read_text().split()), None)
     except OSError:
         return None
 

@@ -7,6 +7,9 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from benchmarks import machine
 from benchmarks.machine import Clock
@@ -70,3 +73,16 @@ def test_children_of_this_process_share_its_scheduler_group() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert machine.scheduler_group(child.pid) == machine.scheduler_group(os.getpid())
         child.communicate(b"\n")
+
+
+def test_a_process_of_which_the_kernel_tells_no_scheduler_group_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sys/kernel").mkdir(parents=True)
+    (tmp_path / "sys/kernel/sched_autogroup_enabled").write_text("1\n")
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/autogroup").write_text("")
+    monkeypatch.setattr(machine, "_PROC", tmp_path)
+    assert machine.scheduler_group(7) is None
+    (tmp_path / "7/autogroup").write_text("/autogroup-12 nice 0\n")
+    assert machine.scheduler_group(7) == "/autogroup-12"
