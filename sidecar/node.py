@@ -27,7 +27,7 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governor import Governor
-from sidecar.exclusive.takeover import Surroundings
+from sidecar.exclusive.tenure import Surroundings
 from sidecar.exclusive.upkeep import Keeper
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.apis import cold_apis

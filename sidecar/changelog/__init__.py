@@ -22,6 +22,7 @@ from sidecar.changelog.keys import (
     Kind,
     SlotName,
     ownership_key,
+    partition_of,
     partition_slot,
     policy_key,
     sequence_base_key,
@@ -34,7 +35,7 @@ from sidecar.changelog.keys import (
 from sidecar.changelog.retry import Retry, RetryTimeoutError
 from sidecar.changelog.tailer import Tailer
 from sidecar.changelog.topics import InternalTopics, TopicNames, open_topics
-from sidecar.changelog.view import Change, Entry, Ignored, Record, View
+from sidecar.changelog.view import Change, Entry, Ignored, Opened, Record, View
 
 __all__ = [
     "MASTER_SLOT",
@@ -53,6 +54,7 @@ __all__ = [
     "Key",
     "Kind",
     "MisconfiguredError",
+    "Opened",
     "Position",
     "Record",
     "Retry",
@@ -67,6 +69,7 @@ __all__ = [
     "ownership_key",
     "pack_offsets",
     "pack_positions",
+    "partition_of",
     "partition_slot",
     "policy_key",
     "sequence_base_key",

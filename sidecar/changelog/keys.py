@@ -31,6 +31,11 @@ def partition_slot(partition: int) -> SlotName:
     return SlotName(f"p{partition}")
 
 
+def partition_of(slot: SlotName) -> int | None:
+    """The partition of a partition's slot; None for any other."""
+    return int(slot[1:]) if slot.startswith("p") else None
+
+
 def shared_slot(number: int) -> SlotName:
     """The slot of a shared session, `number` 1 or more."""
     if number < 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import Offset, ProducerEpoch, Stamp
 
 ValueT = TypeVar("ValueT", bound=Message)
+
+Opened: TypeAlias = "state.Serving | state.Slot"
+"""What opens an epoch of a slot."""
 
 
 class Record(NamedTuple):
@@ -145,6 +148,14 @@ class View:
     def of_topic(self, topic: str) -> Collection[Entry[Any]]:
         """Every record whose key names this topic (pattern, shadow)."""
         return self._topics.get(topic, {}).values()
+
+    def opened(self, topic: str) -> dict[SlotName, Entry[Opened]]:
+        """The record that opened the newest epoch of each slot of a topic."""
+        return {
+            key.slot: entry
+            for key, entry in self._topics.get(topic, {}).items()
+            if key.kind in (Kind.SERVING, Kind.SLOT) and key.slot is not None
+        }
 
     def slots(self, topic: str) -> set[SlotName]:
         """The slots that any record of a topic names."""

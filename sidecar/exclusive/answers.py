@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from metadata import MetadataError
+from metadata import MetadataError, MetadataUnavailable
 from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.takeover import LostRaceError
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
-from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 _REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -27,6 +28,7 @@ SEQUENCE_ANSWERS: Final = {
     Verdict.WAIT: _GAP,
     Verdict.STALE: _STALE,
 }
+_AS_THEY_ARE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 MOVED: Final = Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="another node serves the topic, or is about to")
 NO_REDIS: Final = "Redis is away: the topic cannot change its owner now; try again"
 
@@ -46,3 +48,14 @@ FAILURES: Final = (
     TimeoutError,
 )
 """How an operation may end without success; each leaves the topic as it was."""
+
+
+def failure_of(error: Exception) -> Outcome:
+    """What batches are told that waited for an operation that failed; raises again what none may fail with."""
+    if not isinstance(error, FAILURES):
+        raise error
+    if isinstance(error, MetadataUnavailable):
+        return Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=NO_REDIS)
+    if isinstance(error, KafkaError) and not isinstance(error, FencedError) and error.code in _AS_THEY_ARE:
+        return Outcome(error.code, message=error.message)
+    return BUSY

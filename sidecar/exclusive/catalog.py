@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
-from metadata.ownership import AccessMode
 from metadata.policies import Policies, Policy
 from sidecar.changelog import Record, policy_key
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.exclusive.takeover import Surroundings
+    from sidecar.exclusive.tenure import Surroundings
 
 _SEEN_S: Final = 5.0
 _POLL_S: Final = 0.05
@@ -128,13 +127,9 @@ class PolicyCatalog:
 
 
 def _check_served(policy: PolicyFields) -> None:
-    if policy.access_mode is AccessMode.SHARED:
-        raise UnservedError("access_mode shared: shared sessions on a governed topic are not served by this version")
     if policy.scope is Scope.PARTITION:
         raise UnservedError("scope partition: owners of single partitions are not served by this version")
     if policy.deduplication:
         raise UnservedError("deduplication: sequence ids are not served by this version")
     if policy.exclusive_reader:
         raise UnservedError("exclusive_reader: claims of readers are not served by this version")
-    if policy.access_mode is None:
-        raise UnservedError("a policy needs an access_mode: exclusive, wait_for_exclusive or exclusive_with_fencing")

@@ -1,13 +1,14 @@
 """What becomes of a producer's batch on a governed topic: forwarded, a claim, or a refusal. Pure; the theory first.
 
-A topic has at most one *holder*: the session that owns it. A session that Produces is one of: the holder; a *deposed*
-session, which lost the topic to somebody and never gets in again; a *successor* of the holder (its own client with a
-new producer id); anybody else, a *newcomer*. A newcomer is judged anew at each Produce; a refused one moves nothing.
+A topic has at most one *holder*: the session that owns it; or *shared* sessions that write beside each other. A session
+that Produces is one of: the holder; a *deposed* session, which lost the topic to somebody and never gets in again; a
+*successor* of the holder (its own client with a new producer id); a shared one; anybody else, a *newcomer*. A newcomer
+is judged anew at each Produce; a refused one moves nothing.
 
 Two waits are not refusals, and are answered 7 at once, because a held answer blocks the client's other topics:
 
-- *Grace.* A holder that lost its node may come back for `reconnect_grace`; a plain client's own ghost (a holder whose
-  connection is not yet known to be dead, under the newcomer's own name) is given 25 s.
+- *Grace.* A holder that lost its node may come back for `reconnect_grace`, and so may shared sessions; a plain client's
+  own ghost (a holder whose connection is not yet known to be dead, under the newcomer's own name) is given 25 s.
 - *Queue.* Sessions in mode wait_for_exclusive keep their place, first come first served, as long as they keep trying.
 
 Modes and codes: PIP-68, PIP-161; generations: the Kafka wiki's Single Reader/Writer; docs/reference/client-id.md.
@@ -74,7 +75,8 @@ class Holder:
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What is known of a topic when a batch arrives. `tainted` are connections that carried a deposed session; `ghosts`
-    when the first batch of a newcomer under the holder's own name came, by connection.
+    when the first batch of a newcomer under the holder's own name came, by connection. `shared` are the labels of
+    connected shared sessions; `shared_awaited`: more of them may come back from another node.
     """
 
     mode: AccessMode
@@ -84,6 +86,8 @@ class Situation:
     tainted: Container[int] = ()
     waiting: Sequence[str] = ()
     ghosts: Mapping[int, float] = field(default_factory=dict[int, float])
+    shared: Mapping[str, str] = field(default_factory=dict[str, str])
+    shared_awaited: bool = False
     queue_limit: int = 1_000
 
 
@@ -93,6 +97,7 @@ class Step(Enum):
     FORWARD = "the session owns the topic here"
     RETURN = "the session owns the topic but is not served here yet: fail over"
     CLAIM = "the topic is free, or its holder gives way: change of owner"
+    SHARE = "the session may write beside others, through a slot of its own"
     WAIT = "keep a place in the queue, answer 7"
     LATER = "answer 7: the holder may come back, or is this client's own ghost"
     REFUSE = "answer with the code"
@@ -116,6 +121,14 @@ def held_message(holder: Holder | None, generation: int, waiting: Sequence[str])
     if waiting:
         return f"Topic has waiting exclusive producers: {len(waiting)} (generation {generation})"
     return f"Topic has no exclusive producer now (generation {generation})"
+
+
+def shared_message(shared: Mapping[str, str], generation: int) -> str:
+    """Pulsar's words, with how many there are and one of them."""
+    return (
+        f"Topic has existing shared producers: {len(shared)}, one of them {next(iter(shared.values()))}"
+        f" (generation {generation})"
+    )
 
 
 def fenced_message(holder: Holder | None, generation: int) -> str:
@@ -145,6 +158,8 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
         return _by_generation(situation, claimant.generation, asked)
     if asked is AccessMode.EXCLUSIVE_WITH_FENCING:
         return Verdict(Step.CLAIM, deposes=holder is not None, evicts_queue=True)
+    if holder is None and asked is AccessMode.SHARED:
+        return _beside(situation, claimant)
     if holder is None:
         return _free(situation, claimant, asked)
     return _held(situation, holder, claimant, asked, now)
@@ -173,8 +188,24 @@ def _by_generation(situation: Situation, generation: int, asked: AccessMode) -> 
     return Verdict(Step.CLAIM, deposes=situation.holder is not None, evicts_queue=evicts)
 
 
+def _beside(situation: Situation, claimant: Claimant) -> Verdict:
+    """A session that would share: those who wait for the topic alone come before new ones."""
+    if claimant.session in situation.shared or not situation.waiting:
+        return Verdict(Step.SHARE)
+    message = held_message(None, situation.generation, situation.waiting)
+    return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
+
+
 def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdict:
-    waiting = situation.waiting
+    waiting, others = situation.waiting, {**situation.shared}
+    others.pop(claimant.session, None)
+    if (others or situation.shared_awaited) and asked is AccessMode.WAIT_FOR_EXCLUSIVE:
+        return _queue_or_refuse(situation, claimant, asked)
+    if others:
+        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, shared_message(others, situation.generation))
+    if situation.shared_awaited:
+        message = "shared producers of this topic may still come back from another node"
+        return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, message)
     if not waiting or waiting[0] == claimant.session:
         return Verdict(Step.CLAIM)
     return _queue_or_refuse(situation, claimant, asked)
@@ -182,6 +213,8 @@ def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdic
 
 def _held(situation: Situation, holder: Holder, claimant: Claimant, asked: AccessMode, now: float) -> Verdict:
     if holder.awaited_until is not None and holder.awaited_until <= now:
+        if asked is AccessMode.SHARED:
+            return _beside(situation, claimant)
         return _free(situation, claimant, asked)
     if asked is AccessMode.WAIT_FOR_EXCLUSIVE:
         return _queue_or_refuse(situation, claimant, asked)

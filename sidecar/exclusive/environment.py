@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Changelog
     from sidecar.exclusive.claims import Holder
     from sidecar.exclusive.succession import Intent
-    from sidecar.exclusive.takeover import Surroundings
+    from sidecar.exclusive.tenure import Surroundings, Tenure
     from sidecar.exclusive.topic import GovernedTopic
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
@@ -80,6 +80,10 @@ class Environment(Protocol):
 
     async def queue_of(self, topic: GovernedTopic) -> list[str]:
         """Who waited at the node that served the topic before, in order; nobody where Redis is away."""
+        ...
+
+    def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
+        """A session writes beside others from now on, under this epoch."""
         ...
 
     def unknown(self, topic: GovernedTopic) -> None:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import MASTER_SLOT, Position, Record, pack_positions, serving_key
-from sidecar.exclusive.succession import pack_refused
+from sidecar.changelog import Position, Record
+from sidecar.exclusive import succession
 from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace, Verdict
-from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.takeover import Surroundings, Tenure
+    from sidecar.exclusive.tenure import Surroundings, Tenure
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.lane import Owner
     from sidecar.forwarder.whole import WholeRequest
@@ -33,10 +33,9 @@ _POLL_S: Final = 0.002
 class SlotEpoch:
     """Appends of one session under one (producer id, epoch)."""
 
-    def __init__(self, tenure: Tenure, topic: str, forwarder: Forwarder, owner: Owner) -> None:
+    def __init__(self, tenure: Tenure, forwarder: Forwarder, owner: Owner) -> None:
         self.tenure = tenure
-        self._topic = topic
-        self._name = topic.encode()
+        self._name = tenure.domain.topic.encode()
         self._forwarder = forwarder
         self._owner = owner
         self._loop = asyncio.get_running_loop()  # asking for it is a system call (getpid)
@@ -155,24 +154,19 @@ class SlotEpoch:
         tenure = self.tenure
         stamp = await tenure.slot.raise_epoch()
         journal = around.changelog.journal(stamp)
-        known = around.changelog.view.serving(self._topic)
-        entry = state.Serving(
-            topic_id=tenure.topic_id.bytes,
-            node=around.node_id,
-            producer_id=stamp.producer_id,
-            producer_epoch=stamp.epoch,
-            session=tenure.session,
-            name=tenure.ownership.name,
-            generation=tenure.generation,
-            base=pack_positions(bases),
-            refused=pack_refused(refused),
-            left=known.value.left if known is not None else (),
-            retired_producer_ids=known.value.retired_producer_ids if known is not None else (),
-            since_ms=int(time.time() * 1000),
+        known = tenure.domain.opened(around.changelog.view)
+        entry = succession.opening(
+            tenure.topic_id,
+            around.node_id,
+            stamp,
+            (tenure.session, tenure.name),
+            None if tenure.domain.is_shared else tenure.generation,
+            bases,
+            refused,
+            known.value.left if known is not None else (),
+            known.value.retired_producer_ids if known is not None else (),
+            int(time.time() * 1000),
         )
-        await journal.append([Record(serving_key(self._topic, MASTER_SLOT), entry)])
-        raised = type(tenure)(
-            tenure.topic_id, stamp, tenure.slot, journal, tenure.session, tenure.generation, bases, refused,
-            tenure.partitions, tenure.ownership, tenure.position,
-        )  # fmt: skip
-        return SlotEpoch(raised, self._topic, self._forwarder, self._owner)
+        await journal.append([Record(tenure.domain.key, entry)])
+        raised = replace(tenure, stamp=stamp, journal=journal, bases=bases, refused=refused)
+        return SlotEpoch(raised, self._forwarder, self._owner)

@@ -23,7 +23,6 @@ from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.claims import NAME_LIMIT, Claimant, Holder
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.succession import NOBODY, Intent
-from sidecar.exclusive.takeover import Surroundings
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.lane import LONGEST_WAIT_MS, Outcome
 from sidecar.forwarder.whole import WholeRequest
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.environment import Hooks
+    from sidecar.exclusive.tenure import Surroundings, Tenure
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.whole import Asker
@@ -194,6 +194,14 @@ class Governor:
             state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
         )
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
+
+    def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
+        event = state.Event(
+            id=secrets.token_bytes(16), kind=state.Event.CLAIMED, at_ms=self.wall_ms(), topic=topic,
+            session=tenure.session, name=tenure.name, mode=control.SHARED, client=client, node=self.node_id,
+            producer_id=tenure.stamp.producer_id, producer_epoch=tenure.stamp.epoch,
+        )  # fmt: skip
+        self.tasks.start(self._append_event(event))
 
     def queue_changed(self, topic: GovernedTopic) -> None:
         if not self._queues_changed:
@@ -427,6 +435,8 @@ class Governor:
         book = self.catalog.read()
         self._resolver.set_policies(book.topics, book.prefixes)
         self.catalog.settings_changed()
+        for topic in self._topics.values():
+            topic.policy_changed()
 
     def _read_deposed(self, topic: str, ownership: state.Ownership | None) -> None:
         if ownership is None or not ownership.deposed:
@@ -455,10 +465,10 @@ class Governor:
         return [topic for topic in self._topics.values() if topic.serving or topic.name in self._orphans]
 
     def _find_orphans(self) -> set[str]:
-        """Topics with an owner once, and nobody who serves them."""
+        """Topics that were served once, and are no more."""
         me, placement, serving = self.node_id, self._nodes.placement, self._nodes.serving
         found: set[str] = set()
-        for entry in self.changelog.view.entries(Kind.OWNERSHIP):
+        for entry in self.changelog.view.entries(Kind.SERVING):
             name = entry.key.topic.encode()
             if (
                 name not in serving

@@ -109,6 +109,10 @@ class Newcomers:
         self.struck = {session: found for session, found in self.struck.items() if session not in deposed}
         for gone in (session, *evicted):
             self.leave(gone)
+        self.forgive(session)
+
+    def forgive(self, session: str) -> None:
+        """What was refused to a session is written down with its slot."""
         for key in [key for key in self._refused if key[0] == session]:
             del self._refused[key]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from uuid import UUID
 
+    from sidecar.changelog import Opened
     from sidecar.protocol.calls import PartitionProducers
     from sidecar.protocol.ids import Stamp, TopicPartition
 
@@ -34,6 +35,8 @@ REMEMBERED_MS: Final = 24 * 3600 * 1000
 """How long deposed sessions and those that left are listed."""
 
 _LEFT_KEPT: Final = 5_000
+_LEFT_KEPT_SHARED: Final = 100
+"""Of each shared slot, of which there are many."""
 _DEPOSED_KEPT: Final = 5_000
 _LIST_BYTES: Final = 384 * 1024
 """Each of the two lists; a record stays well below a megabyte."""
@@ -49,12 +52,24 @@ _ListedT = TypeVar("_ListedT", state.Deposed, state.LeftSession)
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """Where a slot's record leaves a session: what it sends next by partition, and what was refused to it. Of several
+    the one counts that speaks of the latest epoch: `at` is the offset of the record that opened that.
+    """
+
+    at: int
+    next: Mapping[int, Position]
+    refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
+
+
+@dataclass(frozen=True, slots=True)
 class Intent:
     """For whom a takeover is made. `refused` are the session's sequences that this node refused for good, by partition:
     they count as used. `client_epoch` is its client's on partitions where nothing is known of it. `deposes`: the holder
     loses the topic for good. `evicts`: so do these, who waited or strike back (session, name, last try in Unix ms).
     `stands_at`: where the session stands by the memory of the node that served it, for a topic that was created anew:
     its client goes on counting. `adopts`: for nobody; the topic is free and stays so, but its fence needs a node.
+    `shares`: so that sessions may write beside each other; the last owner, who might go on, is deposed.
     """
 
     session: str
@@ -68,6 +83,7 @@ class Intent:
     evicts: tuple[tuple[str, str, int], ...] = ()
     stands_at: Mapping[int, Position] = field(default_factory=dict[int, Position])
     adopts: bool = False
+    shares: bool = False
 
 
 def _is_plain(session: str) -> bool:
@@ -119,46 +135,60 @@ def begin_at(known: Position | None, refused: RefusedSequences | None, client_ep
     return Position(known.client_epoch, refused.behind(known.sequence))
 
 
+def mention(session: str, opened: Opened, at: int, last: Mapping[int, int], now_ms: int) -> Mention | None:
+    """What the record at offset `at`, behind whose epoch `last` are the last stamped sequences, says of a session."""
+    if opened.session == session:
+        return Mention(at, next_positions(opened.base, last), unpack_refused(opened.refused))
+    for left in opened.left:
+        if left.session == session and now_ms - left.left_ms < REMEMBERED_MS:
+            return Mention(left.opened_at, unpack_positions(left.next), unpack_refused(left.refused))
+    return None
+
+
 def sequences(
     intent: Intent,
-    serving: state.Serving | None,
+    opened: Opened | None,
     partitions: Iterable[int],
     last: Mapping[int, int],
     before: Mapping[int, Position],
     now_ms: int,
+    *,
+    at: int = 0,
+    elsewhere: Iterable[Mention] = (),
 ) -> tuple[dict[int, Position], dict[int, RefusedSequences], list[state.LeftSession]]:
     """The bases of the next epoch, what is below them without being in the log, and the sessions that left.
 
-    `last` are the last stamped sequences under the newest `serving`; `before` is the session's `history`.
+    `last` are the last stamped sequences under the slot's newest epoch, which the record `opened` at offset `at`
+    opened; `before` is the session's `history`, `elsewhere` what other slots' records say of it.
     """
-    nexts = {} if serving is None else next_positions(serving.base, last)
-    listed = () if serving is None else serving.left
-    left = {found.session: found for found in listed if now_ms - found.left_ms < REMEMBERED_MS}
-    if serving is not None and serving.session == intent.session:
-        known: Mapping[int, Position] = nexts
-        refused = unpack_refused(serving.refused)
-    elif intent.session in left:
-        known = unpack_positions(left[intent.session].next)
-        refused = unpack_refused(left[intent.session].refused)
-    else:
-        known, refused = before, {}
+    mentions = list(elsewhere)
+    if opened is not None and (own := mention(intent.session, opened, at, last, now_ms)) is not None:
+        mentions.append(own)
+    mentions.sort(key=lambda found: found.at)
+    known = dict(before)
+    for found in mentions:
+        known.update(found.next)
+    refused = dict(mentions[-1].refused) if mentions else {}
     bases = {index: begin_at(known.get(index), intent.refused.get(index), intent.client_epoch) for index in partitions}
-    if serving is not None and serving.session not in ("", intent.session) and not intent.deposes:
-        left[serving.session] = state.LeftSession(
-            session=serving.session,
-            name=serving.name,
+    listed = () if opened is None else opened.left
+    left = {each.session: each for each in listed if now_ms - each.left_ms < REMEMBERED_MS}
+    if opened is not None and opened.session not in ("", intent.session) and not intent.deposes:
+        left[opened.session] = state.LeftSession(
+            session=opened.session,
+            name=opened.name,
             left_ms=now_ms,
-            next=pack_positions(nexts),
-            refused=serving.refused,
+            next=pack_positions(next_positions(opened.base, last)),
+            refused=opened.refused,
+            opened_at=at,
         )
     left.pop(intent.session, None)
-    found = [session for session in left.values() if not _is_plain(session.session)]
-    found.sort(key=lambda session: session.left_ms)
+    gone = [session for session in left.values() if not _is_plain(session.session)]
+    gone.sort(key=lambda session: session.left_ms)
     for index, more in intent.refused.items():
         into = refused.setdefault(index, RefusedSequences(more.client_epoch))
         for first, behind in more.spans:
             into.refused(more.client_epoch, first, (behind - first) % MODULUS)
-    return bases, refused, _newest(found, _LEFT_KEPT)
+    return bases, refused, _newest(gone, _LEFT_KEPT if isinstance(opened, state.Serving) else _LEFT_KEPT_SHARED)
 
 
 def pack_refused(refused: Mapping[int, RefusedSequences]) -> list[state.RefusedSpans]:
@@ -195,7 +225,7 @@ def ownership(
 ) -> state.Ownership:
     """Who owns the topic now. `keeps`: the last owner goes on, `known` stays as it is unless it was released."""
     if keeps and known is not None and (intent.adopts or not known.released_ms) and known.generation == generation:
-        return known
+        return _shared(known, now_ms) if intent.shares else known
     deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
     if (
         known is not None
@@ -229,13 +259,49 @@ def ownership(
     )
 
 
-def retired(serving: state.Serving | None, stamp: Stamp) -> list[int]:
+def opening(
+    topic_id: UUID,
+    node: int,
+    stamp: Stamp,
+    session: tuple[str, str],
+    generation: int | None,
+    bases: Mapping[int, Position],
+    refused: Mapping[int, RefusedSequences],
+    left: Iterable[state.LeftSession],
+    retired_ids: Iterable[int],
+    now_ms: int,
+) -> Opened:
+    """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation."""
+    record = state.Slot() if generation is None else state.Serving(generation=generation)
+    record.topic_id, record.node, record.since_ms = topic_id.bytes, node, now_ms
+    record.producer_id, record.producer_epoch = stamp.producer_id, stamp.epoch
+    record.session, record.name = session
+    record.base.CopyFrom(pack_positions(bases))
+    record.refused.extend(pack_refused(refused))
+    record.left.extend(left)
+    record.retired_producer_ids.extend(retired_ids)
+    return record
+
+
+def _shared(known: state.Ownership, now_ms: int) -> state.Ownership:
+    """Others write from now on: the last owner can never go on with its generation."""
+    if not known.session:
+        return known
+    found = state.Ownership()
+    found.CopyFrom(known)
+    if not _is_plain(known.session) and all(each.session != known.session for each in known.deposed):
+        found.deposed.add(session=known.session, name=known.name, generation=known.generation, last_try_ms=now_ms)
+    found.session, found.name, found.released_ms = "", "", now_ms
+    return found
+
+
+def retired(opened: Opened | None, stamp: Stamp) -> list[int]:
     """The producer ids that the slot had before this one."""
-    if serving is None:
+    if opened is None:
         return []
-    found = list(serving.retired_producer_ids)
-    if serving.producer_id != stamp.producer_id:
-        found.append(serving.producer_id)
+    found = list(opened.retired_producer_ids)
+    if opened.producer_id != stamp.producer_id:
+        found.append(opened.producer_id)
     return found
 
 

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import ChainMap
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, Ownership
-from sidecar.changelog import MASTER_SLOT, ChangelogError, Record, RetryTimeoutError, ownership_key
+from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive import claims
-from sidecar.exclusive.answers import FAILURES, MOVED, NO_REDIS, SEQUENCE_ANSWERS, QueueFoundError
+from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
+from sidecar.exclusive.arbitration import HeldError
 from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
+from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers
-from sidecar.exclusive.operations import BUSY, Offer, Operations
+from sidecar.exclusive.operations import BUSY, Offer
+from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
-from sidecar.exclusive.takeover import HeldError, Takeover, owner_record
+from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.tenure import owner_record
 from sidecar.exclusive.upkeep import Renewal, Upkeep, renew_fence
-from sidecar.fencing import EpochsUsedUpError
+from sidecar.exclusive.writer import SlotWriter
+from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.caller import FencedError, UnknownTopicError, UpstreamError
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.takeover import Tenure
+    from sidecar.exclusive.tenure import Tenure
     from sidecar.forwarder.lane import Lane
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
@@ -44,22 +50,18 @@ if TYPE_CHECKING:
 _SEEN_S: Final = 5.0
 
 
-class GovernedTopic:
-    """The state of one topic. Implements `sidecar.forwarder.lane.Owner`."""
+class GovernedTopic(SlotWriter):
+    """The state of one topic; the writer is its owner, if it has one."""
 
     def __init__(self, name: str, environment: Environment) -> None:
-        self.name = name
+        super().__init__(name, environment, Upkeep(environment.terms))
+        self.domain = Domain(name)
         self.holder: Holder | None = None
         self.ownership: state.Ownership | None = None
         self.position = -1
         self.newcomers = Newcomers()
-        self.upkeep = Upkeep(environment.terms)
-        self.epoch: SlotEpoch | None = None
+        self.shared = SharedSessions(name, environment, self.upkeep, self.newcomers, self._share)
         self.serving = False
-        self._env = environment
-        self._operations = Operations(
-            environment.tasks, environment.forwarder, self._judge, self._failed, self._check_release
-        )
         self._deposed: dict[str, tuple[str, int]] = {}
         self._release_due = False
         self._release_timer: asyncio.TimerHandle | None = None
@@ -147,18 +149,14 @@ class GovernedTopic:
     def _epoch_of(self, claimant: Claimant) -> SlotEpoch | None:
         """The slot epoch at work for a session, where it owns the topic on this connection and nothing is under way."""
         holder = self.holder
-        if (
-            self._operations.busy
-            or holder is None
-            or holder.session != claimant.session
-            or claimant.connection not in holder.connections
-        ):
+        if self._operations.busy:
+            return None
+        if holder is None:
+            shared = self.shared.of(claimant)
+            return shared.epoch if shared is not None and not shared.busy else None
+        if holder.session != claimant.session or claimant.connection not in holder.connections:
             return None
         return self.epoch
-
-    def offer(self, offer: Offer) -> None:
-        """Decide on a batch, now or when the operation under way is over."""
-        self._operations.offer(offer)
 
     def _situation(self, now: float) -> Situation:
         return Situation(
@@ -169,6 +167,8 @@ class GovernedTopic:
             tainted=self.newcomers.tainted,
             waiting=self.newcomers.queue(now),
             ghosts=self.newcomers.ghosts,
+            shared={found.session: found.label for found in self.shared.connected()} if self.holder is None else {},
+            shared_awaited=self.shared.awaited_until > now,
             queue_limit=self._env.queue_limit,
         )
 
@@ -199,6 +199,11 @@ class GovernedTopic:
             self._forward(offer, self.epoch)
         elif step in (Step.FORWARD, Step.RETURN, Step.CLAIM):
             self._operations.begin(partial(self._take_over, offer, verdict), offer)
+        elif step is Step.SHARE:
+            if self._may_share():
+                self.shared.offer(offer)
+            else:
+                self._operations.begin(self._share, offer)
         else:
             self._refuse(offer, verdict, now)
 
@@ -225,34 +230,20 @@ class GovernedTopic:
         connection = offer.claimant.connection
         if connection not in self.holder.connections:
             self.holder = replace(self.holder, connections=self.holder.connections | {connection})
-        if not epoch.covers(offer.partition):
-            self._operations.begin(partial(self._grow, offer), offer)
-            return
-        verdict = epoch.verdict(offer.partition, offer.header)
-        if verdict in (Verdict.FORWARD, Verdict.RAISE) and self.upkeep.is_old(offer.header.max_timestamp):
-            refusal = self.upkeep.refusal(self.name, offer.header.max_timestamp)
-            if refusal is not None:
-                self._operations.answer(offer, refusal)
-                return
-            offer = replace(offer, done=self.upkeep.watching(offer.done))
-        if verdict is Verdict.FORWARD:
-            self._env.hooks.governed_produce(self.name, offer.header.records, len(offer.batch))
-            epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
-        elif verdict is Verdict.RAISE:
-            raising = partial(self._raise, epoch, offer.partition, offer.header.producer_epoch)
-            self._operations.begin(raising, offer)
-        else:
-            self._operations.answer(offer, SEQUENCE_ANSWERS[verdict])
+        self._write(offer, epoch)
+
+    def policy_changed(self) -> None:
+        """Who wrote beside others may do so no more where the policy says so now."""
+        if self.shared.master is not None and self._env.mode_of(self.name) is not AccessMode.SHARED:
+            self.shared.dismiss()
 
     # Operations ---------------------------------------------------------------------------------------------------
 
     def _failed(self, error: Exception) -> Outcome | None:
-        """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
-        if not isinstance(error, FAILURES):
-            raise error
+        outcome = failure_of(error)
         if isinstance(error, MetadataUnavailable):
             self._env.hooks.fenced(self.name, "redis_down")
-            return Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=NO_REDIS)
+            return outcome
         if isinstance(error, QueueFoundError):
             return None
         self._env.hooks.operation_failed(self.name, error)
@@ -260,13 +251,14 @@ class GovernedTopic:
             self._env.unknown(self)
         if isinstance(error, HeldError):
             return None if self._learn(error.owner) else BUSY
-        if isinstance(error, KafkaError) and not isinstance(error, FencedError):
-            if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-                return Outcome(error.code, message=error.message)
-            if error.code == ErrorCode.PRODUCER_FENCED:
-                self.load()  # the changelog knows a deposed session that this topic did not
-                return None
-        return BUSY
+        deposed = isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED
+        if deposed and not isinstance(error, FencedError):
+            self.load()  # the changelog knows a deposed session that this topic did not
+            return None
+        return outcome
+
+    def _operation_over(self) -> None:
+        self._check_release()
 
     def _learn(self, owner: Ownership | None) -> bool:
         """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no
@@ -286,11 +278,13 @@ class GovernedTopic:
             await self._env.around.store.release(leftover)  # it did not come back in time
         now, wall_ms = self._env.now(), self._env.wall_ms()
         evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
+        others = [found for found in self.shared.connected() if found.session != claimant.session]
+        mode = claimant.mode or self._env.mode_of(self.name)
         struck = [(session, *found) for session, found in newcomers.struck.items()]
         intent = Intent(
             session=claimant.session,
             name=claimant.name,
-            mode=claimant.mode or self._env.mode_of(self.name),
+            mode=AccessMode.EXCLUSIVE if mode is AccessMode.SHARED else mode,
             asked=claimant.generation,
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
@@ -298,6 +292,7 @@ class GovernedTopic:
             deposes=verdict.deposes,
             evicts=(
                 *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
+                *[(found.session, found.label, wall_ms) for found in others],
                 *struck,
             ),
         )
@@ -309,21 +304,32 @@ class GovernedTopic:
             return
         newcomers.claimed(claimant.session, [found.session for found in evicted], self._deposed)
         self._queue_told()
-        newcomers.tainted |= {found.connection for found in evicted} - {claimant.connection}
+        left = {found.connection for found in evicted}.union(*[found.connections for found in others])
+        newcomers.tainted |= left - {claimant.connection}
 
     async def _run_takeover(self, intent: Intent, joins: Offer | None = None) -> None:
         """`joins` is a batch of the session on a connection that is to count as the owner's."""
         served = self.serving
         if not await self._env.may_serve(self):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
-        if not served and await self._find_queue() and joins is not None and not intent.deposes:
+        if not served and await self._find_others() and joins is not None and not intent.deposes:
             raise QueueFoundError
-        self._drop_epoch(MOVED)
+        self.drop_epoch(MOVED)
+        self.shared.close(MOVED)
+        if not self.upkeep.known and (intent.shares or self.shared.known()):
+            await self._read_terms()
         started = self._env.now()
-        tenure = self._tenure = await Takeover(self._env.around, self.name, intent).run()
+        takeover = Takeover(self._env.around, self.domain, intent, trusted_ms=self.upkeep.trusted_ms)
+        tenure = self._tenure = await takeover.run()
         self.upkeep.kept(started)
+        self.shared.begin(tenure, shares=intent.shares)
         if intent.adopts:
+            if intent.shares:
+                self.holder, self._leftover = None, None
+                if tenure.generation and tenure.ownership.generation:
+                    self._note(tenure.ownership, tenure.position)
             return
+        self.shared.dismiss()
         before, value = self.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
         self._leftover = None
         self._note(value, tenure.position)
@@ -335,7 +341,7 @@ class GovernedTopic:
                 connections = before.connections
             if joins is not None and joins.alive():
                 connections |= {joins.claimant.connection}
-            self.epoch = SlotEpoch(tenure, self.name, self._env.forwarder, self)
+            self.epoch = SlotEpoch(tenure, self._env.forwarder, self)
             self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, connections)
             if not connections:
                 self._left_alone()
@@ -343,24 +349,34 @@ class GovernedTopic:
             self.newcomers.tainted |= before.connections - connections
         self._env.taken_over(self, intent, before, self._env.now() - started)
 
-    async def _find_queue(self) -> bool:
-        """Let those keep their places who waited at the node that served the topic before."""
+    async def _find_others(self) -> bool:
+        """Let those keep their places who wrote or waited at the node that served the topic before."""
         sessions = await self._env.queue_of(self)
         self.newcomers.expect(sessions, self._env.now())
-        return bool(sessions)
+        return self.shared.expect() or bool(sessions)
+
+    async def _read_terms(self) -> None:
+        """How long leaders remember: asked here where the keeper has not come to it yet."""
+        with suppress(UpstreamError, KafkaError, TimeoutError):  # then the log is read instead
+            terms = await read_keep_alives(self._env.around.upstream, [self.name])
+            if self.name in terms:
+                self.upkeep.read(terms[self.name])
+
+    def _may_share(self) -> bool:
+        """Whether sessions may write beside each other as things stand."""
+        return self.serving and (self.ownership is None or not self.ownership.session) and self.shared.is_current()
+
+    async def _share(self) -> None:
+        """Take the master slot for nobody, so that sessions may write beside each other."""
+        await self._run_takeover(Intent("", "", AccessMode.SHARED, adopts=True, shares=True))
 
     def _queue_told(self) -> None:
         if self.newcomers.order is not self._queue:
             self._queue = self.newcomers.order
             self._env.queue_changed(self)
 
-    async def _grow(self, offer: Offer) -> None:
-        """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
-        layout = await self._env.around.upstream.layout(self.name, refresh=True)
-        if offer.partition in layout.leaders:
-            await self._again()
-        else:
-            self._operations.reject(offer, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    async def _grow(self) -> None:
+        await self._again()
 
     async def _again(self) -> None:
         """The same owner under the next epoch."""
@@ -373,27 +389,8 @@ class GovernedTopic:
             Intent(holder.session, holder.name, holder.mode, client=ownership.client, stands_at=stands_at)
         )
 
-    async def _raise(self, epoch: SlotEpoch, partition: int, client_epoch: int) -> None:
-        """The owner's client raised its own epoch on a partition.
-
-        From memory only where memory is certain; else the log has to be read behind a fence, which also keeps out what
-        is still on its way somewhere, and the batch comes here again.
-        """
-        if await epoch.quiet() and epoch.certain:
-            try:
-                self.epoch = await epoch.raise_for(self._env.around, partition, client_epoch)
-                self._tenure = self.epoch.tenure
-            except (KafkaError, ChangelogError, RetryTimeoutError, UpstreamError, EpochsUsedUpError) as error:
-                self._env.hooks.operation_failed(self.name, error)
-            else:
-                epoch.close(MOVED)
-                return
-        await self._again()
-
-    def _drop_epoch(self, outcome: Outcome) -> None:
-        epoch, self.epoch = self.epoch, None
-        if epoch is not None:
-            epoch.close(outcome)
+    def _raised(self, epoch: SlotEpoch) -> None:
+        self._tenure = epoch.tenure
 
     # Release and fence --------------------------------------------------------------------------------------------
 
@@ -401,6 +398,7 @@ class GovernedTopic:
         """A client connection of this node is gone."""
         self.newcomers.connection_closed(connection)
         self._queue_told()
+        self.shared.connection_closed(connection)
         holder = self.holder
         if holder is not None and connection in holder.connections:
             self.holder = replace(holder, connections=holder.connections - {connection})
@@ -446,11 +444,11 @@ class GovernedTopic:
             released.CopyFrom(ownership)
             released.released_ms = self._env.wall_ms()
             try:
-                record = Record(ownership_key(self.name, MASTER_SLOT), released)
+                record = Record(ownership_key(self.name, self.domain.slot), released)
                 self._note(released, await epoch.tenure.journal.append([record]))
                 await self._env.changelog.tailer.reached(Offset(self.position), timeout=_SEEN_S)
             finally:
-                self._drop_epoch(MOVED)
+                self.drop_epoch(MOVED)
         await self._env.released(self, holder)
 
     async def administer(self, *, fence: bool) -> Holder:
@@ -488,7 +486,9 @@ class GovernedTopic:
     async def _hand_back(self) -> None:
         if self.epoch is not None:
             await self.epoch.quiet()
-            self._drop_epoch(MOVED)
+            self.drop_epoch(MOVED)
+        await self.shared.quiet()
+        self.shared.close(MOVED)
         self.serving, self._tenure = False, None
         self._env.hooks.topic_forgotten(self.name)
         self.load()
@@ -510,17 +510,20 @@ class GovernedTopic:
             return
         began = self._env.now()
         wrote = self.epoch.wrote() if self.epoch is not None else ()
-        renewal = await renew_fence(self._env.around, self.name, tenure, wrote)
+        renewal = await renew_fence(self._env.around, tenure, wrote)
         if renewal is Renewal.KEPT:
+            await self.shared.keep_alive(tenure)
             self.upkeep.kept(began)
         elif self._tenure is tenure and not self._operations.busy:
             if renewal is Renewal.CHANGED and self.epoch is None:
-                await asyncio.wait([self._operations.begin(self._adopt)])
+                again = self._share if self.shared.master is not None else self._adopt
+                await asyncio.wait([self._operations.begin(again)])
             else:
                 self._lose_epoch()
 
     async def _adopt(self) -> None:
-        if self.ownership is not None and self.current_holder is None:
+        served_before = self._env.changelog.view.serving(self.name) is not None
+        if served_before and self.current_holder is None:
             await self._run_takeover(Intent("", "", AccessMode.EXCLUSIVE, adopts=True))
 
     # Lanes' owner -------------------------------------------------------------------------------------------------
@@ -532,7 +535,8 @@ class GovernedTopic:
 
     def _lose_epoch(self) -> None:
         self._tenure, self._lost = None, self.epoch
-        self._drop_epoch(MOVED)
+        self.drop_epoch(MOVED)
+        self.shared.close(MOVED)
         if not self._operations.busy:
             self._operations.begin(self._reexamine)
 
@@ -548,11 +552,3 @@ class GovernedTopic:
                 self.newcomers.tainted |= connections
             return
         await self._again()
-
-    def numbering_lost(self, lane: Lane) -> None:
-        """A plain session's batch was given up in doubt: only a new epoch can count on."""
-        if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
-            return
-        self._drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT))
-        if not self._operations.busy:
-            self._operations.begin(self._again)

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
-from sidecar.exclusive.takeover import tails_now
+from sidecar.exclusive.tenure import tails_now
 from sidecar.fencing import DEFAULT_KEEP_ALIVE, read_broker_keep_alive, read_keep_alives
 from sidecar.forwarder.lane import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.takeover import Surroundings, Tenure
-    from sidecar.fencing import KeepAlive
+    from sidecar.exclusive.domain import Domain
+    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.fencing import KeepAlive, WriterSlot
     from sidecar.network.tasks import Tasks
 
 _READ_S: Final = 60.0
@@ -66,6 +67,11 @@ class Upkeep:
         """The brokers' own settings are known: a topic's can only allow more, as to the age of records."""
         if not self.known:
             self.terms, self._oldest_ms = terms, terms.oldest * 1000
+
+    @property
+    def trusted_ms(self) -> float:
+        """How far back leaders surely remember every producer: half of what makes them forget; 0 while unknown."""
+        return self.terms.interval * 2000 if self.known else 0.0
 
     def read(self, terms: KeepAlive) -> None:
         """What the brokers' and the topic's settings demand now."""
@@ -134,26 +140,36 @@ class Renewal(Enum):
     CHANGED = "the topic was created anew, or has grown"
 
 
-async def renew_fence(around: Surroundings, topic: str, tenure: Tenure, wrote: Collection[int]) -> Renewal:
-    """Fence a topic again at its epoch, and note where its writer stands. `wrote`: the partitions that it has written.
+async def renew_fence(around: Surroundings, tenure: Tenure, wrote: Collection[int]) -> Renewal:
+    """Fence a slot again at its epoch, and note where its writer stands. `wrote`: the partitions that it has written.
 
     Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.
     """
-    layout = await around.upstream.layout(topic, refresh=True)
-    if layout.topic_id != tenure.topic_id or layout.leaders.keys() - set(tenure.partitions):
+    domain = tenure.domain
+    layout = await around.upstream.layout(domain.topic, refresh=True)
+    if layout.topic_id != tenure.topic_id or set(domain.of(layout.leaders)) - set(tenure.partitions):
         return Renewal.CHANGED
     changelog = around.changelog
-    own = changelog.partition
     try:
-        records = await tails_now(around, topic, tenure.slot.stamp, layout, wrote)
+        records = await tails_now(around, tenure, layout, wrote)
         if records is None:
             return Renewal.LOST
-        await tenure.slot.keep_alive({topic: tenure.partitions, own.topic: [own.partition]})
+        await keep_slot_alive(around, domain, tenure.slot, tenure.partitions)
     except FencedError:
         return Renewal.LOST
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         await changelog.append(records[first : first + _RECORDS_AT_ONCE])
     return Renewal.KEPT
+
+
+async def keep_slot_alive(around: Surroundings, domain: Domain, slot: WriterSlot, partitions: Collection[int]) -> None:
+    """Renew what makes partitions refuse older epochs of a slot.
+
+    Raises as `renew_fence`, and `FencedError`.
+    """
+    own = around.changelog.partition
+    fenced = {domain.topic: sorted(partitions), own.topic: [own.partition]}
+    await slot.keep_alive(fenced)
 
 
 class Kept(Protocol):

@@ -14,7 +14,7 @@ from sidecar.fencing.expiry import (
 from sidecar.fencing.names import PREFIX, transactional_id
 from sidecar.fencing.retire import retire_producer
 from sidecar.fencing.slot import ROTATE_AT, FencingLimits, Partitions, WriterSlot
-from sidecar.fencing.topic import FencedTopic, fence_topic
+from sidecar.fencing.topic import FencedTopic, fence_topic, open_slots
 from sidecar.fencing.witness import Witness
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "WriterSlot",
     "fence_topic",
     "keep_alive",
+    "open_slots",
     "read_broker_keep_alive",
     "read_keep_alives",
     "retire_producer",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import Retry
 from sidecar.fencing.retire import retire_producer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
     from sidecar.fencing.slot import Partitions, WriterSlot
     from sidecar.protocol.caller import TopicLayout, Upstream
     from sidecar.protocol.ids import ProducerId
+
+_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,14 @@ class FencedTopic:
     partitions: tuple[int, ...]
 
 
+async def open_slots(slots: Sequence[WriterSlot]) -> None:
+    """Take slots, the first of them before the others. Errors as `WriterSlot.open`."""
+    first, *rest = slots
+    await first.open()
+    for begin in range(0, len(rest), _AT_ONCE):
+        await asyncio.gather(*[slot.open() for slot in rest[begin : begin + _AT_ONCE]])
+
+
 async def fence_topic(
     upstream: Upstream,
     slots: Sequence[WriterSlot],
@@ -33,13 +43,15 @@ async def fence_topic(
     *,
     also: Partitions,
     former: Mapping[str, ProducerId] | None = None,
+    only: Mapping[str, int] | None = None,
     deadline: float = 30.0,
 ) -> FencedTopic:
     """Fence open slots, the first of them before the others, on all partitions of `topic` and on `also`.
 
-    `former` names the producer id that each transactional id last had as far as anybody remembers: one that changed is
-    fenced too. A slot whose epochs are used up gets a new producer id on the way, so read `stamp` afterwards. Errors
-    as `WriterSlot.fence`, and `UnknownTopicError`.
+    `only` names the one partition that a transactional id may write, where that is not all of them. `former` names the
+    producer id that each one last had as far as anybody remembers: one that changed is fenced too. A slot whose epochs
+    are used up gets a new producer id on the way, so read `stamp` afterwards. Errors as `WriterSlot.fence`, and
+    `UnknownTopicError`.
     """
     retry = Retry(f"fence of {topic}", deadline)
     done: TopicLayout | None = None
@@ -51,19 +63,26 @@ async def fence_topic(
             fresh = set(layout.leaders)
         if done is not None and not fresh:
             return FencedTopic(done.topic_id, tuple(sorted(done.leaders)))
-        partitions = {**also, topic: sorted(fresh)}
-        first, *rest = slots
-        await _fence_slot(upstream, first, partitions, (former or {}).get(first.transactional_id))
-        await asyncio.gather(
-            *[_fence_slot(upstream, slot, partitions, (former or {}).get(slot.transactional_id)) for slot in rest]
-        )
+        first, *rest = [(slot, {**also, topic: _mine(slot, fresh, only or {})}) for slot in slots]
+        await _fence_slot(upstream, *first, former or {})
+        for begin in range(0, len(rest), _AT_ONCE):
+            some = rest[begin : begin + _AT_ONCE]
+            await asyncio.gather(*[_fence_slot(upstream, *each, former or {}) for each in some])
         if done is not None:
             await retry.pause(f"{topic} changed while it was fenced")
         done = layout
 
 
-async def _fence_slot(upstream: Upstream, slot: WriterSlot, partitions: Partitions, former: ProducerId | None) -> None:
-    before = slot.stamp.producer_id
+def _mine(slot: WriterSlot, partitions: Collection[int], only: Mapping[str, int]) -> list[int]:
+    """Those of some partitions that a slot may write."""
+    one = only.get(slot.transactional_id)
+    return sorted(index for index in partitions if one in (None, index))
+
+
+async def _fence_slot(
+    upstream: Upstream, slot: WriterSlot, partitions: Partitions, formers: Mapping[str, ProducerId]
+) -> None:
+    before, former = slot.stamp.producer_id, formers.get(slot.transactional_id)
     if slot.rotation_due:
         await slot.rotate(partitions)
     if former is not None and former not in (before, slot.stamp.producer_id):

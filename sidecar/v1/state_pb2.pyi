@@ -84,18 +84,20 @@ class RefusedSpans(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., client_epoch: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., behind: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LeftSession(_message.Message):
-    __slots__ = ("session", "name", "left_ms", "next", "refused")
+    __slots__ = ("session", "name", "left_ms", "next", "refused", "opened_at")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEFT_MS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    OPENED_AT_FIELD_NUMBER: _ClassVar[int]
     session: str
     name: str
     left_ms: int
     next: Positions
     refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
-    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ...) -> None: ...
+    opened_at: int
+    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., opened_at: _Optional[int] = ...) -> None: ...
 
 class Serving(_message.Message):
     __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused")
@@ -126,7 +128,7 @@ class Serving(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ...) -> None: ...
 
 class Slot(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "closed_ms")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "left", "refused")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -136,7 +138,8 @@ class Slot(_message.Message):
     BASE_FIELD_NUMBER: _ClassVar[int]
     RETIRED_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
-    CLOSED_MS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -146,8 +149,9 @@ class Slot(_message.Message):
     base: Positions
     retired_producer_ids: _containers.RepeatedScalarFieldContainer[int]
     since_ms: int
-    closed_ms: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., closed_ms: _Optional[int] = ...) -> None: ...
+    left: _containers.RepeatedCompositeFieldContainer[LeftSession]
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ...) -> None: ...
 
 class Tail(_message.Message):
     __slots__ = ("topic_id", "producer_id", "producer_epoch", "last_sequence", "offset", "last", "at_ms")

@@ -66,7 +66,6 @@ def node(node_process: StartNode, topic: str) -> NodeProcess:
 def test_policies_of_later_versions_are_refused_by_name(node: NodeProcess, topic: str) -> None:
     exclusive = {"access_mode": "exclusive"}
     for named, body in {
-        "access_mode shared": {"access_mode": "shared"},
         "scope partition": {**exclusive, "scope": "partition"},
         "deduplication": {**exclusive, "deduplication": True},
         "exclusive_reader": {**exclusive, "exclusive_reader": True},
@@ -75,14 +74,6 @@ def test_policies_of_later_versions_are_refused_by_name(node: NodeProcess, topic
         assert status == 400
         assert answer["message"].startswith(named)
     assert ask(node, "GET", f"/v1/topics/{topic}")[1]["policy"] is None
-
-
-def test_a_policy_needs_an_access_mode(node: NodeProcess, topic: str) -> None:
-    status, answer = ask(node, "PUT", f"/v1/topics/{topic}/policy", {"deduplication": False})
-    assert (status, answer["message"]) == (
-        400,
-        "a policy needs an access_mode: exclusive, wait_for_exclusive or exclusive_with_fencing",
-    )
 
 
 def test_no_owner_of_a_single_partition_can_be_fenced(node: NodeProcess, topic: str) -> None:

@@ -29,7 +29,7 @@ from sidecar.exclusive import identity
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.governor import Governor
 from sidecar.exclusive.policies import PolicyFields
-from sidecar.exclusive.takeover import Surroundings
+from sidecar.exclusive.tenure import Surroundings
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import Outcome

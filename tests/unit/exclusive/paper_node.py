@@ -21,9 +21,10 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_positions
 from sidecar.changelog.records import read_batches
 from sidecar.exclusive import succession
+from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.succession import Intent
-from sidecar.exclusive.takeover import Tenure
+from sidecar.exclusive.tenure import Tenure
 from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
 from sidecar.forwarder.sequences import PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
@@ -231,10 +232,10 @@ class PaperNode:
             session=session, producer_id=SLOT_ID, producer_epoch=epoch, base=pack_positions(bases), left=left
         )
         tenure = Tenure(
-            TOPIC_ID, stamp, cast(Any, None), cast(Any, None), session, 1, bases, {},
-            tuple(range(len(self.cluster.partitions))), state.Ownership(), 0,
+            Domain("orders"), TOPIC_ID, stamp, cast(Any, None), cast(Any, None), session, session, 1, bases, {},
+            tuple(range(len(self.cluster.partitions))), state.Ownership(), 0, {},
         )  # fmt: skip
-        self.epoch = SlotEpoch(tenure, "orders", cast(Any, self.forwarder), self)
+        self.epoch = SlotEpoch(tenure, cast(Any, self.forwarder), self)
 
     def raise_for(self, partition: int, client_epoch: int) -> None:
         """As `GovernedTopic._raise`, where nothing is under way."""

@@ -15,7 +15,7 @@ from sidecar.exclusive.claims import GHOST_LIMIT_S, Claimant, Holder, Situation,
 NOW = 1_000.0
 SHARED, EXCLUSIVE, WAIT, FENCING = AccessMode
 BUSY_TRY_LATER, POLICY_VIOLATION, PRODUCER_FENCED = 7, 44, 90
-FORWARD, RETURN, CLAIM, QUEUE, LATER, REFUSE = Step
+FORWARD, RETURN, CLAIM, SHARE, QUEUE, LATER, REFUSE = Step
 
 OWNER = Holder("pid:1", "billing", EXCLUSIVE, 5, frozenset({10}))
 PLAIN_OWNER = replace(OWNER, session="conn:1", name="billing")
@@ -356,3 +356,54 @@ def test_a_lower_generation_on_a_free_topic_is_told_that_nobody_owns_it() -> Non
     refused = judge(replace(situation(), holder=None), newcomer(generation=3), NOW)
     assert (refused.step, refused.code) == (REFUSE, POLICY_VIOLATION)
     assert refused.message.startswith("Topic has no exclusive producer now (generation ")
+
+
+# Where sessions may write beside each other --------------------------------------------------------------------------
+
+OTHERS: dict[str, Any] = {"holder": None, "shared": {"pid:7": "one", "pid:8": "two"}}
+COMING_BACK: dict[str, Any] = {"holder": None, "shared_awaited": True}
+SHARED_QUEUE: dict[str, Any] = {**OTHERS, "waiting": ("pid:9",)}
+
+
+@pytest.mark.parametrize(
+    ("where", "mode", "generation", "step", "code"),
+    [
+        (FREE, SHARED, None, SHARE, 0),
+        (FREE, None, None, SHARE, 0),
+        (FREE, EXCLUSIVE, None, CLAIM, 0),
+        (FREE, None, 5, CLAIM, 0),
+        (HELD, None, None, REFUSE, POLICY_VIOLATION),
+        (HELD, SHARED, None, REFUSE, POLICY_VIOLATION),
+        (GRACE, SHARED, None, LATER, BUSY_TRY_LATER),
+        (GRACE_OVER, SHARED, None, SHARE, 0),
+        (GRACE_OVER, EXCLUSIVE, None, CLAIM, 0),
+        (FREE_QUEUE, SHARED, None, REFUSE, POLICY_VIOLATION),
+        (OTHERS, None, None, SHARE, 0),
+        (OTHERS, EXCLUSIVE, None, REFUSE, POLICY_VIOLATION),
+        (OTHERS, WAIT, None, QUEUE, BUSY_TRY_LATER),
+        (OTHERS, FENCING, None, CLAIM, 0),
+        (OTHERS, EXCLUSIVE, 5, CLAIM, 0),
+        (OTHERS, EXCLUSIVE, 4, REFUSE, POLICY_VIOLATION),
+        (COMING_BACK, SHARED, None, SHARE, 0),
+        (COMING_BACK, EXCLUSIVE, None, LATER, BUSY_TRY_LATER),
+        (COMING_BACK, WAIT, None, QUEUE, BUSY_TRY_LATER),
+        (COMING_BACK, FENCING, None, CLAIM, 0),
+        (SHARED_QUEUE, SHARED, None, REFUSE, POLICY_VIOLATION),
+        (SHARED_QUEUE, EXCLUSIVE, None, REFUSE, POLICY_VIOLATION),
+    ],
+)
+def test_a_newcomer_of_each_mode_under_the_policy_shared(
+    where: dict[str, Any], mode: AccessMode | None, generation: int | None, step: Step, code: int
+) -> None:
+    verdict = judge(situation(**where, mode=SHARED), newcomer(mode, generation), NOW)
+    assert (verdict.step, verdict.code) == (step, code), verdict
+
+
+def test_a_shared_session_goes_on_while_somebody_waits_and_may_ask_for_the_topic_itself_where_it_is_the_only_one() -> (
+    None
+):
+    assert judge(situation(**SHARED_QUEUE, mode=SHARED), newcomer(session="pid:7"), NOW).step is SHARE
+    alone: dict[str, Any] = {"holder": None, "shared": {"pid:7": "one"}, "mode": SHARED}
+    assert judge(situation(**alone), newcomer(EXCLUSIVE, session="pid:7"), NOW).step is CLAIM
+    refused = judge(situation(**OTHERS, mode=SHARED), newcomer(EXCLUSIVE, session="pid:7"), NOW)
+    assert refused.message == "Topic has existing shared producers: 1, one of them two (generation 5)"

@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import Position
+from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.takeover import Tenure
+from sidecar.exclusive.tenure import Tenure
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane, Outcome
 from sidecar.forwarder.whole import WholeRequest
@@ -58,10 +59,10 @@ class Session:
 
     def __init__(self, forwarder: Forwarder, client_epoch: int = 0) -> None:
         tenure = Tenure(
-            UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), "pid:11", 1,
-            dict.fromkeys(PARTITIONS, Position(client_epoch, 0)), {}, PARTITIONS, state.Ownership(), 0,
+            Domain("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), "pid:11", "billing", 1,
+            dict.fromkeys(PARTITIONS, Position(client_epoch, 0)), {}, PARTITIONS, state.Ownership(), 0, {},
         )  # fmt: skip
-        self.epoch = SlotEpoch(tenure, "orders", forwarder, Owner())
+        self.epoch = SlotEpoch(tenure, forwarder, Owner())
         self.next = dict.fromkeys(PARTITIONS, 0)
 
     def lane(self, partition: int) -> Lane:

@@ -1,0 +1,127 @@
+"""Who may take a topic or partition, as Redis arbitrates: a claim before the takeover, its outcome told behind it.
+
+Nothing depends on Redis but the order of rivals: what the changelog knows goes with every claim, so that an empty or
+older Redis is put right by it, and who served last goes on without.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from metadata import MetadataUnavailable
+from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
+from sidecar.exclusive.succession import mode_of
+from sidecar.exclusive.tenure import owner_record
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from sidecar.changelog import Entry, Opened
+    from sidecar.exclusive.domain import Domain
+    from sidecar.exclusive.succession import Intent
+    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.v1 import state_pb2 as state
+
+_LEASE_MS: Final = 10_000
+
+
+class HeldError(KafkaError):
+    """Somebody else owns the topic, as Redis or the changelog knows better than this node did. `owner` says who."""
+
+    def __init__(self, owner: Ownership | None) -> None:
+        super().__init__(ErrorCode.POLICY_VIOLATION, "held")
+        self.owner = owner
+
+
+class Arbitration:
+    """The claims of one takeover."""
+
+    def __init__(self, around: Surroundings, domain: Domain, intent: Intent) -> None:
+        self._around = around
+        self._domain = domain
+        self._intent = intent
+
+    async def claim(
+        self, ownership: Entry[state.Ownership] | None, opened: Entry[Opened] | None, *, keeps: bool
+    ) -> tuple[bytes | None, int]:
+        """The claim's token, if there is one, and the generation to go on with.
+
+        `keeps`: the session is the last owner. Raises `HeldError`, `KafkaError`, `MetadataUnavailable`.
+        """
+        around, intent, domain = self._around, self._intent, self._domain
+        if domain.is_shared:
+            return None, 0
+        # Generations of a topic never fall, also where it was deleted and created again.
+        latest = around.changelog.view.ownership(domain.topic, domain.slot)
+        if intent.adopts:  # nobody's claim: the right to serve is enough
+            return None, latest.value.generation if latest is not None else 0
+        known = None
+        if latest is not None:
+            known = owner_record(domain.resource, latest, opened.value.node if opened is not None else -1)
+            if ownership is None:
+                known = Ownership(domain.resource, known.generation, known.position, None)
+        let_go = keeps and ownership is not None and ownership.value.released_ms
+        token = secrets.token_bytes(16)
+        request = ClaimRequest(
+            resource=domain.resource,
+            token=token,
+            node_id=around.node_id,
+            boot=around.boot,
+            session=intent.session,
+            name=intent.name,
+            mode=AccessMode.EXCLUSIVE_WITH_FENCING if intent.deposes else intent.mode,
+            lease_ms=_LEASE_MS,
+            known=known,
+            asked=intent.asked,
+            topic=domain.topic,
+            returns_to=ownership.value.generation if ownership is not None and let_go else None,
+        )
+        try:
+            answer = await self._ask(request)
+        except MetadataUnavailable:
+            if keeps and ownership is not None and opened is not None and opened.value.node == around.node_id:
+                return None, ownership.value.generation  # who served last goes on without Redis
+            raise
+        if answer.status is ClaimStatus.GRANTED and answer.generation is not None:
+            return token, answer.generation
+        if answer.status in (ClaimStatus.HELD, ClaimStatus.LOWER_GENERATION):
+            raise HeldError(answer.current)
+        if answer.status is ClaimStatus.ELSEWHERE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{domain.topic} is served by another node")
+        if answer.status is ClaimStatus.EXHAUSTED:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"no generation is left for {domain.resource}")
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {domain.resource} is under way")
+
+    async def _ask(self, request: ClaimRequest) -> ClaimAnswer:
+        """Claim; where the answer was lost, again with the same token, which is the same claim."""
+        try:
+            return await self._around.store.claim(request)
+        except MetadataUnavailable as error:
+            if not error.maybe_applied:
+                raise
+        return await self._around.store.claim(request)
+
+    async def publish(self, tenure: Tenure, token: bytes | None) -> None:
+        """Tell the outcome, and end the claim."""
+        value = tenure.ownership
+        record = Ownership(
+            resource=self._domain.resource,
+            generation=Generation(tenure.generation),
+            position=tenure.position,
+            session=None if value.released_ms else value.session or None,
+            name=value.name,
+            mode=mode_of(value.mode),
+            since_ms=value.since_ms,
+            node_id=self._around.node_id,
+            producer_id=tenure.stamp.producer_id,
+            producer_epoch=tenure.stamp.epoch,
+        )
+        with suppress(MetadataUnavailable):  # the changelog has it; the next heartbeat that arrives tells Redis
+            await self._around.store.publish(record, token)
+
+    async def abandon(self, token: bytes | None) -> None:
+        """Give the claim up."""
+        if token is not None:
+            with suppress(MetadataUnavailable):  # the claim's own lease ends it
+                await self._around.store.abandon(self._domain.resource, token)

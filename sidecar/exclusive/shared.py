@@ -1,0 +1,316 @@
+"""Sessions that write to a topic beside each other, each through a slot of its own (mode shared).
+
+A slot per session, because the broker's own sequence checks are per producer id, and because whoever takes the topic
+for itself alone has to shut out each of them. Slots are a pool: a session that went away keeps its own, and goes on
+there if it comes back, until another one needs it; then its place is written down with that slot. So many sessions that
+live shortly cost no more slots than live at the same time.
+
+A session's slot is opened under the master slot of this node: `begin` says that it has that one, `close` that it has
+no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from metadata.ownership import AccessMode
+from sidecar.changelog import ChangelogError, RetryTimeoutError, shared_slot
+from sidecar.exclusive.answers import MOVED, failure_of
+from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.operations import BUSY
+from sidecar.exclusive.succession import Intent
+from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
+from sidecar.exclusive.writer import SlotWriter
+from sidecar.forwarder.lane import Outcome
+from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sidecar.changelog import SlotName
+    from sidecar.exclusive.claims import Claimant
+    from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.newcomers import Newcomers
+    from sidecar.exclusive.operations import Offer
+    from sidecar.exclusive.tenure import Tenure
+    from sidecar.exclusive.upkeep import Upkeep
+    from sidecar.fencing import WriterSlot
+    from sidecar.forwarder.lane import Lane
+
+POOL: Final = 64
+"""Slots that are opened before one is taken from a session that went away."""
+
+SESSIONS_LIMIT: Final = 1_000
+"""Sessions at the same time: every takeover fences all their slots."""
+
+_PLAIN: Final = "conn:"
+
+
+class SharedSession(SlotWriter):
+    """One session and its slot."""
+
+    def __init__(self, sessions: SharedSessions, claimant: Claimant, slot: SlotName, client: str) -> None:
+        super().__init__(sessions.topic, sessions.env, sessions.upkeep)
+        self.session = claimant.session
+        self.label = claimant.label
+        self.client = client
+        self.since_ms = sessions.env.wall_ms()
+        self.domain = Domain(sessions.topic, slot)
+        self.connections: set[int] = set()
+        self.replaces: SharedSession | None = None
+        """Who had the slot; its place is written down with this one's first takeover."""
+        self.is_leaving = False
+        """Another session is about to get the slot."""
+        self._claimant = claimant
+        self._sessions = sessions
+
+    def _judge(self, offer: Offer) -> None:
+        if self.is_leaving:
+            self._operations.answer(offer, BUSY)
+        elif self.epoch is None:
+            self._operations.begin(partial(self._open, offer), offer)
+        else:
+            self._write(offer, self.epoch)
+
+    def _failed(self, error: Exception) -> Outcome | None:
+        self._env.hooks.operation_failed(self.name, error)
+        if self.replaces is not None:
+            self._sessions.forget(self)  # who had the slot shall not wait for it
+        return failure_of(error)
+
+    async def _open(self, offer: Offer) -> None:
+        claimant = self._claimant
+        await self._take(
+            Intent(
+                session=self.session,
+                name=claimant.name,
+                mode=AccessMode.SHARED,
+                client=offer.client,
+                client_epoch=max(0, offer.header.producer_epoch),
+                refused=self._sessions.newcomers.refused_to(self.session),
+            )
+        )
+        self._sessions.newcomers.forgive(self.session)
+
+    async def _again(self) -> None:
+        await self._take(Intent(self.session, self._claimant.name, AccessMode.SHARED, client=self.client))
+
+    async def _take(self, intent: Intent) -> None:
+        sessions = self._sessions
+        self.drop_epoch(MOVED)
+        if self.replaces is not None:
+            self.replaces.drop_epoch(MOVED)
+        master = sessions.master
+        if master is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
+        tenure = await Takeover(
+            self._env.around, self.domain, intent, master=master.stamp, trusted_ms=self.upkeep.trusted_ms
+        ).run()
+        if sessions.master is not master:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
+        sessions.opened(self, tenure)
+        self.epoch = SlotEpoch(tenure, self._env.forwarder, self)
+
+    async def _grow(self) -> None:
+        await self._sessions.grown()
+
+    def _raised(self, epoch: SlotEpoch) -> None:
+        self._env.shared_opened(self.name, epoch.tenure, self.client)
+
+    def fenced(self, lane: Lane) -> None:
+        """Somebody took the slot, and the topic with it: the next batch finds out who."""
+        if self.epoch is not None and lane.stamp == self.epoch.tenure.stamp:
+            self.drop_epoch(MOVED)
+
+    def _operation_over(self) -> None:
+        if not self.connections:
+            self._sessions.left_alone(self)
+
+    async def keep_alive(self) -> None:
+        """Renew the fence of its slot, and note where it stands."""
+        epoch = self.epoch
+        if epoch is None or self.busy:
+            return
+        renewal = await renew_fence(self._env.around, epoch.tenure, epoch.wrote())
+        if renewal is not Renewal.KEPT and self.epoch is epoch:
+            self.drop_epoch(MOVED)
+
+
+class SharedSessions:
+    """The shared sessions of one topic on the node that serves it. `grown` fences a topic with new partitions."""
+
+    def __init__(
+        self,
+        topic: str,
+        environment: Environment,
+        upkeep: Upkeep,
+        newcomers: Newcomers,
+        grown: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.topic = topic
+        self.env = environment
+        self.upkeep = upkeep
+        self.newcomers = newcomers
+        self.grown = grown
+        self.master: Tenure | None = None
+        self.awaited_until = 0.0
+        """Sessions of the node that served the topic before may come back until then (monotonic seconds)."""
+        self._sessions: dict[str, SharedSession] = {}
+        self._gone: dict[str, SharedSession] = {}
+        self._slots: dict[SlotName, WriterSlot] = {}
+
+    # Who is here ----------------------------------------------------------------------------------------------------
+
+    def connected(self) -> list[SharedSession]:
+        """The sessions that have a connection to this node."""
+        return [found for found in self._sessions.values() if found.connections]
+
+    def of(self, claimant: Claimant) -> SharedSession | None:
+        """The session of a batch, where its connection is known to carry it."""
+        found = self._sessions.get(claimant.session)
+        return found if found is not None and claimant.connection in found.connections else None
+
+    def known(self) -> bool:
+        """Whether any session ever wrote to the topic beside others."""
+        return any(Domain(self.topic, slot).is_shared for slot in self.env.changelog.view.opened(self.topic))
+
+    def expect(self) -> bool:
+        """Whether sessions of the node that served the topic before may come back, for a while from now on."""
+        view = self.env.changelog.view
+        owned = view.ownership(self.topic)
+        since = owned.offset if owned is not None else -1
+        found = any(
+            Domain(self.topic, slot).is_shared and entry.offset > since and entry.value.session.startswith("pid:")
+            for slot, entry in view.opened(self.topic).items()
+        )
+        self.awaited_until = self.env.now() + self.env.reconnect_grace if found else 0.0
+        return found
+
+    # Batches --------------------------------------------------------------------------------------------------------
+
+    def offer(self, offer: Offer) -> None:
+        """A batch of a session that may write."""
+        claimant = offer.claimant
+        found = self._sessions.get(claimant.session)
+        if found is None:
+            found = self._introduce(claimant, offer.client)
+            if found is None:
+                message = f"{self.topic} has {SESSIONS_LIMIT} shared producers already"
+                self.newcomers.refused(claimant, offer.partition, offer.header)
+                self.env.forwarder.released(len(offer.batch))
+                offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
+                return
+        if offer.alive():
+            found.connections.add(claimant.connection)
+            self._gone.pop(claimant.session, None)
+        found.offer(offer)
+
+    def _introduce(self, claimant: Claimant, client: str) -> SharedSession | None:
+        """A session that is not here, with the slot that it had or the next one to be had; None: there is none."""
+        in_use = {found.domain.slot for found in self._sessions.values()}
+        opened = self.env.changelog.view.opened(self.topic)
+        known = {slot for slot in {*self._slots, *opened, *in_use} if Domain(self.topic, slot).is_shared}
+        free = sorted(known - in_use, key=int)
+        replaces: SharedSession | None = None
+        own = next((slot for slot in free if slot in opened and opened[slot].value.session == claimant.session), None)
+        if own is not None:
+            slot = own
+        elif free:
+            slot = free[0]
+        elif len(known) >= POOL and (replaces := next(iter(self._gone.values()), None)) is not None:
+            slot = replaces.domain.slot
+            del self._gone[replaces.session]
+            replaces.is_leaving = True
+        elif len(known) < SESSIONS_LIMIT:
+            slot = shared_slot(max(map(int, known), default=0) + 1)
+        else:
+            return None
+        found = self._sessions[claimant.session] = SharedSession(self, claimant, slot, client)
+        found.replaces = replaces
+        return found
+
+    def opened(self, session: SharedSession, tenure: Tenure) -> None:
+        """A session has its slot: whoever had it before is written down with it."""
+        self._slots[session.domain.slot] = tenure.slot
+        replaced, session.replaces = session.replaces, None
+        if replaced is not None and self._sessions.get(replaced.session) is replaced:
+            del self._sessions[replaced.session]
+        self.env.shared_opened(self.topic, tenure, session.client)
+
+    def forget(self, session: SharedSession) -> None:
+        """A session that came to nothing."""
+        if self._sessions.get(session.session) is session:
+            del self._sessions[session.session]
+        self._gone.pop(session.session, None)
+        before, session.replaces = session.replaces, None
+        if before is not None and self._sessions.get(before.session) is before:
+            before.is_leaving = False
+            if not before.connections:
+                self._gone[before.session] = before
+
+    def connection_closed(self, connection: int) -> None:
+        """A plain session ends with its connection, an idempotent one may come back."""
+        for found in [found for found in self._sessions.values() if connection in found.connections]:
+            found.connections.discard(connection)
+            if not found.connections and not found.busy:
+                self.left_alone(found)
+
+    def left_alone(self, session: SharedSession) -> None:
+        """It has no connection any more."""
+        if session.session.startswith(_PLAIN):
+            session.drop_epoch(MOVED)
+            self.forget(session)
+        elif not session.is_leaving and self._sessions.get(session.session) is session:
+            self._gone[session.session] = session
+
+    # With the master slot -------------------------------------------------------------------------------------------
+
+    def begin(self, master: Tenure, *, shares: bool) -> None:
+        """The master slot was taken, and every other with it. `shares`: sessions may write."""
+        self.close(MOVED)
+        self._slots = dict(master.others)
+        self.master = master if shares else None
+
+    def close(self, outcome: Outcome) -> None:
+        """Nobody writes until the master slot is taken again; sessions keep their slots and places."""
+        self.master = None
+        for found in self._sessions.values():
+            found.drop_epoch(outcome)
+
+    async def quiet(self) -> None:
+        """Wait until nothing is under way, a few seconds at most."""
+        await asyncio.gather(*[found.epoch.quiet() for found in self._sessions.values() if found.epoch is not None])
+
+    def dismiss(self) -> list[SharedSession]:
+        """The topic is somebody's alone now: all sessions are gone. Returns those that were connected."""
+        connected = self.connected()
+        self.close(MOVED)
+        self._sessions, self._gone = {}, {}
+        return connected
+
+    def is_current(self) -> bool:
+        """Whether sessions may write: this node has the master slot, as far as the changelog is read."""
+        master = self.master
+        if master is None:
+            return False
+        return self.env.changelog.view.epoch(master.stamp.producer_id) == master.stamp.epoch
+
+    async def keep_alive(self, tenure: Tenure) -> None:
+        """Renew the fences of all slots beside the master slot of this tenure."""
+        at_work = {found.domain.slot: found for found in self._sessions.values() if found.epoch is not None}
+        for name, slot in list(self._slots.items()):
+            try:
+                if name in at_work:
+                    await at_work[name].keep_alive()
+                else:
+                    domain = Domain(self.topic, name)
+                    await keep_slot_alive(self.env.around, domain, slot, domain.of(tenure.partitions))
+            except FencedError:
+                continue  # opened anew meanwhile, here or by whoever takes the topic
+            except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
+                self.env.hooks.operation_failed(self.topic, error)

@@ -1,0 +1,137 @@
+"""A session at work through a slot: batches in good order go on, others get the answer that their sequences deserve.
+
+Shared by the owner of a topic or partition (`topic`) and by sessions that write beside each other (`shared`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
+from sidecar.exclusive.operations import Offer, Operations
+from sidecar.fencing import EpochsUsedUpError
+from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.sequences import Verdict
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.epoch import SlotEpoch
+    from sidecar.exclusive.upkeep import Upkeep
+    from sidecar.forwarder.lane import Lane
+
+
+class SlotWriter(ABC):
+    """Implements `sidecar.forwarder.lane.Owner` for the lanes of its epoch."""
+
+    def __init__(self, name: str, environment: Environment, upkeep: Upkeep) -> None:
+        """`name` is the topic's."""
+        self.name = name
+        self.upkeep = upkeep
+        self.epoch: SlotEpoch | None = None
+        self._env = environment
+        self._operations = Operations(
+            environment.tasks, environment.forwarder, self._judge, self._failed, self._operation_over
+        )
+
+    @abstractmethod
+    def _judge(self, offer: Offer) -> None:
+        """Decide on a batch while no operation is under way."""
+
+    @abstractmethod
+    def _failed(self, error: Exception) -> Outcome | None:
+        """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
+
+    @abstractmethod
+    def _operation_over(self) -> None:
+        """Nothing is under way any more."""
+
+    @abstractmethod
+    async def _again(self) -> None:
+        """The same session under the next epoch."""
+
+    @abstractmethod
+    async def _grow(self) -> None:
+        """The topic has more partitions than were fenced."""
+
+    @abstractmethod
+    def fenced(self, lane: Lane) -> None:
+        """Kafka refuses this epoch."""
+
+    @property
+    def busy(self) -> bool:
+        """An operation is under way: batches wait for it."""
+        return self._operations.busy
+
+    def offer(self, offer: Offer) -> None:
+        """Decide on a batch, now or when the operation under way is over."""
+        self._operations.offer(offer)
+
+    def _write(self, offer: Offer, epoch: SlotEpoch) -> None:
+        """A batch of the session: forward it, or answer by its sequences or its age."""
+        if not epoch.covers(offer.partition):
+            self._operations.begin(partial(self._find_partition, offer), offer)
+            return
+        verdict = epoch.verdict(offer.partition, offer.header)
+        if verdict in (Verdict.FORWARD, Verdict.RAISE) and self.upkeep.is_old(offer.header.max_timestamp):
+            refusal = self.upkeep.refusal(self.name, offer.header.max_timestamp)
+            if refusal is not None:
+                self._operations.answer(offer, refusal)
+                return
+            offer = replace(offer, done=self.upkeep.watching(offer.done))
+        if verdict is Verdict.FORWARD:
+            self._env.hooks.governed_produce(self.name, offer.header.records, len(offer.batch))
+            epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
+        elif verdict is Verdict.RAISE:
+            raising = partial(self._raise, epoch, offer.partition, offer.header.producer_epoch)
+            self._operations.begin(raising, offer)
+        else:
+            self._operations.answer(offer, SEQUENCE_ANSWERS[verdict])
+
+    async def _find_partition(self, offer: Offer) -> None:
+        """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
+        layout = await self._env.around.upstream.layout(self.name, refresh=True)
+        if offer.partition in layout.leaders:
+            await self._grow()
+        else:
+            self._operations.reject(offer, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+    async def _raise(self, epoch: SlotEpoch, partition: int, client_epoch: int) -> None:
+        """The session's client raised its own epoch on a partition.
+
+        From memory only where memory is certain; else the log has to be read behind a fence, which also keeps out what
+        is still on its way somewhere, and the batch comes here again.
+        """
+        if await epoch.quiet() and epoch.certain:
+            try:
+                self.epoch = await epoch.raise_for(self._env.around, partition, client_epoch)
+                self._raised(self.epoch)
+            except (KafkaError, ChangelogError, RetryTimeoutError, UpstreamError, EpochsUsedUpError) as error:
+                self._env.hooks.operation_failed(self.name, error)
+            else:
+                epoch.close(MOVED)
+                return
+        await self._again()
+
+    @abstractmethod
+    def _raised(self, epoch: SlotEpoch) -> None:
+        """The session writes under an epoch that was opened from memory."""
+
+    def drop_epoch(self, outcome: Outcome) -> None:
+        """Write no more under the epoch there is; what waits for it is answered with `outcome`."""
+        epoch, self.epoch = self.epoch, None
+        if epoch is not None:
+            epoch.close(outcome)
+
+    def numbering_lost(self, lane: Lane) -> None:
+        """A plain session's batch was given up in doubt: only a new epoch can count on."""
+        if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
+            return
+        self.drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT))
+        if not self._operations.busy:
+            self._operations.begin(self._again)
