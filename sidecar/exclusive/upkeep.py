@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.tenure import tails_now
-from sidecar.fencing import DEFAULT_KEEP_ALIVE, read_broker_keep_alive, read_keep_alives
+from sidecar.fencing import DEFAULT_KEEP_ALIVE, read_broker_keep_alive, read_keep_alives, retire_producer
 from sidecar.forwarder.lane import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ProducerId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -38,6 +39,8 @@ _LONGEST_TICK_S: Final = 1.0
 _SHORTEST_TICK_S: Final = 0.05
 _AT_ONCE: Final = 16
 _RECORDS_AT_ONCE: Final = 500
+_RETIRED_KEPT: Final = 16
+"""A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""
 _AGAIN_S: Final = 5.0
 _UNKNOWN_MS: Final = 5_000.0
 """How old records may be while the settings are not known: no broker forgets sooner that anybody would run."""
@@ -163,13 +166,17 @@ async def renew_fence(around: Surroundings, tenure: Tenure, wrote: Collection[in
 
 
 async def keep_slot_alive(around: Surroundings, domain: Domain, slot: WriterSlot, partitions: Collection[int]) -> None:
-    """Renew what makes partitions refuse older epochs of a slot.
+    """Renew what makes partitions refuse older epochs of a slot, and all epochs of the producer ids that it had before.
 
     Raises as `renew_fence`, and `FencedError`.
     """
     own = around.changelog.partition
     fenced = {domain.topic: sorted(partitions), own.topic: [own.partition]}
     await slot.keep_alive(fenced)
+    opened = domain.opened(around.changelog.view)
+    if opened is not None:
+        for former in opened.value.retired_producer_ids[-_RETIRED_KEPT:]:
+            await retire_producer(around.upstream, ProducerId(former), fenced)
 
 
 class Kept(Protocol):
