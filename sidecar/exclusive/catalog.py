@@ -13,9 +13,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
+from metadata.ownership import AccessMode
 from metadata.policies import Policies, Policy
-from sidecar.changelog import Record, policy_key
+from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -51,6 +53,7 @@ class PolicyCatalog:
         self.settings_changed: Callable[[], None] = lambda: None
         self.changed: Callable[[str, str], None] = lambda name, body: None
         self._around = around
+        self._governing: dict[str, asyncio.Lock] = {}
 
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
@@ -80,6 +83,30 @@ class PolicyCatalog:
         await self._append(Record(policy_key(name), merged.to_record(version, int(time.time() * 1000))))
         self.changed(name, merged.body())
         return merged
+
+    async def govern(self, topic: str) -> KafkaError | None:
+        """Put a topic under the policy `shared` because a client asks for a mode, unless there is one; why that cannot
+        be, None where every live node applies it.
+        """
+        if topic.startswith("__"):
+            message = f"{topic} is an internal topic: it is never governed, leave the mode out of client.id"
+            return KafkaError(ErrorCode.POLICY_VIOLATION, message)
+        try:
+            async with self._governing.setdefault(topic, asyncio.Lock()):
+                if self.book.effective(topic) is None:
+                    await self._around.upstream.layout(topic)
+                    known = await self._around.store.policies()
+                    if any(_covers(name, topic) for name in known.by_name):  # somebody's, on its way here
+                        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic} is not settled yet")
+                    await self.set(topic, PolicyFields(AccessMode.SHARED))
+        except UnknownTopicError as error:
+            return KafkaError(error.code, error.message)
+        except (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
+            message = f"{topic} cannot be governed now, as the mode in client.id asks: {error}; try again"
+            return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+        finally:
+            self._governing.pop(topic, None)
+        return None
 
     async def delete(self, name: str) -> bool:
         """Take a policy away; whether there was one."""
@@ -124,6 +151,11 @@ class PolicyCatalog:
             name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
         }
         return Policies(max([self.version, *[policy.version for policy in by_name.values()]]), by_name)
+
+
+def _covers(name: str, topic: str) -> bool:
+    """Whether a policy under this name or pattern is about a topic."""
+    return topic.startswith(name[:-1]) if name.endswith("*") else name == topic
 
 
 def _check_served(policy: PolicyFields) -> None:

@@ -36,7 +36,7 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from metadata.nodes import LiveNodes
     from sidecar.changelog import Change, Changelog
@@ -321,6 +321,11 @@ class Governor:
             self._of_connection.setdefault(client.connection_id, set()).add(topic)  # it may be another one of the name
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
+
+    async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
+        """See `sidecar.gateway.produce.GovernedTopics`."""
+        found = await asyncio.gather(*[self.catalog.govern(topic.decode(errors="replace")) for topic in topics])
+        return {topic: error for topic, error in zip(topics, found, strict=True) if error is not None}
 
     def _refuse(self, client: Producing, done: Callable[[ProduceResult], None], result: ProduceResult) -> None:
         """Answer a refusal: at once, or later and later where a client does nothing but strike back.

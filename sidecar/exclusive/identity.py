@@ -27,6 +27,11 @@ class ClientIdentity:
     generation: int | None = None
 
     @property
+    def asks(self) -> bool:
+        """Whether the client wants a topic in a way of its own: then the topic is governed, if it was not."""
+        return self.mode is not None or self.generation is not None
+
+    @property
     def has_settings(self) -> bool:
         """Whether what upstream may see differs from what the client sent."""
         return b";" in self.raw

@@ -3,6 +3,7 @@
 - All partitions ordinary and with one leader: the frame goes on as it is, its answer comes back as it is.
 - Otherwise the request is split by leader, records uncopied, and the answers are merged in the order of the request.
 - acks=0 has no answer; a refusal closes the connection, as a broker does, also where a broker refuses by closing.
+- A client that asks for a mode or a generation makes a topic governed that was not, before its batch goes on.
 - Topics of the sidecar's own are refused (29). A transactional batch for a governed topic is refused (48) by
   `exclusive`.
 - A request that names a partition twice is rejected: Kafka would append one of the two and be silent about the other.
@@ -30,6 +31,8 @@ from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.forwarder.whole import Asker
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 
 _ACKS_ALL: Final = -1
+_NONE_REFUSED: Final[Mapping[bytes, KafkaError]] = {}
 _NO_BATCH: Final = "a partition without a record batch"
 
 
@@ -68,6 +72,10 @@ class GovernedTopics(Protocol):
         """
         ...
 
+    async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
+        """Have ordinary topics governed, every node knowing it; why not, by topic, where that is not to be had."""
+        ...
+
 
 class ProduceApi:
     """Handles Produce requests of all clients of a node."""
@@ -87,6 +95,10 @@ class ProduceApi:
             return
         if client.identity_error is not None:
             self._refuse_all(client, frame, head, request, client.identity_error)
+            return
+        if client.identity is not None and client.identity.asks and (names := self._ordinary(request)):
+            client.connection.hold()
+            self._tasks.start(self._govern(client, frame.own(), head, frame.start, request, names))
             return
         if not client.gaps.expected or not self._gaps(client, frame, request):
             leader = self._single_leader(request)
@@ -132,6 +144,25 @@ class ProduceApi:
         """Whether all of a request is for governed topics."""
         kind = self._resolver.kind
         return all(kind(part.topic) is TopicKind.GOVERNED for part in request.parts)
+
+    def _ordinary(self, request: ProduceRequest) -> set[bytes]:
+        """The topics of a request that are not governed, but might be."""
+        kind = self._resolver.kind
+        return {part.topic for part in request.parts if kind(part.topic) is TopicKind.ORDINARY}
+
+    async def _govern(
+        self, client: Client, frame: Frame, head: RequestHead, start: int, request: ProduceRequest, names: set[bytes]
+    ) -> None:
+        try:
+            refused = await self._governed.govern(names)
+            if client.connection.closed:
+                return
+            if start != frame.start:
+                request = _moved(request, frame.start - start)
+                head.body += frame.start - start
+            self._split(client, frame, head, request, refused=refused)
+        finally:
+            client.connection.release()
 
     def _gaps(self, client: Client, frame: Frame, request: ProduceRequest) -> set[tuple[bytes, int]]:
         """The partitions whose batch comes behind a lost one."""
@@ -191,9 +222,10 @@ class ProduceApi:
         merge: MergedProduce | None = None,
         *,
         asked: bool = True,
+        refused: Mapping[bytes, KafkaError] = _NONE_REFUSED,
     ) -> None:
         """Each partition to its leader. `merge` has the place of the answer, if it was taken already. `asked` False:
-        Kafka could not be asked for those that are not known.
+        Kafka could not be asked for those that are not known. `refused` are topics that nothing may be written to.
         """
         if merge is None:
             merge = MergedProduce(client, head, frame.size, request)
@@ -203,7 +235,10 @@ class ProduceApi:
         by_leader: dict[int, list[ProducePart]] = {}
         for part in request.parts:
             kind = self._resolver.kind(part.topic)
-            if kind is TopicKind.ORDINARY:
+            if part.topic in refused:
+                error = refused[part.topic]
+                merge.settle_checked(refusal(part, error.code, error.message))
+            elif kind is TopicKind.ORDINARY:
                 leader = self._view.leader(part.topic, part.partition)
                 if (part.topic, part.partition) in gaps:
                     merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))

@@ -10,7 +10,6 @@ import urllib.request
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conftest import StartNode, Unique
@@ -32,19 +31,6 @@ def ask(node: NodeProcess, method: str, path: str, body: object = None) -> tuple
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.loads(error.read())
-
-
-def write(bootstrap: str, client_id: str, topic: str) -> str:
-    """ "ok", or the name of the error."""
-    told: list[str] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        told.append("ok" if error is None else error.name())
-
-    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 0})
-    producer.produce(topic, b"x", on_delivery=delivered)
-    producer.flush(_PATIENCE)
-    return told[0]
 
 
 @pytest.fixture
@@ -80,9 +66,3 @@ def test_no_owner_of_a_single_partition_can_be_fenced(node: NodeProcess, topic: 
     assert ask(node, "PUT", f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})[0] == 200
     status, answer = ask(node, "POST", f"/v1/topics/{topic}/fence?partition=0")
     assert (status, answer["message"]) == (400, f"{topic} has the scope topic: leave partition out")
-
-
-def test_the_mode_of_a_client_id_governs_no_topic_by_itself(node: NodeProcess, topic: str) -> None:
-    told = [write(node.bootstrap, f"{name};mode=exclusive", topic) for name in ("a", "b")]
-    assert told == ["ok", "ok"]
-    assert ask(node, "GET", f"/v1/topics/{topic}")[1]["policy"] is None

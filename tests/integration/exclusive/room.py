@@ -105,7 +105,7 @@ class Gate:
 
 
 class GatedStore(MetadataStore):
-    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`."""
+    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`, `policies`."""
 
     gates: Gates
 
@@ -122,6 +122,9 @@ class GatedStore(MetadataStore):
 
     async def serve(self, *args: Any, **options: Any) -> Any:
         return await self._gated("serve", super().serve(*args, **options))
+
+    async def policies(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("policies", super().policies(*args, **options))
 
     async def publish(self, *args: Any, **options: Any) -> Any:
         return await self._gated("publish", super().publish(*args, **options))

@@ -10,11 +10,12 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive import shared
+from sidecar.exclusive.policies import PolicyFields
 from tests.conftest import StartNode, Unique
 from tests.integration.exclusive.checked import CheckedProducer
 from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, read_log
 from tests.integration.exclusive.producers import RawProducer, fetch_batches
-from tests.integration.exclusive.room import Room, open_room, until
+from tests.integration.exclusive.room import REDIS_AWAY, Room, open_room, until
 from tests.services import Services
 from tests.wait import wait_for
 
@@ -265,6 +266,55 @@ async def test_shared_producers_become_rivals_where_the_policy_changes(room: Roo
     assert await one.send(topic, b"1") == REFUSED, "who owns it owns it until it leaves"
     two.close()
     await until(lambda: one.send(topic, b"2"))
+
+
+# By a client's own word ----------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_asks_for_a_mode_makes_its_topic_governed(
+    services: Services, rest: Rest, connect: Connect
+) -> None:
+    topic = create_topic(services.kafka_bootstrap)
+    ordinary, owner = connect("ordinary", plain=True), connect(f"owner;{ALONE}")
+    assert ordinary.send(topic, b"0").error == OK
+    assert rest.topic(topic)["policy"] is None
+    assert owner.send(topic, b"1", sequence=0).error == OK
+    found = rest.topic(topic)
+    assert (found["policy"]["access_mode"], found["owner"]["name"], found["generation"]) == ("shared", "owner", 1)
+    assert ordinary.send(topic, b"x").error == REFUSED
+    owner.close()
+    wait_for(lambda: ordinary.send(topic, b"2").error == OK, "everybody to write again")
+    assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1", b"2"]
+
+
+def test_a_mode_on_a_topic_that_is_not_there_or_never_governed_is_refused(connect: Connect, rest: Rest) -> None:
+    asking = connect(f"asking;{ALONE}")
+    assert asking.send("not-there", b"0", sequence=0).error == 3
+    refused = asking.send("__consumer_offsets", b"0", sequence=0)
+    assert refused.error == REFUSED
+    assert refused.message == (
+        "__consumer_offsets is an internal topic: it is never governed, leave the mode out of client.id"
+    )
+    assert rest.call("GET", "/v1/topics/not-there")[0] == 404
+
+
+async def test_an_admins_policy_comes_before_a_clients_word(room: Room, services: Services) -> None:
+    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
+    catalog = room.governor.catalog
+    assert await asyncio.gather(*[catalog.govern(topic) for _ in range(5)]) == [None] * 5
+    assert catalog.version == 1, "once"
+    assert await catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE)) == PolicyFields(AccessMode.EXCLUSIVE)
+    assert await catalog.govern(topic) is None
+    assert catalog.book.exact(topic) == PolicyFields(AccessMode.EXCLUSIVE)
+
+
+async def test_while_redis_is_away_no_client_makes_a_topic_governed(room: Room, services: Services) -> None:
+    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
+    room.gates.fail("policies", REDIS_AWAY)
+    refused = await room.governor.catalog.govern(topic)
+    assert refused is not None
+    assert refused.code == 5
+    assert room.governor.catalog.book.effective(topic) is None
 
 
 # Nodes that come and go ---------------------------------------------------------------------------------------------

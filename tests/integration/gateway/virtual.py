@@ -23,7 +23,7 @@ from sidecar.protocol.produce import ProduceResult
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine
     from types import TracebackType
 
     from sidecar.forwarder.whole import Asker
@@ -106,6 +106,9 @@ class _NothingGoverned:
         self, client: Client, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
     ) -> bool:
         return False
+
+    async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
+        return {}
 
 
 class Node:
