@@ -268,17 +268,21 @@ class MetadataStore:
 
     # The queue
 
-    async def keep_queue(self, topic: str, node_id: int, boot: str, sessions: Sequence[str]) -> bool:
-        """Keep the order of those who wait for a topic; False where this node does not serve it."""
+    async def keep_queue(
+        self, topic: str, node_id: int, boot: str, sessions: Sequence[str], *, resource: str | None = None
+    ) -> bool:
+        """Keep the order of those who wait for a topic, or for a `resource` of it; False where this node does not
+        serve it.
+        """
         check_resource(topic)
         keys = self._keys("nodes", "served", "leases", "queues")
-        args = (topic, node_id, boot, json.dumps(sessions) if sessions else "")
+        args = (topic, node_id, boot, json.dumps(sessions) if sessions else "", resource or topic)
         return await self._server.run(scripts.KEEP_QUEUE, keys, args) == 1
 
-    async def queue(self, topic: str) -> list[str]:
-        """Who waited for a topic when that was kept last."""
-        check_resource(topic)
-        kept = await self._server.run(scripts.QUEUE, self._keys("queues"), (topic,))
+    async def queue(self, resource: str) -> list[str]:
+        """Who waited for a topic, or a partition of it, when that was kept last."""
+        check_resource(resource)
+        kept = await self._server.run(scripts.QUEUE, self._keys("queues"), (resource,))
         return [] if kept is None else [str(session) for session in json.loads(_bytes(kept))]
 
     # Policies

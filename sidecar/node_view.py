@@ -23,6 +23,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from sidecar.exclusive.topic import GovernedTopic
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
 
@@ -120,26 +121,22 @@ class NodeView:
             return port.Topic(name, partitions, generation=generation)
         topic = governor.topic(name)
         elsewhere = not topic.serving and self._node.nodes.serving.get(name.encode()) is not None
-        holder = topic.holder if elsewhere else topic.current_holder
-        owner = None
-        if holder is not None:
-            ownership = topic.ownership
-            owner = port.Owner(
-                name=holder.label,
-                session=holder.session,
-                mode=port.AccessMode((mode_of(ownership.mode) if ownership is not None else holder.mode).value),
-                since_ms=ownership.since_ms if ownership is not None else 0,
-                client=ownership.client if ownership is not None else "",
-                generation=holder.generation,
-            )
+        owners = {part.domain.partition: _owner(part, elsewhere=elsewhere) for part in topic.parts}
         return port.Topic(
             name,
             partitions,
             policy=_shown(policy),
             generation=topic.generation,
-            owner=owner,
+            owner=owners.pop(None, None),
+            owners=None
+            if policy.scope is not Scope.PARTITION
+            else {
+                partition: found for partition, found in owners.items() if partition is not None and found is not None
+            },
             waiting=[
-                port.Waiting(claimant.label, session, since) for session, (claimant, since) in topic.queue_in_ms()
+                port.Waiting(claimant.label, session, since)
+                for part in topic.parts
+                for session, (claimant, since) in part.queue_in_ms()
             ],
             serving_node=self._node.nodes.serving.get(name.encode()),
         )
@@ -197,17 +194,31 @@ class NodeView:
             raise port.NotFoundError(f"topic {name} does not exist")
         if described[0].policy is None:
             raise port.ConflictError(f"{name} is not governed: nobody owns it")
-        if partition is not None:
-            raise port.InvalidError(f"{name} has the scope topic: leave partition out")
         try:
-            await self._rooms().governor.topic(name).administer(fence=fence)
+            await self._rooms().governor.topic(name).administer(partition, fence=fence)
+        except ValueError as error:
+            raise port.InvalidError(str(error)) from None
         except LookupError:
-            raise port.ConflictError(f"nobody owns {name}") from None
+            raise port.ConflictError(f"nobody owns {name if partition is None else f'{name}-{partition}'}") from None
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"{NO_REDIS}: {error}") from None
         except _AWAY as error:
             raise _unsettled(error, f"sidecar topic show {name}") from None
         return (await self.topics([name]))[0]
+
+
+def _owner(part: GovernedTopic, *, elsewhere: bool) -> port.Owner | None:
+    holder, ownership = part.holder if elsewhere else part.current_holder, part.ownership
+    if holder is None:
+        return None
+    return port.Owner(
+        name=holder.label,
+        session=holder.session,
+        mode=port.AccessMode((mode_of(ownership.mode) if ownership is not None else holder.mode).value),
+        since_ms=ownership.since_ms if ownership is not None else 0,
+        client=ownership.client if ownership is not None else "",
+        generation=holder.generation,
+    )
 
 
 def _as_event(position: int, event: state.Event) -> port.Event | None:

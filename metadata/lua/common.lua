@@ -7,7 +7,7 @@
 -- served   {topic -> "<node id> <boot>"}      leases  (sorted set) topic scored with when the right to serve it expires
 -- owners   {resource -> "<generation> <position> <session, or - when free> <json>"}
 -- claims   {resource -> "<expires> <lease ms> <token> <boot> <generation> <session> <json>"}
--- queues   {topic -> json list of sessions}
+-- queues   {resource -> json list of sessions}
 -- policies {name -> "<version> <body>"}
 
 local REMEMBER_TOKEN_MS = 600000 -- how long a token that was used up is recognised

@@ -1,7 +1,7 @@
--- Who waits for a topic, in order, as the node that serves it knows: whoever serves it next lets them keep their places.
+-- Who waits for a topic, or for a partition of it, in order, as the node that serves it knows: whoever serves it next lets them keep their places.
 --
 -- KEYS  1 nodes  2 served  3 leases  4 queues
--- ARGV  1 topic  2 node id  3 boot  4 queue json ('' nobody waits)
+-- ARGV  1 topic  2 node id  3 boot  4 queue json ('' nobody waits)  5 what they wait for: the topic, or its partition
 -- Reply 1 where it was kept, 0 where another node serves the topic, or nobody does
 -- Idempotent: the same again changes nothing.
 
@@ -10,8 +10,8 @@ if server ~= ARGV[2] or server_boot ~= ARGV[3] then
   return 0
 end
 if ARGV[4] == '' then
-  redis.call('HDEL', KEYS[4], ARGV[1])
+  redis.call('HDEL', KEYS[4], ARGV[5])
 else
-  redis.call('HSET', KEYS[4], ARGV[1], ARGV[4])
+  redis.call('HSET', KEYS[4], ARGV[5], ARGV[4])
 end
 return 1

@@ -1,7 +1,7 @@
--- Who waited for a topic when its queue was kept last.
+-- Who waited for a topic, or for a partition of it, when its queue was kept last.
 --
 -- KEYS  1 queues
--- ARGV  1 topic
+-- ARGV  1 resource
 -- Reply queue json, or nil where nobody waited
 -- Reads only.
 

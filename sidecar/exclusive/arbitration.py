@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.exclusive.succession import mode_of
-from sidecar.exclusive.tenure import owner_record
+from sidecar.exclusive.tenure import is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Arbitration:
         known = None
         if latest is not None:
             known = owner_record(domain.resource, latest, opened.value.node if opened is not None else -1)
-            if ownership is None:
+            if ownership is None or is_outdated(around.changelog.view, domain, ownership):
                 known = Ownership(domain.resource, known.generation, known.position, None)
         let_go = keeps and ownership is not None and ownership.value.released_ms
         token = secrets.token_bytes(16)

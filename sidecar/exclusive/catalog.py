@@ -16,7 +16,7 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from metadata.policies import Policies, Policy
 from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
-from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -159,8 +159,6 @@ def _covers(name: str, topic: str) -> bool:
 
 
 def _check_served(policy: PolicyFields) -> None:
-    if policy.scope is Scope.PARTITION:
-        raise UnservedError("scope partition: owners of single partitions are not served by this version")
     if policy.deduplication:
         raise UnservedError("deduplication: sequence ids are not served by this version")
     if policy.exclusive_reader:

@@ -36,6 +36,13 @@ class Hooks(Protocol):
     def operation_failed(self, topic: str, error: BaseException) -> None: ...
 
 
+class Served(Protocol):
+    """A topic that one node of all serves. `serving`: this one does."""
+
+    name: str
+    serving: bool
+
+
 class Environment(Protocol):
     """Shared by all governed topics of a node. Times are in seconds."""
 
@@ -66,7 +73,7 @@ class Environment(Protocol):
         """The policy's access mode."""
         ...
 
-    async def may_serve(self, topic: GovernedTopic) -> bool:
+    async def may_serve(self, topic: Served) -> bool:
         """Take or keep the right to serve the topic."""
         ...
 

@@ -11,17 +11,20 @@ import secrets
 import time
 from collections import OrderedDict
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from metadata import MetadataUnavailable
 from metadata.nodes import ServeStatus
 from metadata.ownership import AccessMode, Generation, Ownership
-from sidecar.changelog import ChangelogError, Kind, RetryTimeoutError
+from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
 from sidecar.cluster.resolver import TopicKind
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.claims import NAME_LIMIT, Claimant, Holder
+from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
+from sidecar.exclusive.partitions import PartitionedTopic
+from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.succession import NOBODY, Intent
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.lane import LONGEST_WAIT_MS, Outcome
@@ -39,10 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from metadata.nodes import LiveNodes
-    from sidecar.changelog import Change, Changelog
+    from sidecar.changelog import Change, Changelog, Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
-    from sidecar.exclusive.environment import Hooks
+    from sidecar.exclusive.environment import Hooks, Served
     from sidecar.exclusive.tenure import Surroundings, Tenure
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.batch import Numbers
     from sidecar.protocol.produce import ProducePart, ProduceRequest
+
+Topic: TypeAlias = GovernedTopic | PartitionedTopic
 
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
@@ -120,11 +125,11 @@ class Governor:
         self.terms: KeepAlive | None = None
         self._resolver = resolver
         self._nodes = nodes
-        self._topics: dict[str, GovernedTopic] = {}
-        self._by_name: dict[bytes, GovernedTopic] = {}
-        self._of_connection: dict[int, set[GovernedTopic]] = {}
+        self._topics: dict[str, Topic] = {}
+        self._by_name: dict[bytes, Topic] = {}
+        self._of_connection: dict[int, set[Topic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
-        self._deposed: dict[str, tuple[int, frozenset[str]]] = {}
+        self._deposed: dict[Key, tuple[int, frozenset[str]]] = {}
         self._queues_changed: set[GovernedTopic] = set()
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
@@ -135,7 +140,7 @@ class Governor:
         self._unsubscribe = self.changelog.tailer.subscribe(self._changed)
         self._apply_policies()
         for entry in self.changelog.view.entries(Kind.OWNERSHIP):
-            self._read_deposed(entry.key.topic, entry.value)
+            self._read_deposed(entry.key, entry.value)
             if self.catalog.book.effective(entry.key.topic) is not None:
                 self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
@@ -159,7 +164,7 @@ class Governor:
         policy = self.catalog.book.effective(topic)
         return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
 
-    async def may_serve(self, topic: GovernedTopic) -> bool:
+    async def may_serve(self, topic: Served) -> bool:
         if self.draining:
             return False
         if not self.catalog.is_applied_everywhere():
@@ -187,13 +192,18 @@ class Governor:
         deposed = before.label if before is not None and intent.deposes and not kept else None
         mode = intent.mode.value
         self.hooks.takeover(topic.name, mode, seconds, holder.session if holder else "", topic.generation, deposed)
-        self.hooks.owner_changed(
-            topic.name, topic.generation, holder.label if holder else None, mode if holder else None
-        )
+        self._owner_changed(topic, holder.label if holder else None, mode)
         kind = (
             state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
         )
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
+
+    def _owner_changed(self, topic: GovernedTopic, label: str | None, mode: str | None) -> None:
+        """A topic's generation is the highest of its partitions' where those have owners of their own."""
+        if topic.domain.is_master:
+            self.hooks.owner_changed(topic.name, topic.generation, label, mode if label is not None else None)
+        elif (whole := self._topics.get(topic.name)) is not None:
+            self.hooks.owner_changed(topic.name, whole.generation, None, None)
 
     def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
         event = state.Event(
@@ -214,18 +224,22 @@ class Governor:
         for topic in changed:
             if topic.serving:
                 with suppress(MetadataUnavailable):  # the next heartbeat brings it again
+                    queue = topic.newcomers.queue(self.now())
                     await self.around.store.keep_queue(
-                        topic.name, self.node_id, self.around.boot, topic.newcomers.queue(self.now())
+                        topic.name, self.node_id, self.around.boot, queue, resource=topic.domain.resource
                     )
 
     async def queue_of(self, topic: GovernedTopic) -> list[str]:
         with suppress(MetadataUnavailable):
-            return await self.around.store.queue(topic.name)
+            return await self.around.store.queue(topic.domain.resource)
         return []
 
     def unknown(self, topic: GovernedTopic) -> None:
         """Forget a topic that Kafka does not know and nobody ever owned: a prefix covers any name that comes."""
-        if topic.ownership is None and self._topics.get(topic.name) is topic:
+        whole = self._topics.get(topic.name)
+        if topic.ownership is None and isinstance(whole, PartitionedTopic):
+            whole.drop(topic)
+        elif topic.ownership is None and whole is topic:
             topic.serving = False
             del self._topics[topic.name], self._by_name[topic.name.encode()]
             self._nodes.serving.pop(topic.name.encode(), None)
@@ -234,10 +248,10 @@ class Governor:
 
     async def released(self, topic: GovernedTopic, holder: Holder) -> None:
         self.hooks.released(topic.name, holder.session, topic.generation)
-        self.hooks.owner_changed(topic.name, topic.generation, None, None)
+        self._owner_changed(topic, None, None)
         self._add_event(state.Event.RELEASED, topic, holder)
         held = Ownership(
-            topic.name,
+            topic.domain.resource,
             Generation(topic.generation),
             max(0, topic.position),
             holder.session,
@@ -262,6 +276,8 @@ class Governor:
             node=self.node_id,
             detail=detail,
         )
+        if topic.domain.partition is not None:
+            event.partition = topic.domain.partition
         if topic.epoch is not None:
             event.producer_id = topic.epoch.tenure.stamp.producer_id
             event.producer_epoch = topic.epoch.tenure.stamp.epoch
@@ -376,7 +392,7 @@ class Governor:
         assert claimant is not None
         return topic.forward_whole(claimant, new_tuple(WholeRequest, (frame, body, request.timeout_ms, batches, asker)))
 
-    def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, GovernedTopic]:
+    def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, Topic]:
         """Who produces to a topic under a producer id, for the first time on this connection."""
         session = f"pid:{producer_id}" if producer_id >= 0 else client.session
         label, is_named, mode, generation = client.producer
@@ -389,11 +405,13 @@ class Governor:
         self._of_connection.setdefault(connection, set()).add(topic)
         return found, topic
 
-    def topic(self, name: str) -> GovernedTopic:
+    def topic(self, name: str) -> Topic:
         """The state of a governed topic on this node."""
-        found = self._topics.get(name)
-        if found is None:
-            found = self._topics[name] = self._by_name[name.encode()] = GovernedTopic(name, self)
+        return self._topics.get(name) or self._begin(name, Refusals())
+
+    def _begin(self, name: str, refusals: Refusals) -> Topic:
+        kind = PartitionedTopic if self.catalog.book.scope(name) is Scope.PARTITION else GovernedTopic
+        found = self._topics[name] = self._by_name[name.encode()] = kind(name, self, refusals)
         return found
 
     def known_topics(self) -> list[str]:
@@ -407,9 +425,9 @@ class Governor:
         if producer_id is None:
             return None
         session = f"pid:{producer_id}"
-        for topic, (generation, deposed) in self._deposed.items():
+        for key, (generation, deposed) in self._deposed.items():
             if session in deposed:
-                message = f"this producer was fenced from {topic} (generation {generation})"
+                message = f"this producer was fenced from {key.topic} (generation {generation})"
                 return KafkaError(ErrorCode.PRODUCER_FENCED, message)
         return None
 
@@ -431,24 +449,34 @@ class Governor:
         if change.key.kind is Kind.POLICY:
             self._apply_policies()
         elif change.key.kind is Kind.OWNERSHIP:
-            self._read_deposed(change.key.topic, change.after.value if change.after is not None else None)
+            self._read_deposed(change.key, change.after.value if change.after is not None else None)
             topic = self._topics.get(change.key.topic)
-            if topic is not None and not topic.serving:
-                topic.load()  # another node serves it: what it writes down is all that is known here
+            if topic is not None:
+                topic.changed(change)  # where another node serves it, what that one writes down is all that is known
 
     def _apply_policies(self) -> None:
         book = self.catalog.read()
         self._resolver.set_policies(book.topics, book.prefixes)
         self.catalog.settings_changed()
-        for topic in self._topics.values():
-            topic.policy_changed()
+        for name, topic in list(self._topics.items()):
+            if isinstance(topic, PartitionedTopic) is (book.scope(name) is Scope.PARTITION):
+                topic.policy_changed()
+            else:
+                self._rescope(topic)
 
-    def _read_deposed(self, topic: str, ownership: state.Ownership | None) -> None:
+    def _rescope(self, topic: Topic) -> None:
+        """Owners own something else from now on: nobody goes on with what he had."""
+        found = self._begin(topic.name, topic.refusals)
+        if topic.serving:
+            found.serving = True
+            self.tasks.start(topic.hand_back())
+
+    def _read_deposed(self, key: Key, ownership: state.Ownership | None) -> None:
         if ownership is None or not ownership.deposed:
-            self._deposed.pop(topic, None)
+            self._deposed.pop(key, None)
         else:
             sessions = frozenset(deposed.session for deposed in ownership.deposed)
-            self._deposed[topic] = ownership.generation, sessions
+            self._deposed[key] = ownership.generation, sessions
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 
@@ -458,7 +486,7 @@ class Governor:
         for topic in self._topics.values():
             topic.upkeep.assume(terms)
 
-    def kept_topics(self) -> list[GovernedTopic]:
+    def kept_topics(self) -> list[Topic]:
         """The topics whose fences this node keeps alive: those that it serves, and those that nobody serves where it
         stands first in line.
         """
@@ -476,7 +504,8 @@ class Governor:
         for entry in self.changelog.view.entries(Kind.SERVING):
             name = entry.key.topic.encode()
             if (
-                name not in serving
+                entry.key.slot == MASTER_SLOT
+                and name not in serving
                 and self._resolver.kind(name) is TopicKind.GOVERNED
                 and placement.of_topic(name) == me
             ):
@@ -491,15 +520,16 @@ class Governor:
 
     def owned(self) -> list[Ownership]:
         """The owners that this node asserts, with every heartbeat."""
-        return [record for topic in self._topics.values() if topic.serving and (record := topic.as_owned()) is not None]
+        return [record for topic in self._topics.values() if topic.serving for record in topic.as_owned()]
 
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
         """A heartbeat's answer: who lives and serves what; `lost` are topics that another live node serves."""
         self.catalog.live = live
         self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
         for topic in self._topics.values():
-            if topic.serving and topic.newcomers.order:
-                self.queue_changed(topic)  # Redis may have lost it
+            for part in topic.parts if topic.serving else ():
+                if part.newcomers.order:
+                    self.queue_changed(part)  # Redis may have lost it
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:

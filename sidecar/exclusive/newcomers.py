@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from sidecar.exclusive.claims import Claimant
+    from sidecar.exclusive.domain import Domain
     from sidecar.protocol.batch import BatchHeader
 
 _PATIENCE_S: Final = 5.0
@@ -21,8 +22,40 @@ _STRUCK_KEPT: Final = 1_000
 _PLAIN: Final = "conn:"
 
 
+class Refusals:
+    """Sequences refused for good, by session and partition of one topic, until they are written down with a slot."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int], RefusedSequences] = {}
+
+    def add(self, claimant: Claimant, partition: int, header: BatchHeader) -> None:
+        """A final error that is not the end of the session: its client counts these sequences as used."""
+        if header.producer_id < 0:
+            return
+        key = claimant.session, partition
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= _REFUSED_KEPT:
+                del self._found[next(iter(self._found))]
+            found = self._found[key] = RefusedSequences(header.producer_epoch)
+        found.refused(header.producer_epoch, header.base_sequence, header.records)
+
+    def of(self, session: str, domain: Domain) -> dict[int, RefusedSequences]:
+        """What was refused to a session in the partitions of a slot."""
+        return {
+            partition: found
+            for (whose, partition), found in self._found.items()
+            if whose == session and domain.covers(partition)
+        }
+
+    def forgive(self, session: str, domain: Domain) -> None:
+        """They are written down with the session's slot."""
+        for partition in self.of(session, domain):
+            del self._found[session, partition]
+
+
 class Newcomers:
-    """State of one topic. Times are monotonic seconds unless they say otherwise."""
+    """State of one topic or partition. Times are monotonic seconds unless they say otherwise."""
 
     def __init__(self) -> None:
         self.tainted: set[int] = set()
@@ -34,7 +67,6 @@ class Newcomers:
         self._waiting: dict[str, tuple[Claimant | None, float, float]] = {}
         self._order: tuple[str, ...] = ()
         self._pruned = 0.0
-        self._refused: dict[tuple[str, int], RefusedSequences] = {}
 
     # The queue ----------------------------------------------------------------------------------------------------
 
@@ -77,22 +109,6 @@ class Newcomers:
 
     # Refusals -----------------------------------------------------------------------------------------------------
 
-    def refused(self, claimant: Claimant, partition: int, header: BatchHeader) -> None:
-        """A final error that is not the end of the session: its client counts these sequences as used."""
-        if header.producer_id < 0:
-            return
-        key = claimant.session, partition
-        found = self._refused.get(key)
-        if found is None:
-            if len(self._refused) >= _REFUSED_KEPT:
-                del self._refused[next(iter(self._refused))]
-            found = self._refused[key] = RefusedSequences(header.producer_epoch)
-        found.refused(header.producer_epoch, header.base_sequence, header.records)
-
-    def refused_to(self, session: str) -> dict[int, RefusedSequences]:
-        """What was refused to a session, by partition."""
-        return {partition: found for (whose, partition), found in self._refused.items() if whose == session}
-
     def fenced(self, claimant: Claimant, wall_ms: int) -> None:
         """A deposed session tried again, or another one on its connection."""
         self.tainted.add(claimant.connection)
@@ -109,12 +125,6 @@ class Newcomers:
         self.struck = {session: found for session, found in self.struck.items() if session not in deposed}
         for gone in (session, *evicted):
             self.leave(gone)
-        self.forgive(session)
-
-    def forgive(self, session: str) -> None:
-        """What was refused to a session is written down with its slot."""
-        for key in [key for key in self._refused if key[0] == session]:
-            del self._refused[key]
 
     def connection_closed(self, connection: int) -> None:
         """A plain session dies with its connection; an idempotent one keeps its place for a while."""

@@ -106,6 +106,10 @@ class PolicyBook:
         """Prefixes with a policy, without the star."""
         return list(self._prefixes)
 
+    def scope(self, topic: str) -> Scope:
+        """What one owner of a topic owns."""
+        return getattr(self.effective(topic), "scope", None) or Scope.TOPIC
+
     def effective(self, topic: str) -> PolicyFields | None:
         """What holds for a topic, every field decided; None where no policy covers it. Internal topics are never
         covered.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import SlotName
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.newcomers import Newcomers
+    from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.tenure import Tenure
     from sidecar.exclusive.upkeep import Upkeep
@@ -92,10 +92,10 @@ class SharedSession(SlotWriter):
                 mode=AccessMode.SHARED,
                 client=offer.client,
                 client_epoch=max(0, offer.header.producer_epoch),
-                refused=self._sessions.newcomers.refused_to(self.session),
+                refused=self._sessions.refusals.of(self.session, self.domain),
             )
         )
-        self._sessions.newcomers.forgive(self.session)
+        self._sessions.refusals.forgive(self.session, self.domain)
 
     async def _again(self) -> None:
         await self._take(Intent(self.session, self._claimant.name, AccessMode.SHARED, client=self.client))
@@ -149,13 +149,13 @@ class SharedSessions:
         topic: str,
         environment: Environment,
         upkeep: Upkeep,
-        newcomers: Newcomers,
+        refusals: Refusals,
         grown: Callable[[], Awaitable[None]],
     ) -> None:
         self.topic = topic
         self.env = environment
         self.upkeep = upkeep
-        self.newcomers = newcomers
+        self.refusals = refusals
         self.grown = grown
         self.master: Tenure | None = None
         self.awaited_until = 0.0
@@ -201,7 +201,7 @@ class SharedSessions:
             found = self._introduce(claimant, offer.client)
             if found is None:
                 message = f"{self.topic} has {SESSIONS_LIMIT} shared producers already"
-                self.newcomers.refused(claimant, offer.partition, offer.header)
+                self.refusals.add(claimant, offer.partition, offer.header)
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return

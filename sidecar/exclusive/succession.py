@@ -69,7 +69,8 @@ class Intent:
     loses the topic for good. `evicts`: so do these, who waited or strike back (session, name, last try in Unix ms).
     `stands_at`: where the session stands by the memory of the node that served it, for a topic that was created anew:
     its client goes on counting. `adopts`: for nobody; the topic is free and stays so, but its fence needs a node.
-    `shares`: so that sessions may write beside each other; the last owner, who might go on, is deposed.
+    `shares`: so that sessions may write beside each other; the last owner, who might go on, is deposed. `splits`: so
+    that partitions may have owners of their own; the last owner of the whole is one no more.
     """
 
     session: str
@@ -84,6 +85,7 @@ class Intent:
     stands_at: Mapping[int, Position] = field(default_factory=dict[int, Position])
     adopts: bool = False
     shares: bool = False
+    splits: bool = False
 
 
 def _is_plain(session: str) -> bool:
@@ -225,7 +227,7 @@ def ownership(
 ) -> state.Ownership:
     """Who owns the topic now. `keeps`: the last owner goes on, `known` stays as it is unless it was released."""
     if keeps and known is not None and (intent.adopts or not known.released_ms) and known.generation == generation:
-        return _shared(known, now_ms) if intent.shares else known
+        return _freed(known, now_ms, deposes=intent.shares) if intent.shares or intent.splits else known
     deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
     if (
         known is not None
@@ -283,13 +285,13 @@ def opening(
     return record
 
 
-def _shared(known: state.Ownership, now_ms: int) -> state.Ownership:
+def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Ownership:
     """Others write from now on: the last owner can never go on with its generation."""
     if not known.session:
         return known
     found = state.Ownership()
     found.CopyFrom(known)
-    if not _is_plain(known.session) and all(each.session != known.session for each in known.deposed):
+    if deposes and not _is_plain(known.session) and all(each.session != known.session for each in known.deposed):
         found.deposed.add(session=known.session, name=known.name, generation=known.generation, last_try_ms=now_ms)
     found.session, found.name, found.released_ms = "", "", now_ms
     return found

@@ -30,7 +30,7 @@ from sidecar.changelog import MASTER_SLOT, Record, ownership_key, unpack_offsets
 from sidecar.exclusive import succession
 from sidecar.exclusive.arbitration import Arbitration
 from sidecar.exclusive.domain import Domain
-from sidecar.exclusive.tenure import Tenure, stamp_of, tail_reader
+from sidecar.exclusive.tenure import Tenure, is_outdated, stamp_of, tail_reader
 from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerId
@@ -223,6 +223,8 @@ class Takeover:
             return True
         if any(deposed.session == self._intent.session for deposed in ownership.value.deposed):
             raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{self._intent.name} was fenced from {self._topic}")
+        if is_outdated(self._view, self._domain, ownership):
+            return False
         asked = self._intent.asked
         same = ownership.value.session == self._intent.session
         return same and (asked is None or asked <= ownership.value.generation)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from metadata import MetadataStore
-    from sidecar.changelog import Changelog, Entry, Opened, Position, Record, SlotName, StampedJournal
+    from sidecar.changelog import Changelog, Entry, Opened, Position, Record, SlotName, StampedJournal, View
     from sidecar.exclusive.domain import Domain
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.sequences import RefusedSequences
@@ -109,6 +109,12 @@ def owner_record(resource: str, entry: Entry[state.Ownership], node_id: int) -> 
         producer_id=entry.writer.producer_id if entry.writer else -1,
         producer_epoch=entry.writer.epoch if entry.writer else -1,
     )
+
+
+def is_outdated(view: View, domain: Domain, entry: Entry[state.Ownership]) -> bool:
+    """Whether the topic as a whole had another owner since a partition's was written down: the scope was changed."""
+    whole = None if domain.is_master else view.ownership(domain.topic)
+    return whole is not None and whole.offset > entry.offset
 
 
 def stamp_of(opened: Entry[Opened] | None) -> Stamp:

@@ -11,7 +11,7 @@ from collections import ChainMap
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, Ownership
@@ -22,45 +22,71 @@ from sidecar.exclusive.arbitration import HeldError
 from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.newcomers import Newcomers
+from sidecar.exclusive.newcomers import Newcomers, Refusals
 from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import owner_record
+from sidecar.exclusive.tenure import is_outdated, owner_record
 from sidecar.exclusive.upkeep import Renewal, Upkeep, renew_fence
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
-from sidecar.protocol.caller import FencedError, UnknownTopicError, UpstreamError
+from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from sidecar.changelog import Change, Entry, SlotName
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.tenure import Tenure
     from sidecar.forwarder.lane import Lane
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
+    from sidecar.protocol.ids import Stamp
 
 _SEEN_S: Final = 5.0
+_NOT_SHARED: Final = "partitions of this topic have one owner each: ask for a mode in client.id"
+
+
+class Station(Protocol):
+    """The topic that a partition with an owner of its own belongs to."""
+
+    upkeep: Upkeep
+
+    async def take(self, partition: int) -> Stamp:
+        """The right to serve the topic and its master slot, whose stamp is returned."""
+        ...
+
+    def taken(self, slot: SlotName) -> None:
+        """The partition's slot was taken for its owner."""
+        ...
 
 
 class GovernedTopic(SlotWriter):
-    """The state of one topic; the writer is its owner, if it has one."""
+    """The state of one topic, or of one partition with an owner of its own; the writer is its owner, if any."""
 
-    def __init__(self, name: str, environment: Environment) -> None:
-        super().__init__(name, environment, Upkeep(environment.terms))
-        self.domain = Domain(name)
+    def __init__(
+        self,
+        name: str,
+        environment: Environment,
+        refusals: Refusals,
+        domain: Domain | None = None,
+        station: Station | None = None,
+    ) -> None:
+        super().__init__(name, environment, station.upkeep if station is not None else Upkeep(environment.terms))
+        self.domain = domain or Domain(name)
+        self._station = station
         self.holder: Holder | None = None
         self.ownership: state.Ownership | None = None
         self.position = -1
         self.newcomers = Newcomers()
-        self.shared = SharedSessions(name, environment, self.upkeep, self.newcomers, self._share)
+        self.refusals = refusals
+        self.shared = SharedSessions(name, environment, self.upkeep, refusals, self._share)
         self.serving = False
         self._deposed: dict[str, tuple[str, int]] = {}
         self._release_due = False
@@ -74,16 +100,19 @@ class GovernedTopic(SlotWriter):
     def load(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
         self.holder, self._leftover, self._lost, self._release_due = None, None, None, False
-        entry = self._env.changelog.view.ownership(self.name)
+        entry = self._recorded()
         if entry is None:
             return
         value = entry.value
         self._note(value, entry.offset)
-        if value.released_ms or not value.session:
+        if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self.domain, entry):
             return
         awaited = self._env.now() + (self._env.reconnect_grace if value.session.startswith("pid:") else 0.0)
-        self._leftover = owner_record(self.name, entry, self._env.node_id)
+        self._leftover = owner_record(self.domain.resource, entry, self._env.node_id)
         self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, frozenset(), awaited)
+
+    def _recorded(self) -> Entry[state.Ownership] | None:
+        return self._env.changelog.view.ownership(self.name, self.domain.slot)
 
     def _note(self, ownership: state.Ownership, position: int) -> None:
         """What the changelog says now."""
@@ -96,6 +125,11 @@ class GovernedTopic(SlotWriter):
         return self.ownership.generation if self.ownership is not None else 0
 
     @property
+    def has_slot(self) -> bool:
+        """Whether this node has taken its slot."""
+        return self._tenure is not None
+
+    @property
     def current_holder(self) -> Holder | None:
         """The holder, unless it is only awaited and its time is over."""
         holder = self.holder
@@ -103,12 +137,17 @@ class GovernedTopic(SlotWriter):
             return None
         return holder
 
-    def as_owned(self) -> Ownership | None:
+    @property
+    def parts(self) -> Iterable[GovernedTopic]:
+        """Everything here that can have an owner."""
+        return (self,)
+
+    def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""
-        entry = self._env.changelog.view.ownership(self.name)
-        return (
-            owner_record(self.name, entry, self._env.node_id) if entry is not None and self.epoch is not None else None
-        )
+        entry = self._recorded()
+        if entry is None or self.epoch is None:
+            return []
+        return [owner_record(self.domain.resource, entry, self._env.node_id)]
 
     # Batches ------------------------------------------------------------------------------------------------------
 
@@ -199,6 +238,8 @@ class GovernedTopic(SlotWriter):
             self._forward(offer, self.epoch)
         elif step in (Step.FORWARD, Step.RETURN, Step.CLAIM):
             self._operations.begin(partial(self._take_over, offer, verdict), offer)
+        elif step is Step.SHARE and self._station is not None:
+            self._refuse(offer, claims.Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, _NOT_SHARED), now)
         elif step is Step.SHARE:
             if self._may_share():
                 self.shared.offer(offer)
@@ -221,7 +262,7 @@ class GovernedTopic(SlotWriter):
             self.newcomers.fenced(claimant, self._env.wall_ms())
             self._env.hooks.fenced(self.name, "deposed")
         else:
-            self.newcomers.refused(claimant, offer.partition, offer.header)
+            self.refusals.add(claimant, offer.partition, offer.header)
             self._env.hooks.fenced(self.name, "not_owner")
         self._operations.answer(offer, Outcome(verdict.code, message=verdict.message))
 
@@ -231,6 +272,11 @@ class GovernedTopic(SlotWriter):
         if connection not in self.holder.connections:
             self.holder = replace(self.holder, connections=self.holder.connections | {connection})
         self._write(offer, epoch)
+
+    def changed(self, change: Change) -> None:
+        """Another node wrote down whose the topic is."""
+        if not self.serving and change.key.slot == self.domain.slot:
+            self.load()
 
     def policy_changed(self) -> None:
         """Who wrote beside others may do so no more where the policy says so now."""
@@ -247,7 +293,7 @@ class GovernedTopic(SlotWriter):
         if isinstance(error, QueueFoundError):
             return None
         self._env.hooks.operation_failed(self.name, error)
-        if isinstance(error, UnknownTopicError):
+        if outcome.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._env.unknown(self)
         if isinstance(error, HeldError):
             return None if self._learn(error.owner) else BUSY
@@ -288,7 +334,7 @@ class GovernedTopic(SlotWriter):
             asked=claimant.generation,
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
-            refused=newcomers.refused_to(claimant.session),
+            refused=self.refusals.of(claimant.session, self.domain),
             deposes=verdict.deposes,
             evicts=(
                 *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
@@ -303,6 +349,7 @@ class GovernedTopic(SlotWriter):
                 self._operations.reject(offer, Outcome(error.code, message=error.message))
             return
         newcomers.claimed(claimant.session, [found.session for found in evicted], self._deposed)
+        self.refusals.forgive(claimant.session, self.domain)
         self._queue_told()
         left = {found.connection for found in evicted}.union(*[found.connections for found in others])
         newcomers.tainted |= left - {claimant.connection}
@@ -310,25 +357,30 @@ class GovernedTopic(SlotWriter):
     async def _run_takeover(self, intent: Intent, joins: Offer | None = None) -> None:
         """`joins` is a batch of the session on a connection that is to count as the owner's."""
         served = self.serving
-        if not await self._env.may_serve(self):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+        master = await self._serve()
         if not served and await self._find_others() and joins is not None and not intent.deposes:
             raise QueueFoundError
         self.drop_epoch(MOVED)
         self.shared.close(MOVED)
-        if not self.upkeep.known and (intent.shares or self.shared.known()):
+        if not self.upkeep.known and (intent.shares or (self.domain.is_master and self.shared.known())):
             await self._read_terms()
         started = self._env.now()
-        takeover = Takeover(self._env.around, self.domain, intent, trusted_ms=self.upkeep.trusted_ms)
+        takeover = Takeover(self._env.around, self.domain, intent, master, self.upkeep.trusted_ms)
         tenure = self._tenure = await takeover.run()
-        self.upkeep.kept(started)
-        self.shared.begin(tenure, shares=intent.shares)
-        if intent.adopts:
-            if intent.shares:
-                self.holder, self._leftover = None, None
-                if tenure.generation and tenure.ownership.generation:
-                    self._note(tenure.ownership, tenure.position)
-            return
+        if self._station is not None:
+            self._station.taken(self.domain.slot)
+        else:
+            self.upkeep.kept(started)
+            self.shared.begin(tenure, shares=intent.shares)
+        if not intent.adopts:
+            self._settle(tenure, intent, joins, started)
+        elif intent.shares:
+            self.holder, self._leftover = None, None
+            if tenure.ownership.generation:
+                self._note(tenure.ownership, tenure.position)
+
+    def _settle(self, tenure: Tenure, intent: Intent, joins: Offer | None, started: float) -> None:
+        """The takeover is done: the topic is its session's, or nobody's."""
         self.shared.dismiss()
         before, value = self.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
         self._leftover = None
@@ -349,11 +401,22 @@ class GovernedTopic(SlotWriter):
             self.newcomers.tainted |= before.connections - connections
         self._env.taken_over(self, intent, before, self._env.now() - started)
 
+    async def _serve(self) -> Stamp | None:
+        """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
+        if self._station is not None:
+            assert self.domain.partition is not None
+            master = await self._station.take(self.domain.partition)
+            self.serving = True
+            return master
+        if not await self._env.may_serve(self):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+        return None
+
     async def _find_others(self) -> bool:
         """Let those keep their places who wrote or waited at the node that served the topic before."""
         sessions = await self._env.queue_of(self)
         self.newcomers.expect(sessions, self._env.now())
-        return self.shared.expect() or bool(sessions)
+        return bool(sessions) or (self.domain.is_master and self.shared.expect())
 
     async def _read_terms(self) -> None:
         """How long leaders remember: asked here where the keeper has not come to it yet."""
@@ -451,10 +514,12 @@ class GovernedTopic(SlotWriter):
                 self.drop_epoch(MOVED)
         await self._env.released(self, holder)
 
-    async def administer(self, *, fence: bool) -> Holder:
+    async def administer(self, partition: int | None = None, *, fence: bool) -> Holder:
         """An administrator's word: fence the owner for ever, or release it. Raises LookupError where nobody owns the
-        topic.
+        topic, ValueError where it has no owners of partitions.
         """
+        if partition is not None:
+            raise ValueError(f"{self.name} has the scope topic: leave partition out")
         await self._operations.over()
         holder = self.current_holder
         if holder is None:
@@ -490,7 +555,8 @@ class GovernedTopic(SlotWriter):
         await self.shared.quiet()
         self.shared.close(MOVED)
         self.serving, self._tenure = False, None
-        self._env.hooks.topic_forgotten(self.name)
+        if self._station is None:
+            self._env.hooks.topic_forgotten(self.name)
         self.load()
 
     # Upkeep -------------------------------------------------------------------------------------------------------
@@ -502,6 +568,8 @@ class GovernedTopic(SlotWriter):
         if self._operations.busy:
             return
         tenure = self._tenure
+        if tenure is None and self._station is not None:
+            return
         if tenure is None:
             if self.current_holder is None:
                 await asyncio.wait([self._operations.begin(self._adopt)])
@@ -512,8 +580,9 @@ class GovernedTopic(SlotWriter):
         wrote = self.epoch.wrote() if self.epoch is not None else ()
         renewal = await renew_fence(self._env.around, tenure, wrote)
         if renewal is Renewal.KEPT:
-            await self.shared.keep_alive(tenure)
-            self.upkeep.kept(began)
+            if self._station is None:
+                await self.shared.keep_alive(tenure)
+                self.upkeep.kept(began)
         elif self._tenure is tenure and not self._operations.busy:
             if renewal is Renewal.CHANGED and self.epoch is None:
                 again = self._share if self.shared.master is not None else self._adopt
@@ -543,7 +612,7 @@ class GovernedTopic(SlotWriter):
     async def _reexamine(self) -> None:
         changelog = self._env.changelog
         await changelog.tailer.read_to_end(10.0)
-        entry = changelog.view.ownership(self.name)
+        entry = self._recorded()
         holder = self.holder
         if entry is None or holder is None or entry.value.session != holder.session or entry.value.released_ms:
             connections = holder.connections if holder is not None else frozenset[int]()

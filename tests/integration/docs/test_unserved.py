@@ -52,7 +52,6 @@ def node(node_process: StartNode, topic: str) -> NodeProcess:
 def test_policies_of_later_versions_are_refused_by_name(node: NodeProcess, topic: str) -> None:
     exclusive = {"access_mode": "exclusive"}
     for named, body in {
-        "scope partition": {**exclusive, "scope": "partition"},
         "deduplication": {**exclusive, "deduplication": True},
         "exclusive_reader": {**exclusive, "exclusive_reader": True},
     }.items():

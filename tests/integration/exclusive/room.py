@@ -286,14 +286,21 @@ class Room:
         return Party(self, next(self._connections), client_id, producer_id)
 
     def topic(self, name: str) -> GovernedTopic:
-        return self.governor.topic(name)
+        found = self.governor.topic(name)
+        assert isinstance(found, GovernedTopic)
+        return found
 
     async def govern(self, topic: str, mode: AccessMode = AccessMode.EXCLUSIVE) -> None:
         await self.governor.catalog.set(topic, PolicyFields(mode))
 
+    async def gives_up(self, topic: str) -> None:
+        """The right to serve a topic goes to whoever asks first, and this node does not know it yet."""
+        self.governor.topic(topic).serving = False  # else its next heartbeat takes it again
+        await self.governor.around.store.hand_over(topic, self.governor.node_id, self.boot)
+
     async def idle(self, topic: str) -> GovernedTopic:
         """The topic once nothing is under way."""
-        found = self.governor.topic(topic)
+        found = self.topic(topic)
         async with asyncio.timeout(20):
             await found._operations.over()
         return found

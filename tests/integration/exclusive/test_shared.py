@@ -332,7 +332,7 @@ async def test_a_node_that_lost_the_topic_opens_no_slot_any_more(services: Servi
         late = first.connect("late")
         answer = late.begin(topic, b"late")
         await gate.reached()
-        await first.governor.around.store.hand_over(topic, 1, first.boot)
+        await first.gives_up(topic)
         owner = second.connect(f"owner;{FENCING}")
         await until(lambda: owner.send(topic, b"1", sequence=0))
         gate.open()

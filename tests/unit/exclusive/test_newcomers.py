@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.newcomers import Newcomers
+from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.newcomers import Newcomers, Refusals
 from sidecar.protocol.batch import BatchHeader
 
 
@@ -64,26 +65,26 @@ def test_a_claim_takes_its_session_and_those_it_evicted_out_of_the_queue() -> No
     assert newcomers.queue(0.0) == ("c",)
 
 
-def test_what_was_refused_to_a_session_is_known_by_partition_until_it_claims() -> None:
-    newcomers = Newcomers()
+def test_what_was_refused_to_a_session_is_known_by_partition_until_it_is_written_down() -> None:
+    refusals, whole, third = Refusals(), Domain("orders"), Domain.of_partition("orders", 3)
     for partition, sequence in [(0, 0), (0, 1), (3, 10)]:
-        newcomers.refused(claimant("pid:7"), partition, header(sequence))
-    newcomers.refused(claimant("conn:1"), 0, header(-1, -1, producer_id=-1))
-    assert {index: found.spans for index, found in newcomers.refused_to("pid:7").items()} == {
-        0: [(0, 2)],
-        3: [(10, 11)],
-    }
-    assert newcomers.refused_to("conn:1") == {}
-    newcomers.claimed("pid:7", [], ())
-    assert newcomers.refused_to("pid:7") == {}
+        refusals.add(claimant("pid:7"), partition, header(sequence))
+    refusals.add(claimant("conn:1"), 0, header(-1, -1, producer_id=-1))
+    assert {index: found.spans for index, found in refusals.of("pid:7", whole).items()} == {0: [(0, 2)], 3: [(10, 11)]}
+    assert list(refusals.of("pid:7", third)) == [3]
+    assert refusals.of("conn:1", whole) == {}
+    refusals.forgive("pid:7", third)
+    assert list(refusals.of("pid:7", whole)) == [0]
+    refusals.forgive("pid:7", whole)
+    assert refusals.of("pid:7", whole) == {}
 
 
 def test_refusals_are_bounded_the_oldest_session_is_forgotten_first() -> None:
-    newcomers = Newcomers()
+    refusals, topic = Refusals(), Domain("orders")
     for number in range(10_050):
-        newcomers.refused(claimant(f"pid:{number}"), 0, header(0))
-    assert newcomers.refused_to("pid:49") == {}
-    assert 0 in newcomers.refused_to("pid:50")
+        refusals.add(claimant(f"pid:{number}"), 0, header(0))
+    assert refusals.of("pid:49", topic) == {}
+    assert 0 in refusals.of("pid:50", topic)
 
 
 def test_who_strikes_back_is_remembered_until_the_changelog_lists_it() -> None:

@@ -1,0 +1,210 @@
+"""A topic whose partitions have owners of their own (scope partition): every rule of owning holds for each of them.
+
+The node that serves the topic holds its master slot for nobody, which shuts out whoever wrote to the topic as a whole,
+and every slot that another node opened. Under it each partition is a `GovernedTopic` with a slot of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from metadata.ownership import AccessMode, Ownership
+from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
+from sidecar.exclusive.answers import MOVED
+from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.succession import Intent
+from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.topic import GovernedTopic
+from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
+from sidecar.forwarder.lane import Outcome
+from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sidecar.changelog import Change, Key, SlotName
+    from sidecar.exclusive.claims import Claimant, Holder
+    from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.newcomers import Refusals
+    from sidecar.exclusive.operations import Offer
+    from sidecar.exclusive.tenure import Tenure
+    from sidecar.fencing import WriterSlot
+    from sidecar.forwarder.whole import WholeRequest
+    from sidecar.protocol.batch import BatchHeader
+    from sidecar.protocol.ids import Stamp
+
+_AT_ONCE: Final = 16
+
+
+class PartitionedTopic:
+    """The partitions of one topic on the node that serves it."""
+
+    def __init__(self, name: str, environment: Environment, refusals: Refusals) -> None:
+        self.name = name
+        self.refusals = refusals
+        self.domain = Domain(name)
+        self.serving = False
+        self.upkeep = Upkeep(environment.terms)
+        self.partitions: dict[int, GovernedTopic] = {}
+        self._env = environment
+        self._tenure: Tenure | None = None
+        self._idle: dict[SlotName, WriterSlot] = {}
+        self._taking = asyncio.Lock()
+        for entry in environment.changelog.view.of_topic(name):
+            index = _partition_of(entry.key)
+            if entry.key.kind is Kind.OWNERSHIP and index is not None:
+                self.of(index)
+
+    def of(self, partition: int) -> GovernedTopic:
+        """The owner of one partition, and everybody who would be."""
+        found = self.partitions.get(partition)
+        if found is None:
+            domain = Domain.of_partition(self.name, partition)
+            found = self.partitions[partition] = GovernedTopic(self.name, self._env, self.refusals, domain, self)
+        return found
+
+    def drop(self, part: GovernedTopic) -> None:
+        """Forget a partition that does not exist."""
+        if part.domain.partition is not None and self.partitions.get(part.domain.partition) is part:
+            del self.partitions[part.domain.partition]
+
+    @property
+    def parts(self) -> Iterable[GovernedTopic]:
+        """Everything here that can have an owner."""
+        return list(self.partitions.values())
+
+    @property
+    def generation(self) -> int:
+        """The highest of all partitions."""
+        return max((part.generation for part in self.partitions.values()), default=0)
+
+    # Batches --------------------------------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        claimant: Claimant,
+        partition: int,
+        header: BatchHeader,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[Outcome], None],
+    ) -> bool:
+        """As `GovernedTopic.forward`."""
+        found = self.partitions.get(partition)
+        return found is not None and found.forward(claimant, partition, header, batch, timeout_ms, done)
+
+    def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:
+        """As `GovernedTopic.forward_whole`; requests for several partitions go batch by batch."""
+        if len(request.batches) != 1:
+            return False
+        found = self.partitions.get(request.batches[0][0].partition)
+        return found is not None and found.forward_whole(claimant, request)
+
+    def offer(self, offer: Offer) -> None:
+        """Decide on a batch, now or when the operation under way is over."""
+        self.of(offer.partition).offer(offer)
+
+    def connection_closed(self, connection: int) -> None:
+        """A client connection of this node is gone."""
+        for part in self.parts:
+            part.connection_closed(connection)
+
+    def policy_changed(self) -> None:
+        """Nobody writes here by a right that a policy could take away."""
+
+    # The master slot --------------------------------------------------------------------------------------------------
+
+    async def take(self, partition: int) -> Stamp:
+        """The right to serve the topic, with the master slot, which covers this partition; its stamp.
+
+        Raises `KafkaError` 6 where another node serves it, and as a takeover does.
+        """
+        async with self._taking:
+            if not await self._env.may_serve(self):
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+            tenure = self._tenure
+            if tenure is not None and partition not in tenure.partitions:
+                layout = await self._env.around.upstream.layout(self.name, refresh=True)
+                if partition not in layout.leaders:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
+                tenure = None  # it was added: nobody may have a slot that is not fenced there
+            if tenure is None or not self._is_current(tenure):
+                tenure = await self._adopt()
+            return tenure.stamp
+
+    def _is_current(self, tenure: Tenure) -> bool:
+        return self._env.changelog.view.epoch(tenure.stamp.producer_id) == tenure.stamp.epoch
+
+    async def _adopt(self) -> Tenure:
+        """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
+        began = self._env.now()
+        intent = Intent("", "", AccessMode.EXCLUSIVE, adopts=True, splits=True)
+        takeover = Takeover(self._env.around, self.domain, intent, trusted_ms=self.upkeep.trusted_ms)
+        tenure = self._tenure = await takeover.run()
+        self._idle = dict(tenure.others)
+        self.upkeep.kept(began)
+        return tenure
+
+    def taken(self, slot: SlotName) -> None:
+        """The owner of a partition has its slot."""
+        self._idle.pop(slot, None)
+
+    async def keep_alive(self) -> None:
+        """Renew the fences of all slots of the topic."""
+        began, tenure = self._env.now(), self._tenure
+        if tenure is not None:
+            if await renew_fence(self._env.around, tenure, ()) is Renewal.KEPT:
+                await self._keep_slots(tenure)
+                self.upkeep.kept(began)
+                return
+            self._tenure = None
+        async with self._taking:
+            if self._tenure is None and await self._env.may_serve(self):
+                await self._adopt()
+
+    async def _keep_slots(self, tenure: Tenure) -> None:
+        parts = [part for part in self.parts if part.has_slot]
+        for first in range(0, len(parts), _AT_ONCE):
+            await asyncio.gather(*[part.keep_alive() for part in parts[first : first + _AT_ONCE]])
+        for name, slot in list(self._idle.items()):
+            domain = Domain(self.name, name)
+            try:
+                await keep_slot_alive(self._env.around, domain, slot, domain.of(tenure.partitions))
+            except FencedError:
+                self._idle.pop(name, None)  # a partition's owner has it, or the topic is another node's
+            except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
+                self._env.hooks.operation_failed(self.name, error)
+
+    # Others' words ----------------------------------------------------------------------------------------------------
+
+    def changed(self, change: Change) -> None:
+        """Another node wrote down who owns a partition."""
+        partition = _partition_of(change.key)
+        if partition is not None and not self.serving:
+            self.of(partition).load()
+
+    def as_owned(self) -> list[Ownership]:
+        """What this node asserts to Redis with every heartbeat."""
+        return [owned for part in self.parts for owned in part.as_owned()]
+
+    async def administer(self, partition: int | None, *, fence: bool) -> Holder:
+        """As `GovernedTopic.administer`, for one partition."""
+        if partition is None:
+            raise ValueError(f"{self.name} has the scope partition: say which one")
+        if partition not in self.partitions:
+            raise LookupError(f"{self.name}-{partition}")
+        return await self.partitions[partition].administer(None, fence=fence)
+
+    async def hand_back(self) -> None:
+        """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
+        await asyncio.gather(*[part.hand_back() for part in self.parts])
+        self._tenure, self._idle, self.serving = None, {}, False
+        self._env.hooks.topic_forgotten(self.name)
+        for part in self.parts:
+            part.drop_epoch(MOVED)
+
+
+def _partition_of(key: Key) -> int | None:
+    return Domain(key.topic, key.slot or MASTER_SLOT).partition
