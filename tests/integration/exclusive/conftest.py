@@ -111,14 +111,17 @@ def connect(node: NodeProcess) -> Iterator[Connect]:
 
 def read_log(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
     """Every record of a partition, straight from Kafka."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex, "enable.auto.commit": False})
+    settings = {"group.id": uuid.uuid4().hex, "enable.auto.commit": False, "fetch.wait.max.ms": 10}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings, "enable.partition.eof": True})
     try:
         at = TopicPartition(topic, partition)
         _, end = consumer.get_watermark_offsets(at, timeout=20)
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[bytes] = []
         while consumer.position([at])[0].offset < end:
-            found += [m.value() or b"" for m in consumer.consume(10_000, 0.5) if not m.error()]
+            message = consumer.poll(0.5)  # which returns at the end of the log too, as an error
+            if message is not None and not message.error():
+                found.append(message.value() or b"")
         return found
     finally:
         consumer.close()

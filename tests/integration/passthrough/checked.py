@@ -190,18 +190,21 @@ class GroupReading(Worker):
 
 def log_of(bootstrap: str, topic: str, partitions: int) -> dict[int, list[bytes]]:
     """Every value in the log, asked of Kafka itself."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checker", "enable.partition.eof": True})
+    settings = {"group.id": "checker", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
     found: dict[int, list[bytes]] = {index: [] for index in range(partitions)}
     left = set(range(partitions))
     deadline = time.monotonic() + 60
     while left and time.monotonic() < deadline:
-        for message in consumer.consume(1_000, 1.0):
-            error = message.error()
-            if error is None:
-                found[message.partition() or 0].append(message.value() or b"")
-            elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard(message.partition() or 0)
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            found[message.partition() or 0].append(message.value() or b"")
+        elif error.code() == KafkaError._PARTITION_EOF:
+            left.discard(message.partition() or 0)
     consumer.close()
     assert not left, "the log could not be read to its end"
     return found
