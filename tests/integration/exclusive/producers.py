@@ -114,8 +114,9 @@ class RawProducer:
         epoch: int | None = None,
         transactional: bool = False,
         timestamp_ms: int | None = None,
+        timeout_ms: int = 10_000,
     ) -> None:
-        """Send one batch; its answer comes with `finish`, in order."""
+        """Send one batch; its answer comes with `finish`, in order. `timeout_ms` is what the request gives the node."""
         values = value if isinstance(value, list) else [value]
         producer_epoch = (self.epoch if epoch is None else epoch) if self.producer_id >= 0 else -1
         batch = batch_of(
@@ -123,7 +124,7 @@ class RawProducer:
         )
         self._correlation += 1
         parts = produce_upstream.encode_request(
-            self._correlation, self._client_id, 8, -1, 10_000, [(topic.encode(), partition, batch)]
+            self._correlation, self._client_id, 8, -1, timeout_ms, [(topic.encode(), partition, batch)]
         )
         self._socket.sendall(b"".join(parts))
 

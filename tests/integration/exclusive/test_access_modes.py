@@ -261,7 +261,7 @@ def test_a_topic_deleted_under_its_holder_is_told_as_passing_and_owned_again_onc
     assert owner.send(topic, b"old", sequence=0).error == OK
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
     admin.delete_topics([topic])[topic].result(20)
-    owner.begin(topic, b"x", sequence=1)
+    owner.begin(topic, b"x", sequence=1, timeout_ms=1_000)
     assert owner.finish().error in (UNKNOWN_TOPIC, BUSY)
     wait_for(lambda: created(admin, topic), "the new topic")
     wait_for(lambda: owner.send(topic, b"new", sequence=1).error == OK, "the holder to go on", 30)

@@ -104,7 +104,10 @@ def test_nothing_of_a_node_that_was_frozen_through_a_takeover_is_behind_the_fenc
         alive = nodes.other(frozen)
         frozen.pause()
         try:
-            second = CheckedProducer(alive.bootstrap, "second;mode=exclusive_with_fencing", topic, prefix="b")
+            settings = {"api.version.request.timeout.ms": 1_000}  # the frozen node takes connections all the same
+            second = CheckedProducer(
+                alive.bootstrap, "second;mode=exclusive_with_fencing", topic, prefix="b", **settings
+            )
             with second:
                 second.goes_on(1_000)
                 frozen.resume()
