@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
 from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
@@ -95,57 +97,120 @@ def late(kafka: Kafka, topic: str, stamp: tuple[int, int, int]) -> int:
 # Keep-alives --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("free", [False, True], ids=["owned", "free"])
-def test_a_fence_outlives_the_memory_of_the_brokers(
-    kafka: Kafka, topic: str, connect: Connect, rest: Rest, *, free: bool
-) -> None:
-    first = connect("first")
+@dataclass(frozen=True)
+class Aged:
+    """A topic that has been left alone for longer than the broker remembers."""
+
+    topic: str
+    old: tuple[int, int, int]
+    """What its first owner's batch was stamped with."""
+    owner: RawProducer
+    node: NodeProcess
+
+
+Aging = Callable[[Kafka, NodeProcess, ExitStack], Aged]
+
+
+def handed_over(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
+    """It went from its first owner to the second."""
+    topic = create_topic(kafka.bootstrap)
+    govern(Rest(node.admin_url), topic)
+    with RawProducer(node.bootstrap, "first") as first:
+        first.initialise()
+        assert first.send(topic, b"0", sequence=0).error == OK
+        old = stamped(kafka, topic)
+    second = stack.enter_context(RawProducer(node.bootstrap, "second"))
+    second.initialise()
+    wait_for(lambda: second.send(topic, b"1", sequence=0).error == OK, "the next owner")
+    return Aged(topic, old, second, node)
+
+
+def freed(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
+    """The second owner has gone too."""
+    found = handed_over(kafka, node, stack)
+    found.owner.close()
+    wait_for(lambda: Rest(node.admin_url).topic(found.topic)["owner"] is None, "the topic to be free")
+    return found
+
+
+def adopted(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
+    """Its owner went with the node, which was killed, missed for long, and is back."""
+    topic = create_topic(kafka.bootstrap)
+    govern(Rest(node.admin_url), topic)
+    first = stack.enter_context(RawProducer(node.bootstrap, "first"))
+    first.initialise()
     assert first.send(topic, b"0", sequence=0).error == OK
     old = stamped(kafka, topic)
-    first.close()
-    second = connect("second")
-    wait_for(lambda: second.send(topic, b"1", sequence=0).error == OK, "the next owner")
-    if free:
-        second.close()
-        wait_for(lambda: rest.topic(topic)["owner"] is None, "the topic to be free")
-    time.sleep(3 * FORGETS_S)
-    assert late(kafka, topic, old) == STALE_EPOCH
+    node.kill()
+    time.sleep(2 * FORGETS_S)
+    node.start()
+    wait_for(lambda: Rest(node.admin_url).topic(topic)["serving_node"] == 1, "the adoption")
+    return Aged(topic, old, first, node)
+
+
+def stamped_by_brokers(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
+    """Brokers gave its records their time, and now no longer do."""
+    name = create_topic(kafka.bootstrap, 2, **{"message.timestamp.type": "LogAppendTime"})
+    govern(Rest(node.admin_url), name)
+    owner = stack.enter_context(RawProducer(node.bootstrap, "owner"))
+    owner.initialise()
+    assert owner.send(name, b"0", sequence=0).error == OK
+    old = stamped(kafka, name)
+    wait_for(lambda: owner.send(name, b"1", sequence=1, timestamp_ms=ago(86_400)).error == OK, "old ones to be taken")
+    set_timestamps(kafka, name, "CreateTime")
+    wait_for(
+        lambda: owner.send(name, b"2", sequence=2, timestamp_ms=ago(FORGETS_S)).error == OK, "the first one behind it"
+    )
+    assert owner.send(name, b"x", sequence=3, timestamp_ms=ago(FORGETS_S)).error in (INVALID_TIMESTAMP, 5)
+    return Aged(name, old, owner, node)
+
+
+@pytest.fixture(scope="module")
+def mortal_node(kafka: Kafka, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node of a cluster of its own that does not wait long for clients of the one before it."""
+    process = NodeProcess(
+        tmp_path_factory.mktemp("node"),
+        kafka.bootstrap,
+        services.redis_url,
+        cluster=f"age-{uuid.uuid4().hex[:8]}",
+        RECONNECT_GRACE_MS="500",
+        LEASE_MS="900",
+    )
+    process.start()
+    yield process
+    process.stop()
+    process.check_log()
+
+
+@pytest.fixture(scope="module")
+def aged(kafka: Kafka, node: NodeProcess, mortal_node: NodeProcess) -> Iterator[dict[Aging, Aged]]:
+    """All of them; they grow old together, the longer while the killed node is missed."""
+    with ExitStack() as stack:
+        found = {aging: aging(kafka, node, stack) for aging in (handed_over, freed, stamped_by_brokers)}
+        found[adopted] = adopted(kafka, mortal_node, stack)
+        time.sleep(2 * FORGETS_S)
+        yield found
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["owned", "free"])
+def test_a_fence_outlives_the_memory_of_the_brokers(kafka: Kafka, aged: dict[Aging, Aged], *, free: bool) -> None:
+    found = aged[freed if free else handed_over]
+    assert late(kafka, found.topic, found.old) == STALE_EPOCH
     if not free:
-        assert second.send(topic, b"2", sequence=1).error == OK
-    assert read_log(kafka.bootstrap, topic) == [b"0", b"1", b"2"][: 2 if free else 3]
+        assert found.owner.send(found.topic, b"2", sequence=1).error == OK
+    assert read_log(kafka.bootstrap, found.topic) == [b"0", b"1", b"2"][: 2 if free else 3]
 
 
-def test_a_topic_that_nobody_serves_is_adopted_by_a_node(
-    kafka: Kafka, services: Services, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_topic_that_nobody_serves_is_adopted_by_a_node(kafka: Kafka, aged: dict[Aging, Aged]) -> None:
     """The node was killed and missed for so long that its slot gets another producer id: the fence of both stays alive,
     though no client comes.
     """
-    directory, cluster = tmp_path_factory.mktemp("node"), f"age-{uuid.uuid4().hex[:8]}"
-    node = NodeProcess(
-        directory, kafka.bootstrap, services.redis_url, cluster=cluster, RECONNECT_GRACE_MS="500", LEASE_MS="900"
-    )
-    node.start()
-    try:
-        topic = create_topic(kafka.bootstrap)
-        govern(Rest(node.admin_url), topic)
-        with RawProducer(node.bootstrap, "first") as first:
-            first.initialise()
-            assert first.send(topic, b"0", sequence=0).error == OK
-            old = stamped(kafka, topic)
-            node.kill()
-        time.sleep(2 * FORGETS_S)
-        node.start()
-        wait_for(lambda: Rest(node.admin_url).topic(topic)["serving_node"] == 1, "the adoption")
-        time.sleep(2 * FORGETS_S)
-        assert late(kafka, topic, old) == STALE_EPOCH
-        with RawProducer(node.bootstrap, "first", first.producer_id) as again:
-            assert again.send(topic, b"1", sequence=1).error == OK
-        assert Rest(node.admin_url).topic(topic)["generation"] == 1
-        assert read_log(kafka.bootstrap, topic) == [b"0", b"1"]
-    finally:
-        node.stop()
-    node.check_log()
+    found = aged[adopted]
+    assert late(kafka, found.topic, found.old) == STALE_EPOCH
+    with RawProducer(found.node.bootstrap, "first", found.owner.producer_id) as again:
+        assert again.send(found.topic, b"1", sequence=1).error == OK
+    assert Rest(found.node.admin_url).topic(found.topic)["generation"] == 1
+    assert read_log(kafka.bootstrap, found.topic) == [b"0", b"1"]
 
 
 # Old records --------------------------------------------------------------------------------------------------------
@@ -168,20 +233,10 @@ def test_records_older_than_the_fence_can_outlive_are_refused(kafka: Kafka, topi
     assert read_log(kafka.bootstrap, topic) == [b"0", b"1"]
 
 
-def test_where_brokers_stamp_records_any_age_is_taken(kafka: Kafka, rest: Rest, connect: Connect) -> None:
-    name = create_topic(kafka.bootstrap, 2, **{"message.timestamp.type": "LogAppendTime"})
-    govern(rest, name)
-    owner = connect("owner")
-    assert owner.send(name, b"0", sequence=0).error == OK
-    wait_for(lambda: owner.send(name, b"1", sequence=1, timestamp_ms=ago(86_400)).error == OK, "old ones to be taken")
-    set_timestamps(kafka, name, "CreateTime")
-    wait_for(
-        lambda: owner.send(name, b"2", sequence=2, timestamp_ms=ago(FORGETS_S)).error == OK, "the first one behind it"
-    )
-    assert owner.send(name, b"x", sequence=3, timestamp_ms=ago(FORGETS_S)).error in (INVALID_TIMESTAMP, 5)
-    time.sleep(2 * FORGETS_S)
-    assert owner.send(name, b"3", sequence=3).error == OK
-    assert read_log(kafka.bootstrap, name) == [b"0", b"1", b"2", b"3"]
+def test_where_brokers_stamp_records_any_age_is_taken(kafka: Kafka, aged: dict[Aging, Aged]) -> None:
+    found = aged[stamped_by_brokers]
+    assert found.owner.send(found.topic, b"3", sequence=3).error == OK
+    assert read_log(kafka.bootstrap, found.topic) == [b"0", b"1", b"2", b"3"]
 
 
 def test_the_policy_has_brokers_stamp_records(kafka: Kafka, topic: str, connect: Connect, rest: Rest) -> None:
