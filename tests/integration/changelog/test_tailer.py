@@ -26,7 +26,7 @@ from sidecar.protocol.calls import FetchPartition, ProduceBatch
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.v1 import state_pb2 as state
-from tests.conftest import OwnKafka, Unique
+from tests.conftest import QUICK_RETURN, OwnKafka, Unique
 from tests.integration.changelog.conftest import OpenChangelog
 from tests.kafka_calls import KafkaCalls, kafka_calls
 from tests.wait import wait_for_async
@@ -137,7 +137,7 @@ async def test_a_listener_that_fails_ends_the_reading_for_all_to_see(kafka: Kafk
 
 
 async def test_it_survives_the_death_of_the_only_broker(own_kafka: OwnKafka) -> None:
-    broker = own_kafka()
+    broker = own_kafka(overrides=QUICK_RETURN)
     async with kafka_calls(broker.bootstrap) as kafka:
         changelog = await Changelog.open(kafka.upstream, "c")
         tailer = changelog.tailer

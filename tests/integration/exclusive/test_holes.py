@@ -6,16 +6,17 @@ On the real Kafka and Redis, with the moments in hand (`room`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from sidecar.exclusive import newcomers
 from sidecar.forwarder import brokers, whole
-from sidecar.local import Kafka
+from sidecar.local import Kafka, KafkaConfig
 from sidecar.network.framing import Frame
 from sidecar.protocol.errors import KafkaError
-from tests.conftest import OwnKafka, Unique
+from tests.conftest import QUICK_RETURN, Unique
 from tests.integration.exclusive.conftest import create_topic, read_log
 from tests.integration.exclusive.room import REDIS_AWAY, Room, free, open_room, until
 from tests.services import Services
@@ -260,9 +261,10 @@ async def test_e5_a_plain_holder_on_a_new_connection_waits_for_its_old_one_and_i
 
 
 async def test_e6_waiters_that_are_gone_keep_the_others_no_longer_than_their_patience_and_cost_no_generation(
-    room: Room, topic: str
+    room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plain waiter goes with its connection; an idempotent one may come back on another for five seconds."""
+    """A plain waiter goes with its connection; an idempotent one may come back on another for its patience."""
+    monkeypatch.setattr(newcomers, "_PATIENCE_S", 2.0)
     owner, alive = room.connect("owner"), room.connect(f"alive;{WAITING}")
     ghosts = [room.connect(f"g{i};{WAITING}", plain=i % 2 == 0) for i in range(6)]
     assert await owner.send(topic) == OK
@@ -311,11 +313,20 @@ async def test_e7_a_write_that_kafka_refuses_hands_the_topic_to_nobody(
     assert await log_of(services, topic) == [b"0", b"1"]
 
 
+@pytest.fixture(scope="module")
+def mortal_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """One broker; whoever kills it starts it again."""
+    kafka = Kafka(tmp_path_factory.mktemp("mortal"), KafkaConfig(overrides=QUICK_RETURN))
+    kafka.start()
+    yield kafka
+    kafka.stop(grace=0)
+
+
 @pytest.mark.parametrize("plain", [False, True], ids=["idempotent", "plain"])
 async def test_e7_a_broker_that_dies_with_a_write_in_flight_hands_the_topic_to_nobody(
-    own_kafka: OwnKafka, services: Services, unique: Unique, plain: bool
+    mortal_kafka: Kafka, services: Services, unique: Unique, plain: bool
 ) -> None:
-    kafka: Kafka = await asyncio.to_thread(own_kafka)
+    kafka = mortal_kafka
     async with open_room(kafka.bootstrap, services.redis_url, unique("h")) as room:
         topic = await asyncio.to_thread(create_topic, kafka.bootstrap, 1)
         await room.govern(topic)
