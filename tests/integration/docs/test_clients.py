@@ -43,9 +43,13 @@ class Client(Protocol):
 
 
 class Librdkafka:
+    message_timeout_ms = 3_000
+
     def __init__(self, bootstrap: str, client_id: str, idempotent: bool) -> None:
         settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 0}
-        self._producer = Producer({**settings, "enable.idempotence": idempotent, "message.timeout.ms": 3_000})
+        self._producer = Producer(
+            {**settings, "enable.idempotence": idempotent, "message.timeout.ms": self.message_timeout_ms}
+        )
 
     def send(self, topic: str) -> str:
         told: list[str] = []
@@ -168,7 +172,8 @@ class Ground:
         return client
 
     def somebody(self, client_id: str) -> Librdkafka:
-        return Librdkafka(self._node.bootstrap, client_id, idempotent=True)
+        """The other side, whose own kind is not what the page is about: a plain one is there half a second sooner."""
+        return Librdkafka(self._node.bootstrap, client_id, idempotent=False)
 
     def leave(self, client: Librdkafka, topic: str) -> None:
         client.close()
@@ -250,8 +255,13 @@ def test_a_waiting_producer_retries_until_the_topic_is_its_own(name: str, ground
     ],
 )
 def test_a_wrong_client_id_shows_in_each_clients_own_way(
-    make: Callable[[str, str, bool], Client], idempotent: bool, outcome: str, ground: Ground
+    make: Callable[[str, str, bool], Client],
+    idempotent: bool,
+    outcome: str,
+    ground: Ground,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(Librdkafka, "message_timeout_ms", 1_000)
     topic = ground.topic(exclusive=False)
     try:
         client = ground.client(Row(make, idempotent, "", "", "", ""), "client;mod=exclusive")
