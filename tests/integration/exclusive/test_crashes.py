@@ -18,7 +18,7 @@ FENCED, REFUSED, AGAIN, DUPLICATE = 90, 44, 7, 46
 def test_a_node_killed_and_started_again_goes_on_with_the_same_session(
     services: Services, node_process: StartNode
 ) -> None:
-    node = node_process(RECONNECT_GRACE_MS="20000")
+    node = node_process(LEASE_MS="900", RECONNECT_GRACE_MS="20000")
     rest, topic = Rest(node.admin_url), create_topic(services.kafka_bootstrap)
     govern(rest, topic)
     with RawProducer(node.bootstrap, "billing") as billing:
@@ -40,7 +40,7 @@ def test_a_node_killed_and_started_again_goes_on_with_the_same_session(
 
 
 def test_a_session_that_does_not_come_back_in_time_loses_the_topic(services: Services, node_process: StartNode) -> None:
-    node = node_process(RECONNECT_GRACE_MS="500")
+    node = node_process(LEASE_MS="900", RECONNECT_GRACE_MS="500")
     rest, topic = Rest(node.admin_url), create_topic(services.kafka_bootstrap)
     govern(rest, topic)
     with RawProducer(node.bootstrap, "billing") as billing:

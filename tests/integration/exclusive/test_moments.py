@@ -11,7 +11,7 @@ import pytest
 
 from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode, ClaimRequest, Generation, Ownership
-from sidecar.exclusive import takeover
+from sidecar.exclusive import operations, takeover
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.fencing import EpochsUsedUpError, WriterSlot
 from sidecar.forwarder.lane import Lane
@@ -339,14 +339,17 @@ async def test_a_topic_that_is_created_after_its_first_batch_is_governed(
     assert await room.connect("rival").send(name) == REFUSED
 
 
-async def test_a_partition_that_does_not_exist_is_refused_however_long_the_look_takes(room: Room, topic: str) -> None:
+async def test_a_partition_that_does_not_exist_is_refused_however_long_the_look_takes(
+    room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "_HELD_S", 0.5)
     owner = room.connect("owner")
     assert await owner.send(topic) == OK
     assert await owner.send(topic, partition=9, sequence=0) == UNKNOWN_TOPIC
     gate = room.gates.hold("layout")
     slow = owner.begin(topic, partition=9, sequence=0)
     await gate.reached()
-    assert (await slow).error == BUSY  # two seconds are enough
+    assert (await slow).error == BUSY
     gate.open()
     await room.idle(topic)
     assert await owner.send(topic) == OK

@@ -11,6 +11,7 @@ from sidecar.gateway.groups import GROUP_KEYS
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode
+from tests.conftest import QUICK_RETURN
 from tests.integration.gateway.answers import codes
 from tests.integration.gateway.conftest import create_internal_topics
 from tests.integration.gateway.requests import request
@@ -158,7 +159,7 @@ EVERY_GROUP_API = [
 async def test_a_lost_coordinator_is_named_in_the_terms_of_each_api_and_found_again(
     own_kafka: OwnKafka, unique: Unique
 ) -> None:
-    kafka = own_kafka()
+    kafka = own_kafka(overrides=QUICK_RETURN)
     create_internal_topics(kafka.bootstrap)
     topic, group = unique("orders"), unique("group")
     async with kafka_calls(kafka.bootstrap) as calls:

@@ -9,6 +9,7 @@ import pytest
 
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.transactions import LIST_TRANSACTIONS
+from tests.conftest import QUICK_RETURN
 from tests.integration.gateway.answers import codes
 from tests.integration.gateway.conftest import create_internal_topics
 from tests.integration.gateway.requests import request
@@ -154,7 +155,7 @@ async def test_producers_are_described_by_the_leaders_of_their_partitions(
 
 
 async def test_lists_of_a_lost_broker_are_to_be_asked_again_and_come_back(own_kafka: OwnKafka, unique: Unique) -> None:
-    kafka = own_kafka()
+    kafka = own_kafka(overrides=QUICK_RETURN)
     create_internal_topics(kafka.bootstrap)
     group, topic = unique("group"), unique("orders")
     async with kafka_calls(kafka.bootstrap) as calls:
