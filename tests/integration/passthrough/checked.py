@@ -167,11 +167,11 @@ class GroupReading(Worker):
         consumer.subscribe([self._topic])
         due = time.monotonic()
         while not self._end.is_set():
-            for message in consumer.consume(500, 0.2):
+            for message in consumer.consume(500, 0.05):
                 if message.error() is None:
                     self.seen.add(message.value() or b"")
             if time.monotonic() > due and self.seen:
-                due = time.monotonic() + 0.3
+                due = time.monotonic() + 0.1
                 with contextlib.suppress(Exception):  # while there is no coordinator; it goes on afterwards
                     consumer.commit(asynchronous=False)
                     self.committed += 1

@@ -68,16 +68,16 @@ def node_of_three(
 @pytest.fixture
 def topic(services: Services, unique: Unique) -> MakeTopic:
     """Topics on the shared Kafka."""
-    return partial(_created, services.kafka_bootstrap, unique)
+    return partial(create_topic, services.kafka_bootstrap, unique)
 
 
 @pytest.fixture
 def topic_of_three(kafka_cluster: Kafka, unique: Unique) -> MakeTopic:
     """Topics on the three brokers, their leaders spread."""
-    return partial(_created, kafka_cluster.bootstrap, unique)
+    return partial(create_topic, kafka_cluster.bootstrap, unique)
 
 
-def _created(bootstrap: str, unique: Unique, partitions: int = 1, replicas: int = 1, **configs: str) -> str:
+def create_topic(bootstrap: str, unique: Unique, partitions: int = 1, replicas: int = 1, **configs: str) -> str:
     async def create() -> str:
         async with kafka_calls(bootstrap) as calls:
             return await calls.create(unique("orders"), partitions, replicas, **configs)

@@ -13,6 +13,7 @@ from tests import raw
 from tests.integration.gateway.conftest import create_internal_topics
 from tests.integration.gateway.requests import request
 from tests.integration.passthrough.checked import GroupReading, LibrdkafkaWriting, check, log_of
+from tests.integration.passthrough.conftest import create_topic
 from tests.nodes import NodeProcess
 from tests.raw import RawClient
 from tests.wait import wait_for
@@ -71,9 +72,15 @@ def seen_by(node: NodeProcess) -> set[int]:
         return {int(broker.node_id) for broker in client.ask(raw.metadata([])).brokers}
 
 
+@pytest.fixture(scope="module")
+def wide_topic(services: Services) -> str:
+    """A topic of 32 partitions that nobody writes to."""
+    return create_topic(services.kafka_bootstrap, lambda prefix: f"{prefix}-{uuid.uuid4().hex[:10]}", partitions=32)
+
+
 @pytest.mark.parametrize("version", range(10))
-def test_both_nodes_tell_the_same_of_the_cluster(version: int, nodes: list[NodeProcess], topic: MakeTopic) -> None:
-    name = topic(partitions=32)
+def test_both_nodes_tell_the_same_of_the_cluster(version: int, nodes: list[NodeProcess], wide_topic: str) -> None:
+    name = wide_topic
     answers = []
     for node in nodes:
         with RawClient(node.bootstrap) as client:
