@@ -18,7 +18,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.conftest import StartNode
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.unit.docs.pages import ROOT, Block, page
@@ -26,11 +25,6 @@ from tests.unit.docs.pages import ROOT, Block, page
 RUN = [block for block in page("README.md").blocks if block.comment == "runs"]
 RECIPES = [block for block in page("docs/reference/clients.md").blocks if block.language == "python"]
 _PATIENCE = 60.0
-
-
-@pytest.fixture
-def node(node_process: StartNode) -> NodeProcess:
-    return node_process()
 
 
 def run(arguments: list[str], node: NodeProcess, services: Services) -> subprocess.CompletedProcess[str]:

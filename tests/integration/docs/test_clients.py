@@ -180,20 +180,6 @@ class Ground:
         wait_for(lambda: self.owner(topic) is None, "the owner to be gone")
 
 
-@pytest.fixture(scope="module")
-def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    process = NodeProcess(
-        tmp_path_factory.mktemp("node"),
-        services.kafka_bootstrap,
-        services.redis_url,
-        cluster=f"doc-{uuid.uuid4().hex[:8]}",
-    )
-    process.start()
-    yield process
-    process.stop()
-    process.check_log()
-
-
 @pytest.fixture
 def ground(node: NodeProcess, services: Services) -> Iterator[Ground]:
     with ExitStack() as closing:

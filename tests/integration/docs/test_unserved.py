@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.conftest import StartNode, Unique
+from tests.conftest import Unique
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for
@@ -42,11 +42,10 @@ def topic(services: Services, unique: Unique) -> str:
 
 
 @pytest.fixture
-def node(node_process: StartNode, topic: str) -> NodeProcess:
-    """A node that has heard of the topic."""
-    started = node_process()
-    wait_for(lambda: ask(started, "GET", f"/v1/topics/{topic}")[0] == 200, "the topic to be known")
-    return started
+def node(node: NodeProcess, topic: str) -> NodeProcess:
+    """The node, once it has heard of the topic."""
+    wait_for(lambda: ask(node, "GET", f"/v1/topics/{topic}")[0] == 200, "the topic to be known")
+    return node
 
 
 def test_policies_of_later_versions_are_refused_by_name(node: NodeProcess, topic: str) -> None:

@@ -44,7 +44,7 @@ class Rest:
         return found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")  # of the package it would be started anew whenever another package was between
 def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     process = NodeProcess(
         tmp_path_factory.mktemp("node"),
