@@ -118,7 +118,7 @@ def read_log(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
         _, end = consumer.get_watermark_offsets(at, timeout=20)
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[bytes] = []
-        while consumer.position([at])[0].offset < end:
+        while max(0, consumer.position([at])[0].offset) < end:  # negative before the first record
             message = consumer.poll(0.5)  # which returns at the end of the log too, as an error
             if message is not None and not message.error():
                 found.append(message.value() or b"")
