@@ -202,7 +202,7 @@ async def test_aiokafka_administers(three_nodes: VirtualCluster, unique: Unique)
         await admin.create_partitions({topic: AioNewPartitions(total_count=2)})
         consumer = AIOKafkaConsumer(topic, bootstrap_servers=three_nodes.bootstrap, group_id=group)
         await consumer.start()
-        await asyncio.wait_for(consumer.position(next(iter(consumer.assignment()))), 30)
+        await asyncio.wait_for(consumer.position(AioPartition(topic, 0)), 30)
         await consumer.commit()
 
         async def listed() -> bool:
