@@ -132,7 +132,12 @@ class Node:
         await self._reach_kafka()
         changelog = await self._open_changelog()
         await self._check_redis()
-        forwarder = Forwarder(self.upstream, linger=settings.linger_ms / 1000, buffer_bytes=settings.retry_buffer_bytes)
+        forwarder = Forwarder(
+            self.upstream,
+            linger=settings.linger_ms / 1000,
+            buffer_bytes=settings.retry_buffer_bytes,
+            request_bytes=settings.linger_bytes,
+        )
         around = Surroundings(settings.node_id, self.boot, settings.cluster, self.upstream, changelog, self.store)
         governor = Governor(
             around,

@@ -84,6 +84,7 @@ class Settings:
     admin_token: str | None = field(repr=False)
     deduplication: bool
     linger_ms: int
+    linger_bytes: int
     retry_buffer_bytes: int
     queue_limit: int
     schema_registry_url: str | None

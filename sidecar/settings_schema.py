@@ -213,6 +213,11 @@ class Schema(BaseSettings):
         *_whole(0, 60_000, " of milliseconds"),
         _is("How long batches of governed topics are gathered before they are sent on."),
     ] = 0
+    linger_bytes: Annotated[
+        int,
+        *_whole(16 * 1024, 64 * 1024 * 1024, " of bytes"),
+        _is("Batches of governed topics that are sent on in one request; what has gathered to so much leaves at once."),
+    ] = 1024 * 1024
     retry_buffer_bytes: Annotated[
         int,
         *_whole(1, 2**40, " of bytes"),

@@ -60,15 +60,22 @@ class LeaderLink:
         self._connection: UpstreamConnection | None = None
         self._waiting: deque[tuple[Lane, Append]] = deque()
         self._under_way: dict[UnderWay, float] = {}
+        self._gathered = 0
         self._scheduled = False
+        self._lingering: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._correlation = 0
 
     def ship(self, lane: Lane, append: Append) -> None:
         """Send a batch with the next request; the lane is told of its outcome."""
         self._waiting.append((lane, append))
+        self._gathered += append.size
         if not self._scheduled:
             self._schedule()
+        elif self._lingering is not None and self._gathered >= self._request_bytes:
+            self._lingering.cancel()
+            self._lingering = None
+            TURN.at_end(self._flush)
 
     def take_whole(self) -> bool:
         """Whether a whole request may go now: nothing gathers here, and the connection is there or may be tried."""
@@ -93,17 +100,19 @@ class LeaderLink:
         return self._correlation
 
     def _schedule(self) -> None:
-        """An idle connection sends when the read turn ends; on a busy one the whole turn of the loop gathers."""
+        """An idle connection sends when the read turn ends; on a busy one the whole turn of the loop gathers. A linger
+        ends early where a whole request has gathered.
+        """
         self._scheduled = True
-        if self._linger > 0:
-            self._loop.call_later(self._linger, TURN.run, self._flush)
+        if self._linger > 0 and self._gathered < self._request_bytes:
+            self._lingering = self._loop.call_later(self._linger, TURN.run, self._flush)
         elif self._under_way:
             self._loop.call_soon(TURN.run, self._flush)
         else:
             TURN.at_end(self._flush)
 
     def _flush(self) -> None:
-        self._scheduled = False
+        self._scheduled, self._lingering, self._gathered = False, None, 0
         while self._waiting and len(self._under_way) < _UNDER_WAY:
             try:
                 connection = self._connected()

@@ -136,6 +136,22 @@ async def test_a_batch_larger_than_a_request_should_be_goes_alone(
         forwarder.close()
 
 
+async def test_a_linger_ends_where_a_whole_request_has_gathered(
+    upstream: KnownUpstream, leader: ScriptedBroker
+) -> None:
+    forwarder = Forwarder(upstream, linger=60.0, buffer_bytes=1_000_000, request_bytes=1_000)
+    try:
+        writers = [Writer(forwarder, "orders", index) for index in range(4)]
+        for writer in writers[:3]:
+            writer.send(size=400)
+        assert len((await leader.next()).keys) == 2
+        assert len((await leader.next()).keys) == 1
+        writers[3].send(size=1_000)
+        assert (await leader.next()).keys == ["orders-3:0"], "one that is a whole request by itself"
+    finally:
+        forwarder.close()
+
+
 async def test_a_linger_gathers_what_comes_within_it(upstream: KnownUpstream, leader: ScriptedBroker) -> None:
     forwarder = Forwarder(upstream, linger=0.05, buffer_bytes=1_000_000)
     try:
