@@ -185,6 +185,8 @@ class Event:
     client: str = ""
     node_id: int = -1
     detail: str = ""
+    partition: int | None = None
+    """Of a topic whose partitions have owners of their own."""
 
 
 class PortError(Exception):

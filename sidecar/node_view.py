@@ -237,6 +237,7 @@ def _as_event(position: int, event: state.Event) -> port.Event | None:
         client=event.client,
         node_id=event.node,
         detail=event.detail,
+        partition=event.partition if event.HasField("partition") else None,
     )
 
 

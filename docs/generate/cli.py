@@ -34,7 +34,7 @@ _BEFORE: Final = """
     """
 _NOTES: Final = {
     "sidecar topic set": (
-        "This version serves `--access` exclusive, wait_for_exclusive and exclusive_with_fencing, and the scope topic."
+        "Without `--access` the mode is shared. `--scope partition` gives each partition an owner of its own."
         " `--access shared`, `--scope partition`, `--dedup` and `--exclusive-reader` are refused with exit code 2."
         " `--log-append-time` sets the topic's own `message.timestamp.type`: it has to exist, and a prefix cannot."
     ),

@@ -149,6 +149,7 @@ def _schemas() -> _Schema:
         "at": _TIME,
         "kind": {"type": "string", "enum": [each.value for each in EventKind]},
         "topic": _TEXT,
+        "partition": {"type": ["integer", "null"]},
         "generation": _NUMBER,
         "session": _TEXT,
         "name": _TEXT,

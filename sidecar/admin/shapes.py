@@ -144,6 +144,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
         "at": time_to_json(event.at_ms),
         "kind": event.kind,
         "topic": event.topic,
+        "partition": event.partition,
         "generation": event.generation,
         "session": event.session,
         "name": event.name,

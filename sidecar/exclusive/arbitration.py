@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from sidecar.exclusive.tenure import Surroundings, Tenure
     from sidecar.v1 import state_pb2 as state
 
-_LEASE_MS: Final = 10_000
+CLAIM_LEASE_MS: Final = 10_000
+"""How long others wait for a claim that leads to nothing."""
 
 
 class HeldError(KafkaError):
@@ -71,7 +72,7 @@ class Arbitration:
             session=intent.session,
             name=intent.name,
             mode=AccessMode.EXCLUSIVE_WITH_FENCING if intent.deposes else intent.mode,
-            lease_ms=_LEASE_MS,
+            lease_ms=CLAIM_LEASE_MS,
             known=known,
             asked=intent.asked,
             topic=domain.topic,

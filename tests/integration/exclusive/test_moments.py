@@ -11,7 +11,7 @@ import pytest
 
 from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode, ClaimRequest, Generation, Ownership
-from sidecar.exclusive import operations, takeover
+from sidecar.exclusive import arbitration, operations
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.fencing import EpochsUsedUpError, WriterSlot
 from sidecar.forwarder.lane import Lane
@@ -234,7 +234,7 @@ async def test_an_answer_of_redis_that_is_lost_changes_nothing_in_the_end(room: 
 async def test_a_takeover_that_redis_does_not_hear_of_is_one_all_the_same(
     room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "CLAIM_LEASE_MS", 1_000)  # for so long Redis takes the claim for one under way
+    monkeypatch.setattr(arbitration, "CLAIM_LEASE_MS", 1_000)  # for so long Redis takes the claim for one under way
     room.gates.fail("publish", REDIS_AWAY)
     owner, rival = room.connect("owner"), room.connect("rival")
     assert await owner.send(topic) == OK
