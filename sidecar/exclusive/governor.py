@@ -11,9 +11,11 @@ import secrets
 import time
 from collections import OrderedDict
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from metadata import MetadataUnavailable
+from metadata.nodes import Holder as MetadataHolder
 from metadata.nodes import ServeStatus
 from metadata.ownership import AccessMode, Generation, Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
@@ -64,6 +66,9 @@ _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
 _ORPHANS_S: Final = 2.0
 _QUEUES_S: Final = 0.05
+_SETTLED_LEASES: Final = 2
+"""For so many leases the nodes have to be the same before topics move: a restart shall move nothing."""
+_MOVED_AT_ONCE: Final = 16
 _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
 
@@ -133,6 +138,10 @@ class Governor:
         self._queues_changed: set[GovernedTopic] = set()
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
+        self._myself = MetadataHolder(around.node_id, around.boot)
+        self._moving: set[str] = set()
+        self._placed = nodes.placement
+        self._placed_at = 0.0
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -165,7 +174,7 @@ class Governor:
         return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
 
     async def may_serve(self, topic: Served) -> bool:
-        if self.draining:
+        if self.draining or topic.name in self._moving:
             return False
         if not self.catalog.is_applied_everywhere():
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
@@ -530,11 +539,40 @@ class Governor:
             for part in topic.parts if topic.serving else ():
                 if part.newcomers.order:
                     self.queue_changed(part)  # Redis may have lost it
+            if live.serving.get(topic.name) not in (None, self._myself):
+                topic.served_elsewhere()
+        self._share_out()
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:
                 topic.serving = False
                 self.tasks.start(topic.hand_back())
+
+    def _share_out(self) -> None:
+        """Hand topics to the nodes whose share they are, some at a time, once these have been there for a while."""
+        placement, now = self._nodes.placement, self.now()
+        if placement is not self._placed:
+            self._placed, self._placed_at = placement, now
+        if self.draining or now - self._placed_at < _SETTLED_LEASES * self.around.store.lease_ms / 1000:
+            return
+        strange = (
+            (topic, to)
+            for topic in self._topics.values()
+            if topic.serving and (to := placement.of_topic(topic.name.encode())) != self.node_id and topic.may_move
+        )
+        for topic, to in islice(strange, _MOVED_AT_ONCE):
+            self._moving.add(topic.name)
+            topic.serving = False  # no heartbeat asserts it any more
+            self.tasks.start(self._hand_over(topic, to))
+
+    async def _hand_over(self, topic: Topic, to: int) -> None:
+        try:
+            await topic.hand_back()
+            with suppress(MetadataUnavailable):  # then its lease runs out
+                await self.around.store.hand_over(topic.name, self.node_id, self.around.boot, to=to)
+                self._nodes.serving[topic.name.encode()] = to
+        finally:
+            self._moving.discard(topic.name)
 
     async def refill(self) -> None:
         """Tell an emptied Redis the policies."""

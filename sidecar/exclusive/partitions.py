@@ -111,6 +111,16 @@ class PartitionedTopic:
         for part in self.parts:
             part.connection_closed(connection)
 
+    def served_elsewhere(self) -> None:
+        """As `GovernedTopic.served_elsewhere`."""
+        for part in self.parts:
+            part.served_elsewhere()
+
+    @property
+    def may_move(self) -> bool:
+        """As `GovernedTopic.may_move`."""
+        return not self._taking.locked() and all(part.may_move for part in self.parts)
+
     def policy_changed(self) -> None:
         """Nobody writes here by a right that a policy could take away."""
 

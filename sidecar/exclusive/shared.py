@@ -21,7 +21,7 @@ from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
-from sidecar.exclusive.succession import Intent
+from sidecar.exclusive.succession import Intent, is_plain
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
@@ -47,8 +47,6 @@ POOL: Final = 64
 
 SESSIONS_LIMIT: Final = 1_000
 """Sessions at the same time: every takeover fences all their slots."""
-
-_PLAIN: Final = "conn:"
 
 
 class SharedSession(SlotWriter):
@@ -262,7 +260,7 @@ class SharedSessions:
 
     def left_alone(self, session: SharedSession) -> None:
         """It has no connection any more."""
-        if session.session.startswith(_PLAIN):
+        if is_plain(session.session):
             session.drop_epoch(MOVED)
             self.forget(session)
         elif not session.is_leaving and self._sessions.get(session.session) is session:

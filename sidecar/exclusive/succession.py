@@ -88,7 +88,7 @@ class Intent:
     splits: bool = False
 
 
-def _is_plain(session: str) -> bool:
+def is_plain(session: str) -> bool:
     """It ends with its connection and never comes back: nothing has to be remembered of it."""
     return session.startswith(_PLAIN)
 
@@ -97,7 +97,7 @@ def was_deposed(value: state.Ownership, session: str) -> bool:
     """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
     before its connection closes, so another owner behind it deposed it.
     """
-    return _is_plain(session) or any(deposed.session == session for deposed in value.deposed)
+    return is_plain(session) or any(deposed.session == session for deposed in value.deposed)
 
 
 def mode_of(number: int) -> AccessMode:
@@ -184,7 +184,7 @@ def sequences(
             opened_at=at,
         )
     left.pop(intent.session, None)
-    gone = [session for session in left.values() if not _is_plain(session.session)]
+    gone = [session for session in left.values() if not is_plain(session.session)]
     gone.sort(key=lambda session: session.left_ms)
     for index, more in intent.refused.items():
         into = refused.setdefault(index, RefusedSequences(more.client_epoch))
@@ -233,13 +233,13 @@ def ownership(
         known is not None
         and intent.deposes
         and known.session not in ("", intent.session)
-        and not _is_plain(known.session)
+        and not is_plain(known.session)
     ):
         deposed[known.session] = state.Deposed(
             session=known.session, name=known.name, generation=known.generation, last_try_ms=now_ms
         )
     for session, name, tried in intent.evicts:
-        if _is_plain(session):
+        if is_plain(session):
             continue
         listed = deposed.get(session)
         lost = 0 if listed is None else listed.generation
@@ -291,7 +291,7 @@ def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Owner
         return known
     found = state.Ownership()
     found.CopyFrom(known)
-    if deposes and not _is_plain(known.session) and all(each.session != known.session for each in known.deposed):
+    if deposes and not is_plain(known.session) and all(each.session != known.session for each in known.deposed):
         found.deposed.add(session=known.session, name=known.name, generation=known.generation, last_try_ms=now_ms)
     found.session, found.name, found.released_ms = "", "", now_ms
     return found

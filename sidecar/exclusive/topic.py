@@ -25,7 +25,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers, Refusals
 from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
+from sidecar.exclusive.succession import NOBODY, Intent, is_plain, mode_of, was_deposed
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import is_outdated, owner_record
 from sidecar.exclusive.upkeep import Renewal, Upkeep, renew_fence
@@ -277,6 +277,20 @@ class GovernedTopic(SlotWriter):
         """Another node wrote down whose the topic is."""
         if not self.serving and change.key.slot == self.domain.slot:
             self.load()
+
+    def served_elsewhere(self) -> None:
+        """Another node serves the topic now: if that one goes, its owner may come here for a while from then on."""
+        holder = self.holder
+        if not self.serving and holder is not None and not is_plain(holder.session):
+            self.holder = replace(holder, awaited_until=self._env.now() + self._env.reconnect_grace)
+
+    @property
+    def may_move(self) -> bool:
+        """Whether another node might serve the topic from now on without ending anybody's session."""
+        sessions = [found.session for found in self.shared.connected()]
+        if self.holder is not None:
+            sessions.append(self.holder.session)
+        return not self._operations.busy and not any(is_plain(session) for session in sessions)
 
     def policy_changed(self) -> None:
         """Who wrote beside others may do so no more where the policy says so now."""

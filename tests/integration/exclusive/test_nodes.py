@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import cast
 
 import pytest
 import redis
 
+from sidecar.cluster.nodes import NodeAddress, Placement
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.integration.exclusive.checked import CheckedProducer
 from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
 from tests.integration.exclusive.producers import RawProducer
+from tests.integration.exclusive.room import open_room, until
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for
+
+PLACED = Placement([NodeAddress(number, "127.0.0.1", number) for number in (1, 2)])
 
 
 class Nodes:
@@ -178,3 +184,57 @@ def wait_at(node: NodeProcess, topic: str, name: str) -> int:
         producer.initialise()
         assert producer.send(topic, b"x", sequence=0).error == 7
         return producer.producer_id
+
+
+def test_a_node_that_is_added_takes_its_share_of_topics_and_no_session_ends(
+    services: Services, node_process: StartNode, unique: Unique
+) -> None:
+    cluster = unique("n")
+    first = node_process(cluster=cluster, node_id=1, LEASE_MS="600")
+    rest = Rest(first.admin_url)
+    topics = [create_topic(services.kafka_bootstrap, 1) for _ in range(12)]
+    for topic in topics:
+        govern(rest, topic)
+    with ExitStack() as stack:
+        busy = stack.enter_context(CheckedProducer(first.bootstrap, "busy", topics[0]))
+        owners = [stack.enter_context(RawProducer(first.bootstrap, "owner")) for _ in topics[1:]]
+        for number, (topic, owner) in enumerate(zip(topics[1:], owners, strict=True)):
+            if number % 2:
+                owner.initialise()
+            assert owner.send(topic, b"0", sequence=0 if number % 2 else -1).error == 0
+        second = node_process(cluster=cluster, node_id=2, LEASE_MS="600")
+        plain, others = topics[1::2], [topics[0], *topics[2::2]]
+
+        def moved() -> list[str]:
+            return [topic for topic in others if rest.topic(topic)["serving_node"] == 2]
+
+        share = [topic for topic in others if PLACED.of_topic(topic.encode()) == 2]
+        wait_for(lambda: moved() == share, "the second node to have its share")
+        assert [rest.topic(topic)["serving_node"] for topic in plain] == [1] * len(plain), "plain owners are not moved"
+        busy.goes_on(500)
+        for topic, owner in zip(topics[2::2], owners[1::2], strict=True):
+            with RawProducer((second if topic in share else first).bootstrap, "owner", owner.producer_id) as again:
+                wait_for(lambda: again.send(topic, b"1", sequence=1).error == 0, "the session to go on")  # noqa: B023
+        for topic, owner in zip(plain, owners[::2], strict=True):
+            assert owner.send(topic, b"1").error == 0
+        assert all(rest.topic(topic)["generation"] == 1 for topic in topics)
+    assert busy.failed == []
+    assert read_log(services.kafka_bootstrap, topics[0]) == busy.sent
+
+
+async def test_an_owners_time_to_come_back_runs_from_the_end_of_its_node(services: Services, unique: Unique) -> None:
+    cluster, kafka, redis = unique("n"), services.kafka_bootstrap, services.redis_url
+    async with open_room(kafka, redis, cluster, node_id=2, grace=1.5) as second:
+        async with open_room(kafka, redis, cluster, grace=1.5) as first:
+            topic = await asyncio.to_thread(create_topic, kafka, 1)
+            await first.govern(topic)
+            owner = first.connect("owner")
+            assert await owner.send(topic, b"0") == 0
+            second.topic(topic)
+            await asyncio.sleep(1.8)
+        rival = second.connect("rival", plain=True)
+        assert await rival.send(topic, b"r") == 7, "the owner may still come"
+        back = second.connect("owner", producer_id=owner.producer_id)
+        await until(lambda: back.send(topic, b"1", sequence=1))
+        assert await rival.send(topic, b"r") == 44
+        assert (await second.idle(topic)).generation == 1
