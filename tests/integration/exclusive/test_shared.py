@@ -179,7 +179,8 @@ def test_exclusive_is_refused_while_shared_producers_are_connected(
     assert refused.error == REFUSED
     assert refused.message == "Topic has an existing exclusive producer: rival (generation 1)"
     rival.close()
-    wait_for(lambda: back.send(topic, b"2", sequence=2).error == OK, "shared producers to write again")
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the topic to be free")
+    assert back.send(topic, b"2", sequence=2).error == OK
     assert read_log(services.kafka_bootstrap, topic) == [b"0", b"r", b"2"]
 
 
@@ -211,8 +212,8 @@ def test_a_fencer_deposes_every_shared_producer(topic: str, connect: Connect, re
             assert late.send(topic, b"late", sequence=batch.base_sequence + 1).error == STALE_EPOCH
             assert late.send(topic, b"late", sequence=0, partition=1).error == STALE_EPOCH, "never written, fenced too"
     fencer.close()
-    newcomer = connect("newcomer")
-    wait_for(lambda: newcomer.send(topic, b"n", sequence=0).error == OK, "shared producers to write again")
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the topic to be free")
+    assert connect("newcomer").send(topic, b"n", sequence=0).error == OK
     back = connect("one", producer_id=one.producer_id)
     assert back.send(topic, b"1", sequence=1).error == FENCED, "for ever"
     assert rest.topic(topic)["generation"] == 1

@@ -72,7 +72,7 @@ def once(found: Measured, large: int = 0) -> bool:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("client_id", ["plain", "named;mode=shared"])
+@pytest.mark.parametrize("client_id", ["plain", "named;"])
 def test_produce_to_one_leader(size: int, client_id: str, one: VirtualCluster, topic: MakeTopic) -> None:
     name = topic()
     with RawClient(one.bootstrap, client_id) as client:

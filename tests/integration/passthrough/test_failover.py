@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,10 +83,6 @@ def test_nothing_is_lost_or_repeated_when_a_broker_is_killed_and_comes_back(
         check(log, writer)
 
 
-def all_moved(before: dict[int, int], after: dict[int, int]) -> bool:
-    return all(before[index] != after.get(index) for index in before)
-
-
 @pytest.mark.timeout(180)
 def test_leaders_that_move_while_all_brokers_live_cost_nothing(
     kafka_cluster: Kafka, node_of_three: NodeProcess, topic_of_three: MakeTopic
@@ -100,11 +95,13 @@ def test_leaders_that_move_while_all_brokers_live_cost_nothing(
         for turn in (1, 2):
             reassign(kafka_cluster, topic, turn)
             elect_preferred(kafka_cluster, topic)
-            wait_for(lambda: all_moved(seen[-1], leaders_of(kafka_cluster.bootstrap, topic)), "leaders to move", 30)
-            seen.append(leaders_of(kafka_cluster.bootstrap, topic))
+
+            def moved() -> dict[int, int]:
+                found = leaders_of(kafka_cluster.bootstrap, topic)
+                return found if all(leader != found.get(index) for index, leader in seen[-1].items()) else {}
+
+            seen.append(wait_for(moved, "all leaders to move", 30))  # brokers do not hear of it at the same moment
             writer.goes_on()
-    for before, after in pairwise(seen):
-        assert all_moved(before, after)
     log = log_of(kafka_cluster.bootstrap, topic, PARTITIONS)
     assert len(writer.acked) == writer.sent > 500
     check(log, writer)
