@@ -37,9 +37,15 @@ _BEHIND: Final = """
     again), `redis_down` (5). Causes in `sidecar_client_disconnects_total`: `closed`, `rejected` (what the client sent
     made no sense).
 
-    Invariant: `sidecar_client_connections` = `sidecar_client_connections_total` − the sum of
+    Invariants: `sidecar_client_connections` = `sidecar_client_connections_total` − the sum of
     `sidecar_client_disconnects_total`
-    (`tests/unit/telemetry/test_exposition.py::test_open_connections_accepted_and_ended_ones_add_up_on_the_page`).
+    (`tests/unit/telemetry/test_exposition.py::test_open_connections_accepted_and_ended_ones_add_up_on_the_page`); one
+    owner per topic at most; the generation is REST's; `sidecar_produce_records_total` is the number of records in the
+    log, where Kafka refused none; each refusal is counted once under its reason; takeovers and requests are as many as
+    their durations (`tests/integration/exclusive/test_ownership.py::test_metrics_agree_with_rest_and_with_the_log`).
+
+    Where partitions have owners of their own `sidecar_producer_generation` is the highest of them, and no owner is
+    named.
     """
 _EVERY_GAUGE: Final = ("requests_in_flight", "upstream_connections", "redis_up", "kafka_up", "live_nodes")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.batch import BatchHeader
 
 _PATIENCE_S: Final = 5.0
+"""Who waits tries again within this, as clients do by themselves."""
 _PRUNE_S: Final = 0.25
 _REFUSED_KEPT: Final = 10_000
 _STRUCK_KEPT: Final = 1_000
@@ -57,7 +58,9 @@ class Refusals:
 class Newcomers:
     """State of one topic or partition. Times are monotonic seconds unless they say otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, grace: float) -> None:
+        """`grace`: for so many seconds an idempotent session keeps its place without a connection."""
+        self._grace = grace
         self.tainted: set[int] = set()
         """Connections that carried a deposed session: whatever else they carry strikes back."""
         self.ghosts: dict[int, float] = {}
@@ -79,21 +82,22 @@ class Newcomers:
         """The sessions that wait, in order; whoever has not tried for a while is gone."""
         if self._order and now - self._pruned > _PRUNE_S:
             self._pruned = now
-            for session, (_, _, tried) in list(self._waiting.items()):
-                if now - tried > _PATIENCE_S:
+            for session, (_, _, until) in list(self._waiting.items()):
+                if now > until:
                     self.leave(session)
         return self._order
 
     def wait(self, claimant: Claimant, now: float) -> None:
         """It takes a place, or keeps the one it has."""
-        first, since, _ = self._waiting.get(claimant.session, (claimant, now, now))
-        self._waiting[claimant.session] = first or claimant, since, now
+        _, since, _ = self._waiting.get(claimant.session, (None, now, now))
+        self._waiting[claimant.session] = claimant, since, now + _PATIENCE_S
         if len(self._order) != len(self._waiting):
             self._order = tuple(self._waiting)
 
     def expect(self, sessions: Iterable[str], now: float) -> None:
         """These waited at the node that served the topic before: each keeps its place if it comes soon."""
-        before = {session: (None, now, now) for session in sessions if not session.startswith(_PLAIN)}
+        until = now + self._grace
+        before = {session: (None, now, until) for session in sessions if not session.startswith(_PLAIN)}
         self._waiting = {**before, **self._waiting}
         self._order = tuple(self._waiting)
 
@@ -126,14 +130,14 @@ class Newcomers:
         for gone in (session, *evicted):
             self.leave(gone)
 
-    def connection_closed(self, connection: int) -> None:
+    def connection_closed(self, connection: int, now: float) -> None:
         """A plain session dies with its connection; an idempotent one keeps its place for a while."""
         self.tainted.discard(connection)
         self.ghosts.pop(connection, None)
-        gone = [
-            session
-            for session, (claimant, _, _) in self._waiting.items()
-            if claimant is not None and claimant.connection == connection and session.startswith(_PLAIN)
-        ]
-        for session in gone:
-            self.leave(session)
+        for session, (claimant, since, _) in list(self._waiting.items()):
+            if claimant is None or claimant.connection != connection:
+                continue
+            if session.startswith(_PLAIN):
+                self.leave(session)
+            else:
+                self._waiting[session] = claimant, since, now + self._grace

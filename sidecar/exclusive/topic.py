@@ -84,7 +84,7 @@ class GovernedTopic(SlotWriter):
         self.holder: Holder | None = None
         self.ownership: state.Ownership | None = None
         self.position = -1
-        self.newcomers = Newcomers()
+        self.newcomers = Newcomers(environment.reconnect_grace)
         self.refusals = refusals
         self.shared = SharedSessions(name, environment, self.upkeep, refusals, self._share)
         self.serving = False
@@ -473,7 +473,7 @@ class GovernedTopic(SlotWriter):
 
     def connection_closed(self, connection: int) -> None:
         """A client connection of this node is gone."""
-        self.newcomers.connection_closed(connection)
+        self.newcomers.connection_closed(connection, self._env.now())
         self._queue_told()
         self.shared.connection_closed(connection)
         holder = self.holder

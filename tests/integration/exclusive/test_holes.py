@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from sidecar.exclusive import newcomers
 from sidecar.forwarder import brokers, whole
 from sidecar.local import Kafka, KafkaConfig
 from sidecar.network.framing import Frame
@@ -261,10 +260,9 @@ async def test_e5_a_plain_holder_on_a_new_connection_waits_for_its_old_one_and_i
 
 
 async def test_e6_waiters_that_are_gone_keep_the_others_no_longer_than_their_patience_and_cost_no_generation(
-    room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
+    room: Room, topic: str
 ) -> None:
-    """A plain waiter goes with its connection; an idempotent one may come back on another for its patience."""
-    monkeypatch.setattr(newcomers, "_PATIENCE_S", 2.0)
+    """A plain waiter goes with its connection; an idempotent one may come back on another for the reconnect grace."""
     owner, alive = room.connect("owner"), room.connect(f"alive;{WAITING}")
     ghosts = [room.connect(f"g{i};{WAITING}", plain=i % 2 == 0) for i in range(6)]
     assert await owner.send(topic) == OK

@@ -274,6 +274,35 @@ def test_metrics_tell_of_refusals_errors_and_scripts(topic: str, connect: Connec
     assert "sidecar_requests_in_flight 0.0" in metrics
 
 
+def test_metrics_agree_with_rest_and_with_the_log(
+    services: Services, rest: Rest, topic: str, connect: Connect, node: NodeProcess
+) -> None:
+    """The invariants of docs/reference/metrics.md."""
+    first, rival, fencer = connect("first"), connect("rival"), connect("fencer;mode=exclusive_with_fencing")
+    assert [first.send(topic, b"a", sequence=n).error for n in range(3)] == [0, 0, 0]
+    assert [rival.send(topic, b"r", sequence=n).error for n in range(2)] == [44, 44]
+    assert fencer.send(topic, [b"f", b"g"], sequence=0).error == 0
+    assert first.send(topic, b"x", sequence=3).error == 90
+    with urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=10) as answer:
+        lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    values = {name: float(value) for name, value in lines}
+
+    def total(family: str) -> float:
+        return sum(value for name, value in values.items() if name.startswith(family + "{"))
+
+    of_topic = f'topic="{topic}"'
+    owners = [name for name in values if name.startswith("sidecar_producer_owner_info{") and of_topic in name]
+    assert owners == [f'sidecar_producer_owner_info{{mode="exclusive_with_fencing",owner="fencer",{of_topic}}}']
+    assert values[f"sidecar_producer_generation{{{of_topic}}}"] == rest.topic(topic)["generation"] == 2
+    assert values[f"sidecar_produce_records_total{{{of_topic}}}"] == len(read_log(services.kafka_bootstrap, topic)) == 5
+    assert values[f'sidecar_produce_fenced_total{{reason="not_owner",{of_topic}}}'] == 2
+    assert values[f'sidecar_produce_fenced_total{{reason="deposed",{of_topic}}}'] == 1
+    assert total("sidecar_takeovers_total") == values["sidecar_takeover_duration_seconds_count"]
+    assert total("sidecar_requests_total") == sum(
+        value for name, value in values.items() if name.startswith("sidecar_request_duration_seconds_count{")
+    )
+
+
 def test_who_only_strikes_back_is_answered_later_and_later(
     services: Services, rest: Rest, topic: str, connect: Connect
 ) -> None:

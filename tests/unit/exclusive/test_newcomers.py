@@ -7,6 +7,8 @@ from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.newcomers import Newcomers, Refusals
 from sidecar.protocol.batch import BatchHeader
 
+GRACE = 3.0
+
 
 def claimant(session: str, connection: int = 1, name: str = "") -> Claimant:
     return Claimant(session, name or session, is_named=True, connection=connection)
@@ -17,7 +19,7 @@ def header(sequence: int, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
 
 
 def test_who_waits_is_first_come_first_served_and_keeps_its_place_while_it_tries() -> None:
-    newcomers = Newcomers()
+    newcomers = Newcomers(GRACE)
     for now, session in enumerate(["a", "b", "a", "c", "b"]):
         newcomers.wait(claimant(session), float(now))
     assert newcomers.queue(4.0) == ("a", "b", "c")
@@ -25,7 +27,7 @@ def test_who_waits_is_first_come_first_served_and_keeps_its_place_while_it_tries
 
 
 def test_who_has_not_tried_for_five_seconds_is_gone() -> None:
-    newcomers = Newcomers()
+    newcomers = Newcomers(GRACE)
     newcomers.wait(claimant("a"), 0.0)
     newcomers.wait(claimant("b"), 3.0)
     assert newcomers.queue(4.9) == ("a", "b")
@@ -35,30 +37,40 @@ def test_who_has_not_tried_for_five_seconds_is_gone() -> None:
 
 
 def test_a_plain_waiter_dies_with_its_connection_and_an_idempotent_one_keeps_its_place() -> None:
-    newcomers = Newcomers()
+    newcomers = Newcomers(GRACE)
     newcomers.wait(claimant("conn:1", 1), 0.0)
     newcomers.wait(claimant("pid:1", 1), 0.0)
     newcomers.wait(claimant("conn:2", 2), 0.0)
-    newcomers.connection_closed(1)
-    assert newcomers.queue(0.0) == ("pid:1", "conn:2")
+    newcomers.connection_closed(1, 1.0)
+    assert newcomers.queue(1.0) == ("pid:1", "conn:2")
+    newcomers.wait(claimant("conn:2", 2), 4.0)
+    assert newcomers.queue(1.0 + GRACE) == ("pid:1", "conn:2")
+    assert newcomers.queue(1.3 + GRACE) == ("conn:2",)
+
+
+def test_a_waiter_that_came_back_on_another_connection_does_not_go_with_the_old_one() -> None:
+    newcomers = Newcomers(GRACE)
+    newcomers.wait(claimant("pid:1", 1), 0.0)
+    newcomers.wait(claimant("pid:1", 2), 4.0)
+    newcomers.connection_closed(1, 4.5)
+    assert newcomers.queue(8.9) == ("pid:1",)
 
 
 def test_those_who_waited_at_another_node_keep_their_places_if_they_come_soon() -> None:
-    newcomers = Newcomers()
+    newcomers = Newcomers(GRACE)
     newcomers.wait(claimant("c"), 0.0)
     newcomers.expect(["a", "conn:1", "b", "c"], 1.0)
     assert newcomers.queue(1.0) == ("a", "b", "c")
     assert [found.session for found, _ in newcomers.waiting(1.0)] == ["c"]
-    newcomers.wait(claimant("c"), 4.0)
-    newcomers.wait(claimant("b"), 4.0)
-    assert newcomers.queue(5.9) == ("a", "b", "c")
-    assert newcomers.queue(6.3) == ("b", "c")
-    assert [found.session for found, _ in newcomers.waiting(6.3)] == ["b", "c"]
-    newcomers.connection_closed(1)
+    newcomers.wait(claimant("c"), 3.5)
+    newcomers.wait(claimant("b"), 3.5)
+    assert newcomers.queue(1.0 + GRACE) == ("a", "b", "c")
+    assert newcomers.queue(1.3 + GRACE) == ("b", "c")
+    assert [found.session for found, _ in newcomers.waiting(1.3 + GRACE)] == ["b", "c"]
 
 
 def test_a_claim_takes_its_session_and_those_it_evicted_out_of_the_queue() -> None:
-    newcomers = Newcomers()
+    newcomers = Newcomers(GRACE)
     for session in ("a", "b", "c"):
         newcomers.wait(claimant(session), 0.0)
     newcomers.claimed("b", ["a"], ())
@@ -88,7 +100,7 @@ def test_refusals_are_bounded_the_oldest_session_is_forgotten_first() -> None:
 
 
 def test_who_strikes_back_is_remembered_until_the_changelog_lists_it() -> None:
-    newcomers = Newcomers()
+    newcomers = Newcomers(GRACE)
     newcomers.fenced(claimant("pid:1", 5, "billing"), 1_000)
     newcomers.fenced(claimant("pid:2", 5), 2_000)
     newcomers.fenced(claimant("conn:3", 6), 3_000)
@@ -99,7 +111,7 @@ def test_who_strikes_back_is_remembered_until_the_changelog_lists_it() -> None:
 
 
 def test_strikes_are_bounded() -> None:
-    newcomers = Newcomers()
+    newcomers = Newcomers(GRACE)
     for number in range(1_100):
         newcomers.fenced(claimant(f"pid:{number}"), number)
     assert len(newcomers.struck) == 1_000
@@ -107,10 +119,10 @@ def test_strikes_are_bounded() -> None:
 
 
 def test_nothing_is_left_of_a_connection_that_is_gone() -> None:
-    newcomers = Newcomers()
+    newcomers = Newcomers(GRACE)
     for connection in range(100):
         newcomers.ghosts[connection] = 0.0
         newcomers.fenced(claimant(f"conn:{connection}", connection), 0)
         newcomers.wait(claimant(f"conn:w{connection}", connection), 0.0)
-        newcomers.connection_closed(connection)
+        newcomers.connection_closed(connection, 0.0)
     assert (newcomers.ghosts, newcomers.tainted, newcomers.struck, newcomers.queue(0.0)) == ({}, set(), {}, ())
