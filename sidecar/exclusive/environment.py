@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
-    from sidecar.exclusive.claims import Holder
-    from sidecar.exclusive.succession import Intent
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.chronicle import Chronicle
+    from sidecar.exclusive.queues import Queues
+    from sidecar.exclusive.tenure import Surroundings
     from sidecar.exclusive.topic import GovernedTopic
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
@@ -43,6 +43,19 @@ class Served(Protocol):
     serving: bool
 
 
+class Moving(Served, Protocol):
+    """One that may go to another node."""
+
+    @property
+    def may_move(self) -> bool:
+        """Whether that ends nobody's session."""
+        ...
+
+    async def hand_back(self) -> None:
+        """Finish what is in flight, serve no more."""
+        ...
+
+
 class Environment(Protocol):
     """Shared by all governed topics of a node. Times are in seconds."""
 
@@ -53,6 +66,8 @@ class Environment(Protocol):
     reconnect_grace: float
     disconnect_grace: float
     queue_limit: int
+    chronicle: Chronicle
+    queues: Queues
     terms: KeepAlive | None
     """What the brokers demand of every fence; None before they were asked."""
 
@@ -77,26 +92,6 @@ class Environment(Protocol):
         """Take or keep the right to serve the topic."""
         ...
 
-    def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
-        """A takeover succeeded."""
-        ...
-
-    def queue_changed(self, topic: GovernedTopic) -> None:
-        """Others wait for the topic than before: the next node that serves it shall know."""
-        ...
-
-    async def queue_of(self, topic: GovernedTopic) -> list[str]:
-        """Who waited at the node that served the topic before, in order; nobody where Redis is away."""
-        ...
-
-    def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
-        """A session writes beside others from now on, under this epoch."""
-        ...
-
     def unknown(self, topic: GovernedTopic) -> None:
         """Kafka knows no topic of this name."""
-        ...
-
-    async def released(self, topic: GovernedTopic, holder: Holder) -> None:
-        """The owner let go; the changelog knows."""
         ...

@@ -7,37 +7,34 @@ nodes, or for a client without idempotence `conn:ID`, its connection.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import OrderedDict
-from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from metadata import MetadataUnavailable
 from metadata.nodes import Holder as MetadataHolder
 from metadata.nodes import ServeStatus
-from metadata.ownership import AccessMode, Generation, Ownership
-from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
+from metadata.ownership import AccessMode, Ownership
+from sidecar.changelog import MASTER_SLOT, Kind
 from sidecar.cluster.resolver import TopicKind
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.catalog import PolicyCatalog
-from sidecar.exclusive.claims import NAME_LIMIT, Claimant, Holder
+from sidecar.exclusive.chronicle import Chronicle
+from sidecar.exclusive.claims import NAME_LIMIT, Claimant
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import Scope
-from sidecar.exclusive.succession import NOBODY, Intent
+from sidecar.exclusive.queues import Queues
+from sidecar.exclusive.shares import Shares
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.lane import LONGEST_WAIT_MS, Outcome
 from sidecar.forwarder.whole import WholeRequest
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
-from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProduceResult
-from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.environment import Hooks, Served
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.whole import Asker
@@ -65,10 +62,6 @@ _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FEN
 _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
 _ORPHANS_S: Final = 2.0
-_QUEUES_S: Final = 0.05
-_SETTLED_LEASES: Final = 2
-"""For so many leases the nodes have to be the same before topics move: a restart shall move nothing."""
-_MOVED_AT_ONCE: Final = 16
 _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
 
@@ -125,7 +118,9 @@ class Governor:
         self.disconnect_grace = disconnect_grace
         self.queue_limit = queue_limit
         self.catalog = PolicyCatalog(around)
-        self.catalog.changed = self._policy_changed
+        self.chronicle = Chronicle(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
+        self.catalog.changed = self.chronicle.policy_changed
+        self.queues = Queues(around, tasks)
         self.draining = False
         self.terms: KeepAlive | None = None
         self._resolver = resolver
@@ -135,13 +130,10 @@ class Governor:
         self._of_connection: dict[int, set[Topic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
         self._deposed: dict[Key, tuple[int, frozenset[str]]] = {}
-        self._queues_changed: set[GovernedTopic] = set()
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
+        self._shares = Shares(around, nodes, tasks)
         self._myself = MetadataHolder(around.node_id, around.boot)
-        self._moving: set[str] = set()
-        self._placed = nodes.placement
-        self._placed_at = 0.0
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -174,7 +166,7 @@ class Governor:
         return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
 
     async def may_serve(self, topic: Served) -> bool:
-        if self.draining or topic.name in self._moving:
+        if self.draining or topic.name in self._shares.moving:
             return False
         if not self.catalog.is_applied_everywhere():
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
@@ -195,54 +187,6 @@ class Governor:
             return False
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
 
-    def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
-        holder = topic.holder
-        kept = before is not None and holder is not None and before.session == holder.session
-        deposed = before.label if before is not None and intent.deposes and not kept else None
-        mode = intent.mode.value
-        self.hooks.takeover(topic.name, mode, seconds, holder.session if holder else "", topic.generation, deposed)
-        self._owner_changed(topic, holder.label if holder else None, mode)
-        kind = (
-            state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
-        )
-        self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
-
-    def _owner_changed(self, topic: GovernedTopic, label: str | None, mode: str | None) -> None:
-        """A topic's generation is the highest of its partitions' where those have owners of their own."""
-        if topic.domain.is_master:
-            self.hooks.owner_changed(topic.name, topic.generation, label, mode if label is not None else None)
-        elif (whole := self._topics.get(topic.name)) is not None:
-            self.hooks.owner_changed(topic.name, whole.generation, None, None)
-
-    def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
-        event = state.Event(
-            id=secrets.token_bytes(16), kind=state.Event.CLAIMED, at_ms=self.wall_ms(), topic=topic,
-            session=tenure.session, name=tenure.name, mode=control.SHARED, client=client, node=self.node_id,
-            producer_id=tenure.stamp.producer_id, producer_epoch=tenure.stamp.epoch,
-        )  # fmt: skip
-        self.tasks.start(self._append_event(event))
-
-    def queue_changed(self, topic: GovernedTopic) -> None:
-        if not self._queues_changed:
-            self.tasks.start(self._keep_queues())
-        self._queues_changed.add(topic)
-
-    async def _keep_queues(self) -> None:
-        await asyncio.sleep(_QUEUES_S)
-        changed, self._queues_changed = self._queues_changed, set()
-        for topic in changed:
-            if topic.serving:
-                with suppress(MetadataUnavailable):  # the next heartbeat brings it again
-                    queue = topic.newcomers.queue(self.now())
-                    await self.around.store.keep_queue(
-                        topic.name, self.node_id, self.around.boot, queue, resource=topic.domain.resource
-                    )
-
-    async def queue_of(self, topic: GovernedTopic) -> list[str]:
-        with suppress(MetadataUnavailable):
-            return await self.around.store.queue(topic.domain.resource)
-        return []
-
     def unknown(self, topic: GovernedTopic) -> None:
         """Forget a topic that Kafka does not know and nobody ever owned: a prefix covers any name that comes."""
         whole = self._topics.get(topic.name)
@@ -254,58 +198,6 @@ class Governor:
             self._nodes.serving.pop(topic.name.encode(), None)
             for topics in self._of_connection.values():
                 topics.discard(topic)
-
-    async def released(self, topic: GovernedTopic, holder: Holder) -> None:
-        self.hooks.released(topic.name, holder.session, topic.generation)
-        self._owner_changed(topic, None, None)
-        self._add_event(state.Event.RELEASED, topic, holder)
-        held = Ownership(
-            topic.domain.resource,
-            Generation(topic.generation),
-            max(0, topic.position),
-            holder.session,
-            holder.name,
-            node_id=self.node_id,
-        )
-        with suppress(MetadataUnavailable):  # the next claim brings the changelog's record with it
-            await self.around.store.release(held)
-
-    def _add_event(self, kind: state.Event.Kind, topic: GovernedTopic, holder: Holder | None, detail: str = "") -> None:
-        ownership = topic.ownership
-        event = state.Event(
-            id=secrets.token_bytes(16),
-            kind=kind,
-            at_ms=self.wall_ms(),
-            topic=topic.name,
-            generation=topic.generation,
-            session=holder.session if holder else "",
-            name=holder.name if holder else "",
-            mode=ownership.mode if ownership is not None else control.ACCESS_MODE_UNSPECIFIED,
-            client=ownership.client if ownership is not None else "",
-            node=self.node_id,
-            detail=detail,
-        )
-        if topic.domain.partition is not None:
-            event.partition = topic.domain.partition
-        if topic.epoch is not None:
-            event.producer_id = topic.epoch.tenure.stamp.producer_id
-            event.producer_epoch = topic.epoch.tenure.stamp.epoch
-        if ownership is not None:
-            event.start.CopyFrom(ownership.start)
-        self.tasks.start(self._append_event(event))
-
-    def _policy_changed(self, name: str, body: str) -> None:
-        event = state.Event(
-            id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=self.wall_ms(), topic=name, node=self.node_id,
-            detail=body or "deleted",
-        )  # fmt: skip
-        self.tasks.start(self._append_event(event))
-
-    async def _append_event(self, event: state.Event) -> None:
-        try:
-            await self.changelog.add_event(event)
-        except (ChangelogError, RetryTimeoutError, UpstreamError, KafkaError) as error:
-            self.hooks.operation_failed(event.topic, error)
 
     # What the gateway calls ---------------------------------------------------------------------------------------
 
@@ -538,41 +430,16 @@ class Governor:
         for topic in self._topics.values():
             for part in topic.parts if topic.serving else ():
                 if part.newcomers.order:
-                    self.queue_changed(part)  # Redis may have lost it
+                    self.queues.changed(part)  # Redis may have lost it
             if live.serving.get(topic.name) not in (None, self._myself):
                 topic.served_elsewhere()
-        self._share_out()
+        if not self.draining:
+            self._shares.hand_out(self._topics.values())
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:
                 topic.serving = False
                 self.tasks.start(topic.hand_back())
-
-    def _share_out(self) -> None:
-        """Hand topics to the nodes whose share they are, some at a time, once these have been there for a while."""
-        placement, now = self._nodes.placement, self.now()
-        if placement is not self._placed:
-            self._placed, self._placed_at = placement, now
-        if self.draining or now - self._placed_at < _SETTLED_LEASES * self.around.store.lease_ms / 1000:
-            return
-        strange = (
-            (topic, to)
-            for topic in self._topics.values()
-            if topic.serving and (to := placement.of_topic(topic.name.encode())) != self.node_id and topic.may_move
-        )
-        for topic, to in islice(strange, _MOVED_AT_ONCE):
-            self._moving.add(topic.name)
-            topic.serving = False  # no heartbeat asserts it any more
-            self.tasks.start(self._hand_over(topic, to))
-
-    async def _hand_over(self, topic: Topic, to: int) -> None:
-        try:
-            await topic.hand_back()
-            with suppress(MetadataUnavailable):  # then its lease runs out
-                await self.around.store.hand_over(topic.name, self.node_id, self.around.boot, to=to)
-                self._nodes.serving[topic.name.encode()] = to
-        finally:
-            self._moving.discard(topic.name)
 
     async def refill(self) -> None:
         """Tell an emptied Redis the policies."""

@@ -118,7 +118,7 @@ class SharedSession(SlotWriter):
         await self._sessions.grown()
 
     def _raised(self, epoch: SlotEpoch) -> None:
-        self._env.shared_opened(self.name, epoch.tenure, self.client)
+        self._env.chronicle.shared_opened(self.name, epoch.tenure, self.client)
 
     def fenced(self, lane: Lane) -> None:
         """Somebody took the slot, and the topic with it: the next batch finds out who."""
@@ -238,7 +238,7 @@ class SharedSessions:
         replaced, session.replaces = session.replaces, None
         if replaced is not None and self._sessions.get(replaced.session) is replaced:
             del self._sessions[replaced.session]
-        self.env.shared_opened(self.topic, tenure, session.client)
+        self.env.chronicle.shared_opened(self.topic, tenure, session.client)
 
     def forget(self, session: SharedSession) -> None:
         """A session that came to nothing."""

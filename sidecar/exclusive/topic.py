@@ -7,29 +7,24 @@ steps are `takeover`'s, those who do not own the topic are remembered by `newcom
 from __future__ import annotations
 
 import asyncio
-from collections import ChainMap
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
-from metadata.ownership import AccessMode, Ownership
+from metadata.ownership import AccessMode
 from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive import claims
 from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import HeldError
-from sidecar.exclusive.claims import Claimant, Holder, Situation, Step
-from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.claims import Claimant, Holder, Step
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.newcomers import Newcomers, Refusals
 from sidecar.exclusive.operations import BUSY, Offer
-from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.succession import NOBODY, Intent, is_plain, mode_of, was_deposed
+from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import is_outdated, owner_record
-from sidecar.exclusive.upkeep import Renewal, Upkeep, renew_fence
-from sidecar.exclusive.writer import SlotWriter
+from sidecar.exclusive.topic_state import TopicState
+from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
@@ -41,8 +36,6 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sidecar.changelog import Change, Entry, SlotName
-    from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.tenure import Tenure
     from sidecar.forwarder.lane import Lane
     from sidecar.forwarder.whole import WholeRequest
@@ -53,101 +46,13 @@ _SEEN_S: Final = 5.0
 _NOT_SHARED: Final = "partitions of this topic have one owner each: ask for a mode in client.id"
 
 
-class Station(Protocol):
-    """The topic that a partition with an owner of its own belongs to."""
-
-    upkeep: Upkeep
-
-    async def take(self, partition: int) -> Stamp:
-        """The right to serve the topic and its master slot, whose stamp is returned."""
-        ...
-
-    def taken(self, slot: SlotName) -> None:
-        """The partition's slot was taken for its owner."""
-        ...
-
-
-class GovernedTopic(SlotWriter):
+class GovernedTopic(TopicState):
     """The state of one topic, or of one partition with an owner of its own; the writer is its owner, if any."""
-
-    def __init__(
-        self,
-        name: str,
-        environment: Environment,
-        refusals: Refusals,
-        domain: Domain | None = None,
-        station: Station | None = None,
-    ) -> None:
-        super().__init__(name, environment, station.upkeep if station is not None else Upkeep(environment.terms))
-        self.domain = domain or Domain(name)
-        self._station = station
-        self.holder: Holder | None = None
-        self.ownership: state.Ownership | None = None
-        self.position = -1
-        self.newcomers = Newcomers(environment.reconnect_grace)
-        self.refusals = refusals
-        self.shared = SharedSessions(name, environment, self.upkeep, refusals, self._share)
-        self.serving = False
-        self._deposed: dict[str, tuple[str, int]] = {}
-        self._release_due = False
-        self._release_timer: asyncio.TimerHandle | None = None
-        self._leftover: Ownership | None = None
-        self._tenure: Tenure | None = None
-        self._lost: SlotEpoch | None = None
-        self._queue: tuple[str, ...] = ()
-        self.load()
-
-    def load(self) -> None:
-        """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
-        self.holder, self._leftover, self._lost, self._release_due = None, None, None, False
-        entry = self._recorded()
-        if entry is None:
-            return
-        value = entry.value
-        self._note(value, entry.offset)
-        if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self.domain, entry):
-            return
-        awaited = self._env.now() + (self._env.reconnect_grace if value.session.startswith("pid:") else 0.0)
-        self._leftover = owner_record(self.domain.resource, entry, self._env.node_id)
-        self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, frozenset(), awaited)
-
-    def _recorded(self) -> Entry[state.Ownership] | None:
-        return self._env.changelog.view.ownership(self.name, self.domain.slot)
-
-    def _note(self, ownership: state.Ownership, position: int) -> None:
-        """What the changelog says now."""
-        self.ownership, self.position = ownership, position
-        self._deposed = {deposed.session: (deposed.name, deposed.last_try_ms) for deposed in ownership.deposed}
-
-    @property
-    def generation(self) -> int:
-        """0 before anybody owned the topic."""
-        return self.ownership.generation if self.ownership is not None else 0
-
-    @property
-    def has_slot(self) -> bool:
-        """Whether this node has taken its slot."""
-        return self._tenure is not None
-
-    @property
-    def current_holder(self) -> Holder | None:
-        """The holder, unless it is only awaited and its time is over."""
-        holder = self.holder
-        if holder is not None and holder.awaited_until is not None and holder.awaited_until <= self._env.now():
-            return None
-        return holder
 
     @property
     def parts(self) -> Iterable[GovernedTopic]:
         """Everything here that can have an owner."""
         return (self,)
-
-    def as_owned(self) -> list[Ownership]:
-        """What this node asserts to Redis with every heartbeat."""
-        entry = self._recorded()
-        if entry is None or self.epoch is None:
-            return []
-        return [owner_record(self.domain.resource, entry, self._env.node_id)]
 
     # Batches ------------------------------------------------------------------------------------------------------
 
@@ -196,28 +101,6 @@ class GovernedTopic(SlotWriter):
         if holder.session != claimant.session or claimant.connection not in holder.connections:
             return None
         return self.epoch
-
-    def _situation(self, now: float) -> Situation:
-        return Situation(
-            mode=self._env.mode_of(self.name),
-            generation=self.generation,
-            holder=self.holder,
-            deposed=ChainMap(self.newcomers.struck, self._deposed),
-            tainted=self.newcomers.tainted,
-            waiting=self.newcomers.queue(now),
-            ghosts=self.newcomers.ghosts,
-            shared={found.session: found.label for found in self.shared.connected()} if self.holder is None else {},
-            shared_awaited=self.shared.awaited_until > now,
-            queue_limit=self._env.queue_limit,
-        )
-
-    def queue_in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:
-        """Who waits, in order, and since when (Unix milliseconds), for people."""
-        wall, now = self._env.wall_ms(), self._env.now()
-        return [
-            (claimant.session, (claimant, wall - int((now - since) * 1000)))
-            for claimant, since in self.newcomers.waiting(now)
-        ]
 
     def _judge(self, offer: Offer) -> None:
         holder, claimant = self.holder, offer.claimant
@@ -273,25 +156,6 @@ class GovernedTopic(SlotWriter):
             self.holder = replace(self.holder, connections=self.holder.connections | {connection})
         self._write(offer, epoch)
 
-    def changed(self, change: Change) -> None:
-        """Another node wrote down whose the topic is."""
-        if not self.serving and change.key.slot == self.domain.slot:
-            self.load()
-
-    def served_elsewhere(self) -> None:
-        """Another node serves the topic now: if that one goes, its owner may come here for a while from then on."""
-        holder = self.holder
-        if not self.serving and holder is not None and not is_plain(holder.session):
-            self.holder = replace(holder, awaited_until=self._env.now() + self._env.reconnect_grace)
-
-    @property
-    def may_move(self) -> bool:
-        """Whether another node might serve the topic from now on without ending anybody's session."""
-        sessions = [found.session for found in self.shared.connected()]
-        if self.holder is not None:
-            sessions.append(self.holder.session)
-        return not self._operations.busy and not any(is_plain(session) for session in sessions)
-
     def policy_changed(self) -> None:
         """Who wrote beside others may do so no more where the policy says so now."""
         if self.shared.master is not None and self._env.mode_of(self.name) is not AccessMode.SHARED:
@@ -319,17 +183,6 @@ class GovernedTopic(SlotWriter):
 
     def _operation_over(self) -> None:
         self._check_release()
-
-    def _learn(self, owner: Ownership | None) -> bool:
-        """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no
-        news.
-        """
-        if owner is None or owner.session is None or self.current_holder is not None:
-            return False
-        awaited = self._env.now() + self._env.reconnect_grace
-        self._leftover = owner
-        self.holder = Holder(owner.session, owner.name, owner.mode, owner.generation, frozenset(), awaited)
-        return True
 
     async def _take_over(self, offer: Offer, verdict: claims.Verdict) -> None:
         """Make the session of this batch the owner, or go on with it."""
@@ -389,6 +242,10 @@ class GovernedTopic(SlotWriter):
         if not intent.adopts:
             self._settle(tenure, intent, joins, started)
         elif intent.shares:
+            last = self.ownership
+            if last is not None and last.session:
+                mode, name = mode_of(last.mode), last.name
+                self._env.chronicle.shared(self, Holder(last.session, name, mode, last.generation))
             self.holder, self._leftover = None, None
             if tenure.ownership.generation:
                 self._note(tenure.ownership, tenure.position)
@@ -413,7 +270,7 @@ class GovernedTopic(SlotWriter):
                 self._left_alone()
         if intent.deposes and before is not None and before.session != value.session:
             self.newcomers.tainted |= before.connections - connections
-        self._env.taken_over(self, intent, before, self._env.now() - started)
+        self._env.chronicle.taken_over(self, intent, before, self._env.now() - started)
 
     async def _serve(self) -> Stamp | None:
         """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
@@ -428,7 +285,7 @@ class GovernedTopic(SlotWriter):
 
     async def _find_others(self) -> bool:
         """Let those keep their places who wrote or waited at the node that served the topic before."""
-        sessions = await self._env.queue_of(self)
+        sessions = await self._env.queues.of(self)
         self.newcomers.expect(sessions, self._env.now())
         return bool(sessions) or (self.domain.is_master and self.shared.expect())
 
@@ -444,13 +301,12 @@ class GovernedTopic(SlotWriter):
         return self.serving and (self.ownership is None or not self.ownership.session) and self.shared.is_current()
 
     async def _share(self) -> None:
-        """Take the master slot for nobody, so that sessions may write beside each other."""
         await self._run_takeover(Intent("", "", AccessMode.SHARED, adopts=True, shares=True))
 
     def _queue_told(self) -> None:
         if self.newcomers.order is not self._queue:
             self._queue = self.newcomers.order
-            self._env.queue_changed(self)
+            self._env.queues.changed(self)
 
     async def _grow(self) -> None:
         await self._again()
@@ -526,7 +382,7 @@ class GovernedTopic(SlotWriter):
                 await self._env.changelog.tailer.reached(Offset(self.position), timeout=_SEEN_S)
             finally:
                 self.drop_epoch(MOVED)
-        await self._env.released(self, holder)
+        await self._env.chronicle.released(self, holder)
 
     async def administer(self, partition: int | None = None, *, fence: bool) -> Holder:
         """An administrator's word: fence the owner for ever, or release it. Raises LookupError where nobody owns the

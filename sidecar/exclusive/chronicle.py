@@ -1,0 +1,131 @@
+"""What happens to governed topics, told to those who look: the events topic, Redis, metrics and the log."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from metadata import MetadataUnavailable
+from metadata.ownership import Generation, Ownership
+from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.exclusive.succession import NOBODY, Intent
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.exclusive.claims import Holder
+    from sidecar.exclusive.environment import Hooks
+    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.network.tasks import Tasks
+
+
+class Chronicle:
+    """Tells of changes once the changelog has them. `generation_of`: the highest of all partitions of a topic."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        tasks: Tasks,
+        hooks: Hooks,
+        wall_ms: Callable[[], int],
+        generation_of: Callable[[str], int],
+    ) -> None:
+        self._around = around
+        self._tasks = tasks
+        self._hooks = hooks
+        self._wall_ms = wall_ms
+        self._generation_of = generation_of
+
+    def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
+        """A takeover gave a topic or partition an owner, or took it away."""
+        holder = topic.holder
+        kept = before is not None and holder is not None and before.session == holder.session
+        deposed = before.label if before is not None and intent.deposes and not kept else None
+        mode = intent.mode.value
+        self._hooks.takeover(topic.name, mode, seconds, holder.session if holder else "", topic.generation, deposed)
+        self._owner_changed(topic, holder.label if holder else None, mode)
+        kind = (
+            state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
+        )
+        self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
+
+    def _owner_changed(self, topic: GovernedTopic, label: str | None, mode: str | None) -> None:
+        """A topic's generation is the highest of its partitions' where those have owners of their own."""
+        if topic.domain.is_master:
+            self._hooks.owner_changed(topic.name, topic.generation, label, mode if label is not None else None)
+        else:
+            self._hooks.owner_changed(topic.name, self._generation_of(topic.name), None, None)
+
+    def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
+        """A session writes beside others from now on, under this epoch."""
+        event = state.Event(
+            id=secrets.token_bytes(16), kind=state.Event.CLAIMED, at_ms=self._wall_ms(), topic=topic,
+            session=tenure.session, name=tenure.name, mode=control.SHARED, client=client, node=self._around.node_id,
+            producer_id=tenure.stamp.producer_id, producer_epoch=tenure.stamp.epoch,
+        )  # fmt: skip
+        self._tasks.start(self._append_event(event))
+
+    def shared(self, topic: GovernedTopic, last: Holder) -> None:
+        """Others write beside each other now: the last owner is deposed."""
+        self._owner_changed(topic, None, None)
+        self._add_event(state.Event.DEPOSED, topic, last, detail="shared producers write now")
+
+    async def released(self, topic: GovernedTopic, holder: Holder) -> None:
+        """The owner let go."""
+        self._hooks.released(topic.name, holder.session, topic.generation)
+        self._owner_changed(topic, None, None)
+        self._add_event(state.Event.RELEASED, topic, holder)
+        held = Ownership(
+            topic.domain.resource,
+            Generation(topic.generation),
+            max(0, topic.position),
+            holder.session,
+            holder.name,
+            node_id=self._around.node_id,
+        )
+        with suppress(MetadataUnavailable):  # the next claim brings the changelog's record with it
+            await self._around.store.release(held)
+
+    def _add_event(self, kind: state.Event.Kind, topic: GovernedTopic, holder: Holder | None, detail: str = "") -> None:
+        ownership = topic.ownership
+        event = state.Event(
+            id=secrets.token_bytes(16),
+            kind=kind,
+            at_ms=self._wall_ms(),
+            topic=topic.name,
+            generation=topic.generation,
+            session=holder.session if holder else "",
+            name=holder.name if holder else "",
+            mode=ownership.mode if ownership is not None else control.ACCESS_MODE_UNSPECIFIED,
+            client=ownership.client if ownership is not None else "",
+            node=self._around.node_id,
+            detail=detail,
+        )
+        if topic.domain.partition is not None:
+            event.partition = topic.domain.partition
+        if topic.epoch is not None:
+            event.producer_id = topic.epoch.tenure.stamp.producer_id
+            event.producer_epoch = topic.epoch.tenure.stamp.epoch
+        if ownership is not None:
+            event.start.CopyFrom(ownership.start)
+        self._tasks.start(self._append_event(event))
+
+    def policy_changed(self, name: str, body: str) -> None:
+        """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone."""
+        event = state.Event(
+            id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=self._wall_ms(), topic=name,
+            node=self._around.node_id, detail=body or "deleted",
+        )  # fmt: skip
+        self._tasks.start(self._append_event(event))
+
+    async def _append_event(self, event: state.Event) -> None:
+        try:
+            await self._around.changelog.add_event(event)
+        except (ChangelogError, RetryTimeoutError, UpstreamError, KafkaError) as error:
+            self._hooks.operation_failed(event.topic, error)

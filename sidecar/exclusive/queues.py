@@ -1,0 +1,48 @@
+"""Who waits for topics, kept in Redis for the node that serves them next."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from metadata import MetadataUnavailable
+
+if TYPE_CHECKING:
+    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.network.tasks import Tasks
+
+_GATHER_S: Final = 0.05
+
+
+class Queues:
+    """The queues of all topics that this node serves."""
+
+    def __init__(self, around: Surroundings, tasks: Tasks) -> None:
+        self._around = around
+        self._tasks = tasks
+        self._changed: set[GovernedTopic] = set()
+
+    def changed(self, topic: GovernedTopic) -> None:
+        """Others wait for a topic than before, or Redis may have lost who does."""
+        if not self._changed:
+            self._tasks.start(self._keep())
+        self._changed.add(topic)
+
+    async def _keep(self) -> None:
+        await asyncio.sleep(_GATHER_S)
+        changed, self._changed = self._changed, set()
+        for topic in changed:
+            if topic.serving:
+                with suppress(MetadataUnavailable):  # the next heartbeat brings it again
+                    queue = topic.newcomers.queue(asyncio.get_running_loop().time())
+                    await self._around.store.keep_queue(
+                        topic.name, self._around.node_id, self._around.boot, queue, resource=topic.domain.resource
+                    )
+
+    async def of(self, topic: GovernedTopic) -> list[str]:
+        """Who waited at the node that served a topic before, in order; nobody where Redis is away."""
+        with suppress(MetadataUnavailable):
+            return await self._around.store.queue(topic.domain.resource)
+        return []

@@ -1,0 +1,178 @@
+"""What a node knows of one topic, or of one partition with an owner of its own: who owns it, who else is there.
+
+From the changelog, from Redis, and from what passes on this node. What is done with it: `topic`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections import ChainMap
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from metadata.ownership import Ownership
+from sidecar.exclusive.claims import Claimant, Holder, Situation
+from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.newcomers import Newcomers, Refusals
+from sidecar.exclusive.shared import SharedSessions
+from sidecar.exclusive.succession import is_plain, mode_of
+from sidecar.exclusive.tenure import is_outdated, owner_record
+from sidecar.exclusive.upkeep import Upkeep
+from sidecar.exclusive.writer import SlotWriter
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from sidecar.changelog import Change, Entry, SlotName
+    from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.tenure import Tenure
+    from sidecar.protocol.ids import Stamp
+
+
+class Station(Protocol):
+    """The topic that a partition with an owner of its own belongs to."""
+
+    upkeep: Upkeep
+
+    async def take(self, partition: int) -> Stamp:
+        """The right to serve the topic and its master slot, whose stamp is returned."""
+        ...
+
+    def taken(self, slot: SlotName) -> None:
+        """The partition's slot was taken for its owner."""
+        ...
+
+
+class TopicState(SlotWriter):
+    """The state of a `GovernedTopic`, and what follows from it."""
+
+    def __init__(
+        self,
+        name: str,
+        environment: Environment,
+        refusals: Refusals,
+        domain: Domain | None = None,
+        station: Station | None = None,
+    ) -> None:
+        super().__init__(name, environment, station.upkeep if station is not None else Upkeep(environment.terms))
+        self.domain = domain or Domain(name)
+        self._station = station
+        self.holder: Holder | None = None
+        self.ownership: state.Ownership | None = None
+        self.position = -1
+        self.newcomers = Newcomers(environment.reconnect_grace)
+        self.refusals = refusals
+        self.shared = SharedSessions(name, environment, self.upkeep, refusals, self._share)
+        self.serving = False
+        self._deposed: dict[str, tuple[str, int]] = {}
+        self._release_due = False
+        self._release_timer: asyncio.TimerHandle | None = None
+        self._leftover: Ownership | None = None
+        self._tenure: Tenure | None = None
+        self._lost: SlotEpoch | None = None
+        self._queue: tuple[str, ...] = ()
+        self.load()
+
+    @abstractmethod
+    async def _share(self) -> None:
+        """Take the master slot for nobody, so that sessions may write beside each other."""
+
+    def load(self) -> None:
+        """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
+        self.holder, self._leftover, self._lost, self._release_due = None, None, None, False
+        entry = self._recorded()
+        if entry is None:
+            return
+        value = entry.value
+        self._note(value, entry.offset)
+        if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self.domain, entry):
+            return
+        awaited = self._env.now() + (self._env.reconnect_grace if value.session.startswith("pid:") else 0.0)
+        self._leftover = owner_record(self.domain.resource, entry, self._env.node_id)
+        self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, frozenset(), awaited)
+
+    def _recorded(self) -> Entry[state.Ownership] | None:
+        return self._env.changelog.view.ownership(self.name, self.domain.slot)
+
+    def _note(self, ownership: state.Ownership, position: int) -> None:
+        """What the changelog says now."""
+        self.ownership, self.position = ownership, position
+        self._deposed = {deposed.session: (deposed.name, deposed.last_try_ms) for deposed in ownership.deposed}
+
+    @property
+    def generation(self) -> int:
+        """0 before anybody owned the topic."""
+        return self.ownership.generation if self.ownership is not None else 0
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether this node has taken its slot."""
+        return self._tenure is not None
+
+    @property
+    def current_holder(self) -> Holder | None:
+        """The holder, unless it is only awaited and its time is over."""
+        holder = self.holder
+        if holder is not None and holder.awaited_until is not None and holder.awaited_until <= self._env.now():
+            return None
+        return holder
+
+    def as_owned(self) -> list[Ownership]:
+        """What this node asserts to Redis with every heartbeat."""
+        entry = self._recorded()
+        if entry is None or self.epoch is None:
+            return []
+        return [owner_record(self.domain.resource, entry, self._env.node_id)]
+
+    def _situation(self, now: float) -> Situation:
+        return Situation(
+            mode=self._env.mode_of(self.name),
+            generation=self.generation,
+            holder=self.holder,
+            deposed=ChainMap(self.newcomers.struck, self._deposed),
+            tainted=self.newcomers.tainted,
+            waiting=self.newcomers.queue(now),
+            ghosts=self.newcomers.ghosts,
+            shared={found.session: found.label for found in self.shared.connected()} if self.holder is None else {},
+            shared_awaited=self.shared.awaited_until > now,
+            queue_limit=self._env.queue_limit,
+        )
+
+    def queue_in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:
+        """Who waits, in order, and since when (Unix milliseconds), for people."""
+        wall, now = self._env.wall_ms(), self._env.now()
+        return [
+            (claimant.session, (claimant, wall - int((now - since) * 1000)))
+            for claimant, since in self.newcomers.waiting(now)
+        ]
+
+    def served_elsewhere(self) -> None:
+        """Another node serves the topic now: if that one goes, its owner may come here for a while from then on."""
+        holder = self.holder
+        if not self.serving and holder is not None and not is_plain(holder.session):
+            self.holder = replace(holder, awaited_until=self._env.now() + self._env.reconnect_grace)
+
+    @property
+    def may_move(self) -> bool:
+        """Whether another node might serve the topic from now on without ending anybody's session."""
+        sessions = [found.session for found in self.shared.connected()]
+        if self.holder is not None:
+            sessions.append(self.holder.session)
+        return not self._operations.busy and not any(is_plain(session) for session in sessions)
+
+    def _learn(self, owner: Ownership | None) -> bool:
+        """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no
+        news.
+        """
+        if owner is None or owner.session is None or self.current_holder is not None:
+            return False
+        awaited = self._env.now() + self._env.reconnect_grace
+        self._leftover = owner
+        self.holder = Holder(owner.session, owner.name, owner.mode, owner.generation, frozenset(), awaited)
+        return True
+
+    def changed(self, change: Change) -> None:
+        """Another node wrote down whose the topic is."""
+        if not self.serving and change.key.slot == self.domain.slot:
+            self.load()
