@@ -287,15 +287,18 @@ class MetadataStore:
 
     # Policies
 
-    async def set_policy(self, name: str, body: str, known: Policies, token: bytes) -> int:
-        """Set the policy of a topic or prefix; returns the version of the change. `known`: all the changelog has."""
+    async def set_policy(self, name: str, body: str, known: Policies, token: bytes, *, only_new: bool = False) -> int:
+        """Set the policy of a topic or prefix; returns the version of the change. `known`: all the changelog has.
+
+        `only_new`: where there is one already nothing is changed, and 0 returned.
+        """
         if not body:
             raise ValueError("an empty body stands for a deleted policy")
-        return await self._change_policy(name, body, known, token)
+        return await self._change_policy(name, body, known, token, "new" if only_new else "")
 
     async def delete_policy(self, name: str, known: Policies, token: bytes) -> int:
         """Delete a policy, also one that is not there; returns the version of this change."""
-        return await self._change_policy(name, "", known, token)
+        return await self._change_policy(name, "", known, token, "")
 
     async def refill_policies(self, known: Policies) -> bool:
         """Replace the catalog where Redis knows fewer versions than `known`; False where nothing had to be done."""
@@ -313,11 +316,11 @@ class MetadataStore:
             by_name[_text(name)] = Policy(body, int(its_version))
         return Policies(_int(version), MappingProxyType(by_name))
 
-    async def _change_policy(self, name: str, body: str, known: Policies, token: bytes) -> int:
+    async def _change_policy(self, name: str, body: str, known: Policies, token: bytes, only: str) -> int:
         check_resource(name)
         check_token(token)
         keys = self._keys("policies", "policies:version", f"used:{token.hex()}")
-        return _int(await self._server.run(scripts.SET_POLICY, keys, (name, body, *known.arguments())))
+        return _int(await self._server.run(scripts.SET_POLICY, keys, (name, body, only, *known.arguments())))
 
     # Keys and replies
 

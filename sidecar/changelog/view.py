@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
@@ -100,6 +100,7 @@ class View:
         self.ignored: Counter[Ignored] = Counter()
         self._kinds: dict[Kind, dict[Key, Entry[Any]]] = {kind: {} for kind in Kind}
         self._topics: dict[str, dict[Key, Entry[Any]]] = {}
+        self._opened: dict[str, dict[SlotName, Entry[Opened]]] = {}
         self._epochs: dict[ProducerId, ProducerEpoch] = {}
         self._retired: set[ProducerId] = set()
 
@@ -151,11 +152,7 @@ class View:
 
     def opened(self, topic: str) -> dict[SlotName, Entry[Opened]]:
         """The record that opened the newest epoch of each slot of a topic."""
-        return {
-            key.slot: entry
-            for key, entry in self._topics.get(topic, {}).items()
-            if key.kind in (Kind.SERVING, Kind.SLOT) and key.slot is not None
-        }
+        return dict(self._opened.get(topic, {}))
 
     def slots(self, topic: str) -> set[SlotName]:
         """The slots that any record of a topic names."""
@@ -201,6 +198,8 @@ class View:
         self._kinds[key.kind][key] = after
         self._topics.setdefault(key.topic, {})[key] = after
         if isinstance(value, state.Serving | state.Slot):
+            assert key.slot is not None
+            self._opened.setdefault(key.topic, {})[key.slot] = cast("Entry[Opened]", after)
             self._retired.update(ProducerId(gone) for gone in value.retired_producer_ids)
         return Change(key, before, after)
 
@@ -227,6 +226,9 @@ class View:
 
     def _drop(self, entry: Entry[Any]) -> None:
         del self._kinds[entry.key.kind][entry.key]
+        opened = self._opened.get(entry.key.topic, {})
+        if entry.key.slot is not None and opened.get(entry.key.slot) is entry:
+            del opened[entry.key.slot]
         of_topic = self._topics[entry.key.topic]
         del of_topic[entry.key]
         if not of_topic:

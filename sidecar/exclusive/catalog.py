@@ -17,7 +17,7 @@ from metadata.ownership import AccessMode
 from metadata.policies import Policies, Policy
 from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
-from sidecar.protocol.caller import UnknownTopicError, UpstreamError
+from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -96,10 +96,10 @@ class PolicyCatalog:
                 if self.book.effective(topic) is None:
                     await self._around.upstream.layout(topic)
                     known = await self._around.store.policies()
-                    if any(_covers(name, topic) for name in known.by_name):  # somebody's, on its way here
+                    there = any(_covers(name, topic) for name in known.by_name)
+                    if there or not await self._begin(topic, PolicyFields(AccessMode.SHARED)):  # on its way here
                         return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic} is not settled yet")
-                    await self.set(topic, PolicyFields(AccessMode.SHARED))
-        except UnknownTopicError as error:
+        except KafkaError as error:
             return KafkaError(error.code, error.message)
         except (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
             message = f"{topic} cannot be governed now, as the mode in client.id asks: {error}; try again"
@@ -107,6 +107,15 @@ class PolicyCatalog:
         finally:
             self._governing.pop(topic, None)
         return None
+
+    async def _begin(self, topic: str, policy: PolicyFields) -> bool:
+        """Write a topic's first policy down, unless somebody else was first."""
+        store = self._around.store
+        version = await store.set_policy(topic, policy.body(), self._known(), secrets.token_bytes(16), only_new=True)
+        if version:
+            await self._append(Record(policy_key(topic), policy.to_record(version, int(time.time() * 1000))))
+            self.changed(topic, policy.body())
+        return bool(version)
 
     async def delete(self, name: str) -> bool:
         """Take a policy away; whether there was one."""

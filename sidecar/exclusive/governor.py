@@ -190,9 +190,7 @@ class Governor:
     def unknown(self, topic: GovernedTopic) -> None:
         """Forget a topic that Kafka does not know and nobody ever owned: a prefix covers any name that comes."""
         whole = self._topics.get(topic.name)
-        if topic.ownership is None and isinstance(whole, PartitionedTopic):
-            whole.drop(topic)
-        elif topic.ownership is None and whole is topic:
+        if topic.ownership is None and whole is topic:
             topic.serving = False
             del self._topics[topic.name], self._by_name[topic.name.encode()]
             self._nodes.serving.pop(topic.name.encode(), None)

@@ -27,32 +27,33 @@ class Refusals:
     """Sequences refused for good, by session and partition of one topic, until they are written down with a slot."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, int], RefusedSequences] = {}
+        self._found: dict[str, dict[int, RefusedSequences]] = {}
 
     def add(self, claimant: Claimant, partition: int, header: BatchHeader) -> None:
         """A final error that is not the end of the session: its client counts these sequences as used."""
         if header.producer_id < 0:
             return
-        key = claimant.session, partition
-        found = self._found.get(key)
-        if found is None:
-            if len(self._found) >= _REFUSED_KEPT:
-                del self._found[next(iter(self._found))]
-            found = self._found[key] = RefusedSequences(header.producer_epoch)
+        if claimant.session not in self._found and len(self._found) >= _REFUSED_KEPT:
+            del self._found[next(iter(self._found))]
+        by_partition = self._found.setdefault(claimant.session, {})
+        found = by_partition.setdefault(partition, RefusedSequences(header.producer_epoch))
         found.refused(header.producer_epoch, header.base_sequence, header.records)
+
+    def has(self, session: str) -> bool:
+        """Whether anything of a session was refused that is not written down."""
+        return session in self._found
 
     def of(self, session: str, domain: Domain) -> dict[int, RefusedSequences]:
         """What was refused to a session in the partitions of a slot."""
-        return {
-            partition: found
-            for (whose, partition), found in self._found.items()
-            if whose == session and domain.covers(partition)
-        }
+        by_partition = self._found.get(session, {})
+        return {partition: found for partition, found in by_partition.items() if domain.covers(partition)}
 
     def forgive(self, session: str, domain: Domain) -> None:
         """They are written down with the session's slot."""
         for partition in self.of(session, domain):
-            del self._found[session, partition]
+            del self._found[session][partition]
+        if not self._found.get(session, True):
+            del self._found[session]
 
 
 class Newcomers:

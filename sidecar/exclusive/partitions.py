@@ -65,10 +65,11 @@ class PartitionedTopic:
             found = self.partitions[partition] = GovernedTopic(self.name, self._env, self.refusals, domain, self)
         return found
 
-    def drop(self, part: GovernedTopic) -> None:
-        """Forget a partition that does not exist."""
-        if part.domain.partition is not None and self.partitions.get(part.domain.partition) is part:
-            del self.partitions[part.domain.partition]
+    def tidy(self, partition: int) -> None:
+        """Forget a partition that nobody has anything to do with: clients may name any number."""
+        part = self.partitions.get(partition)
+        if part and not (part.busy or part.has_slot or part.newcomers.order or part.ownership is not None):
+            del self.partitions[partition]
 
     @property
     def parts(self) -> Iterable[GovernedTopic]:
@@ -104,7 +105,13 @@ class PartitionedTopic:
 
     def offer(self, offer: Offer) -> None:
         """Decide on a batch, now or when the operation under way is over."""
-        self.of(offer.partition).offer(offer)
+        if offer.partition < 0:
+            self._env.forwarder.released(len(offer.batch))
+            offer.done(Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return
+        found = self.of(offer.partition)
+        found.offer(offer)
+        self.tidy(offer.partition)
 
     def connection_closed(self, connection: int) -> None:
         """A client connection of this node is gone."""

@@ -32,7 +32,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sidecar.changelog import SlotName
+    from sidecar.changelog import Position, SlotName
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.newcomers import Refusals
@@ -47,6 +47,9 @@ POOL: Final = 64
 
 SESSIONS_LIMIT: Final = 1_000
 """Sessions at the same time: every takeover fences all their slots."""
+
+_PLACES_LIMIT: Final = 100_000
+"""Sessions times partitions: every takeover notes where each session stands in each partition."""
 
 
 class SharedSession(SlotWriter):
@@ -66,11 +69,13 @@ class SharedSession(SlotWriter):
         """Another session is about to get the slot."""
         self._claimant = claimant
         self._sessions = sessions
+        self._stands_at: dict[int, Position] = {}
+        """By memory, for a topic that was created anew: its client goes on counting."""
 
     def _judge(self, offer: Offer) -> None:
         if self.is_leaving:
             self._operations.answer(offer, BUSY)
-        elif self.epoch is None:
+        elif self.epoch is None or self._sessions.refusals.has(self.session):
             self._operations.begin(partial(self._open, offer), offer)
         else:
             self._write(offer, self.epoch)
@@ -91,12 +96,26 @@ class SharedSession(SlotWriter):
                 client=offer.client,
                 client_epoch=max(0, offer.header.producer_epoch),
                 refused=self._sessions.refusals.of(self.session, self.domain),
+                stands_at=self._stands_at,
             )
         )
         self._sessions.refusals.forgive(self.session, self.domain)
 
     async def _again(self) -> None:
-        await self._take(Intent(self.session, self._claimant.name, AccessMode.SHARED, client=self.client))
+        stands_at = self._stands_at
+        self.drop_epoch(MOVED)
+        await self._take(
+            Intent(
+                self.session, self._claimant.name, AccessMode.SHARED, client=self.client,
+                stands_at=self._stands_at or stands_at,
+            )
+        )  # fmt: skip
+
+    def drop_epoch(self, outcome: Outcome) -> None:
+        """As `SlotWriter.drop_epoch`, and remember where the session stands."""
+        if self.epoch is not None and self.session.startswith("pid:"):
+            self._stands_at = self.epoch.stands_at()
+        super().drop_epoch(outcome)
 
     async def _take(self, intent: Intent) -> None:
         sessions = self._sessions
@@ -114,11 +133,14 @@ class SharedSession(SlotWriter):
         sessions.opened(self, tenure)
         self.epoch = SlotEpoch(tenure, self._env.forwarder, self)
 
-    async def _grow(self) -> None:
-        await self._sessions.grown()
+    async def _grow(self, partition: int) -> None:
+        await self._sessions.grown(partition)
 
     def _raised(self, epoch: SlotEpoch) -> None:
-        self._env.chronicle.shared_opened(self.name, epoch.tenure, self.client)
+        if self._sessions.master is None:
+            self.drop_epoch(MOVED)  # somebody took the topic meanwhile
+        else:
+            self._env.chronicle.shared_opened(self.name, epoch.tenure, self.client)
 
     def fenced(self, lane: Lane) -> None:
         """Somebody took the slot, and the topic with it: the next batch finds out who."""
@@ -140,7 +162,7 @@ class SharedSession(SlotWriter):
 
 
 class SharedSessions:
-    """The shared sessions of one topic on the node that serves it. `grown` fences a topic with new partitions."""
+    """The shared sessions of one topic on the node that serves it. `grown` fences a topic with a new partition."""
 
     def __init__(
         self,
@@ -148,7 +170,7 @@ class SharedSessions:
         environment: Environment,
         upkeep: Upkeep,
         refusals: Refusals,
-        grown: Callable[[], Awaitable[None]],
+        grown: Callable[[int], Awaitable[None]],
     ) -> None:
         self.topic = topic
         self.env = environment
@@ -163,6 +185,12 @@ class SharedSessions:
         self._slots: dict[SlotName, WriterSlot] = {}
 
     # Who is here ----------------------------------------------------------------------------------------------------
+
+    @property
+    def limit(self) -> int:
+        """Sessions at the same time: where the topic has hundreds of partitions, fewer."""
+        partitions = len(self.master.partitions) if self.master is not None else 1
+        return min(SESSIONS_LIMIT, max(POOL, _PLACES_LIMIT // partitions))
 
     def connected(self) -> list[SharedSession]:
         """The sessions that have a connection to this node."""
@@ -198,7 +226,7 @@ class SharedSessions:
         if found is None:
             found = self._introduce(claimant, offer.client)
             if found is None:
-                message = f"{self.topic} has {SESSIONS_LIMIT} shared producers already"
+                message = f"{self.topic} has {self.limit} shared producers already"
                 self.refusals.add(claimant, offer.partition, offer.header)
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
@@ -224,7 +252,7 @@ class SharedSessions:
             slot = replaces.domain.slot
             del self._gone[replaces.session]
             replaces.is_leaving = True
-        elif len(known) < SESSIONS_LIMIT:
+        elif len(known) < self.limit:
             slot = shared_slot(max(map(int, known), default=0) + 1)
         else:
             return None

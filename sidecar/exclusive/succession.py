@@ -34,6 +34,7 @@ NOBODY: Final = "admin:fence"
 REMEMBERED_MS: Final = 24 * 3600 * 1000
 """How long deposed sessions and those that left are listed."""
 
+_EPOCHS: Final = 32_768
 _LEFT_KEPT: Final = 5_000
 _LEFT_KEPT_SHARED: Final = 100
 """Of each shared slot, of which there are many."""
@@ -128,6 +129,13 @@ def history(session: str, topic: str, remembered: Mapping[TopicPartition, Partit
     return found
 
 
+def _further(slots: Position, own: Position) -> Position:
+    """Where a session stands that wrote through slots and, without a policy, under its own producer id."""
+    if own.client_epoch == slots.client_epoch:
+        return own if (own.sequence - slots.sequence) % MODULUS < MODULUS // 2 else slots
+    return own if 0 < (own.client_epoch - slots.client_epoch) % _EPOCHS < _EPOCHS // 2 else slots
+
+
 def begin_at(known: Position | None, refused: RefusedSequences | None, client_epoch: int) -> Position:
     """Where a session goes on in a partition, behind what was refused to it."""
     if known is None:
@@ -170,6 +178,8 @@ def sequences(
     known = dict(before)
     for found in mentions:
         known.update(found.next)
+    for index, position in before.items():  # written while the topic had no policy, before its slots or between
+        known[index] = _further(known.get(index, position), position)
     refused = dict(mentions[-1].refused) if mentions else {}
     bases = {index: begin_at(known.get(index), intent.refused.get(index), intent.client_epoch) for index in partitions}
     listed = () if opened is None else opened.left

@@ -23,6 +23,7 @@ This module performs the steps; who may ask for them is decided in `claims`, wha
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -33,11 +34,11 @@ from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.tenure import Tenure, is_outdated, stamp_of, tail_reader
 from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Offset, ProducerId
+from sidecar.protocol.ids import Offset, ProducerId, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from uuid import UUID
 
     from sidecar.changelog import Entry, Opened, SlotName
@@ -76,15 +77,18 @@ class Takeover:
         self._arbitration = Arbitration(around, domain, intent)
         self._now_ms = int(time.time() * 1000)
 
-    async def run(self) -> Tenure:
-        """Raises `HeldError`, `LostRaceError`, `KafkaError`, `MetadataUnavailable`, and what the rooms below raise."""
+    async def run(self, granted: Callable[[], None] = lambda: None) -> Tenure:
+        """`granted` is called once nobody objects: what writes under an older epoch should stop now.
+
+        Raises `HeldError`, `LostRaceError`, `KafkaError`, `MetadataUnavailable`, and what the rooms below raise.
+        """
         for _ in range(_ATTEMPTS):
-            tenure = await self._attempt()
+            tenure = await self._attempt(granted)
             if tenure is not None:
                 return tenure
         raise LostRaceError(f"the ownership of {self._domain.resource} changed again and again")
 
-    async def _attempt(self) -> Tenure | None:
+    async def _attempt(self, granted: Callable[[], None]) -> Tenure | None:
         around, domain, intent = self._around, self._domain, self._intent
         layout = await around.upstream.layout(self._topic, refresh=True)
         indexes = domain.of(layout.leaders)
@@ -95,6 +99,7 @@ class Takeover:
         keeps = self._keeps(ownership)
         token, generation = await self._arbitration.claim(ownership, opened, keeps=keeps)
         published = False
+        granted()
         try:
             reader = tail_reader(around, self._topic)
             look = await reader.look(indexes)
@@ -112,11 +117,7 @@ class Takeover:
 
             partitions = tuple(domain.of(fenced.partitions))
             ends = await reader.ends(partitions)
-            last = {
-                name: await reader.behind(stamp_of(formers[name]), its_tails, slot.stamp, ends)
-                for name, its_tails in tails.items()
-                if name == domain.slot or formers[name].value.session == intent.session
-            }
+            last = await self._last(reader, formers, tails, slot.stamp, ends)
             record = opened.value if opened is not None else None
             bases, refused, left = succession.sequences(
                 intent,
@@ -263,18 +264,39 @@ class Takeover:
             since = self._trusted(former, entry, look) if former.is_shared else start
             found[name] = reader.before(self._view, name, writer, look, indexes, since)
             records += reader.records(self._view, name, topic_id, writer, found[name])
+            await asyncio.sleep(0)  # there may be hundreds, of hundreds of partitions each
         for first in range(0, len(records), _RECORDS_AT_ONCE):
             await self._around.changelog.append(records[first : first + _RECORDS_AT_ONCE])
         return found
 
+    async def _last(
+        self,
+        reader: TailReader,
+        formers: Mapping[SlotName, Entry[Opened]],
+        tails: Mapping[SlotName, Mapping[int, Tail]],
+        fence: Stamp,
+        ends: Mapping[int, int],
+    ) -> dict[SlotName, dict[int, int]]:
+        """The last stamped sequences of the slot's own former session, and of the new one in other slots."""
+        session, own = self._intent.session, self._domain.slot
+        return {
+            name: await reader.behind(stamp_of(formers[name]), its_tails, fence, ends)
+            for name, its_tails in tails.items()
+            if name == own or formers[name].value.session == session
+        }
+
     def _trusted(self, former: Domain, entry: Entry[Opened], look: Look) -> dict[int, int]:
         """The ends of the partitions where a leader that knows of no batch of a shared slot surely has seen none.
 
-        Others write there all the time: all that came since the slot's epoch began would be much to read.
+        Others write there all the time: all that came since the slot's epoch began would be much to read. One that
+        knows of a higher epoch was made to forget, perhaps by somebody who had not read this record.
         """
-        oldest = self._now_ms - self._trusted_ms
+        oldest, writer = self._now_ms - self._trusted_ms, stamp_of(entry)
         ends: dict[int, int] = {}
         for index, end in look.ends.items():
+            active = look.remembered[TopicPartition(self._topic, index)].of(writer.producer_id)
+            if active is not None and active.stamp.epoch > writer.epoch:
+                continue
             tail = self._view.tail(self._topic, former.slot, index)
             if max(entry.at_ms, tail.value.at_ms if tail is not None else 0) > oldest:
                 ends[index] = end

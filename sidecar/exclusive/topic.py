@@ -183,6 +183,8 @@ class GovernedTopic(TopicState):
 
     def _operation_over(self) -> None:
         self._check_release()
+        if self._station is not None and self.domain.partition is not None:
+            self._station.tidy(self.domain.partition)
 
     async def _take_over(self, offer: Offer, verdict: claims.Verdict) -> None:
         """Make the session of this batch the owner, or go on with it."""
@@ -227,13 +229,11 @@ class GovernedTopic(TopicState):
         master = await self._serve()
         if not served and await self._find_others() and joins is not None and not intent.deposes:
             raise QueueFoundError
-        self.drop_epoch(MOVED)
-        self.shared.close(MOVED)
         if not self.upkeep.known and (intent.shares or (self.domain.is_master and self.shared.known())):
             await self._read_terms()
         started = self._env.now()
         takeover = Takeover(self._env.around, self.domain, intent, master, self.upkeep.trusted_ms)
-        tenure = self._tenure = await takeover.run()
+        tenure = self._tenure = await takeover.run(self._stop_writing)
         if self._station is not None:
             self._station.taken(self.domain.slot)
         else:
@@ -249,6 +249,10 @@ class GovernedTopic(TopicState):
             self.holder, self._leftover = None, None
             if tenure.ownership.generation:
                 self._note(tenure.ownership, tenure.position)
+
+    def _stop_writing(self) -> None:
+        self.drop_epoch(MOVED)
+        self.shared.close(MOVED)
 
     def _settle(self, tenure: Tenure, intent: Intent, joins: Offer | None, started: float) -> None:
         """The takeover is done: the topic is its session's, or nobody's."""
@@ -298,9 +302,10 @@ class GovernedTopic(TopicState):
 
     def _may_share(self) -> bool:
         """Whether sessions may write beside each other as things stand."""
-        return self.serving and (self.ownership is None or not self.ownership.session) and self.shared.is_current()
+        return self.serving and self.shared.is_current()
 
     async def _share(self) -> None:
+        """Take the master slot for nobody, so that sessions may write beside each other."""
         await self._run_takeover(Intent("", "", AccessMode.SHARED, adopts=True, shares=True))
 
     def _queue_told(self) -> None:
@@ -308,8 +313,16 @@ class GovernedTopic(TopicState):
             self._queue = self.newcomers.order
             self._env.queues.changed(self)
 
-    async def _grow(self) -> None:
+    async def _grow(self, partition: int) -> None:
         await self._again()
+
+    async def _grow_shared(self, partition: int) -> None:
+        await self._operations.over()
+        master = self.shared.master
+        if master is None or not self._may_share():
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
+        if partition not in master.partitions:
+            await asyncio.wait([self._operations.begin(self._share)])
 
     async def _again(self) -> None:
         """The same owner under the next epoch."""

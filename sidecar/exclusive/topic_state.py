@@ -43,6 +43,10 @@ class Station(Protocol):
         """The partition's slot was taken for its owner."""
         ...
 
+    def tidy(self, partition: int) -> None:
+        """Nothing is under way at the partition any more."""
+        ...
+
 
 class TopicState(SlotWriter):
     """The state of a `GovernedTopic`, and what follows from it."""
@@ -63,7 +67,7 @@ class TopicState(SlotWriter):
         self.position = -1
         self.newcomers = Newcomers(environment.reconnect_grace)
         self.refusals = refusals
-        self.shared = SharedSessions(name, environment, self.upkeep, refusals, self._share)
+        self.shared = SharedSessions(name, environment, self.upkeep, refusals, self._grow_shared)
         self.serving = False
         self._deposed: dict[str, tuple[str, int]] = {}
         self._release_due = False
@@ -75,8 +79,8 @@ class TopicState(SlotWriter):
         self.load()
 
     @abstractmethod
-    async def _share(self) -> None:
-        """Take the master slot for nobody, so that sessions may write beside each other."""
+    async def _grow_shared(self, partition: int) -> None:
+        """A session that writes beside others found a partition that was not fenced."""
 
     def load(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""

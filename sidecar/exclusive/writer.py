@@ -56,8 +56,8 @@ class SlotWriter(ABC):
         """The same session under the next epoch."""
 
     @abstractmethod
-    async def _grow(self) -> None:
-        """The topic has more partitions than were fenced."""
+    async def _grow(self, partition: int) -> None:
+        """The topic has more partitions than were fenced, this one among them."""
 
     @abstractmethod
     def fenced(self, lane: Lane) -> None:
@@ -97,7 +97,7 @@ class SlotWriter(ABC):
         """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
         layout = await self._env.around.upstream.layout(self.name, refresh=True)
         if offer.partition in layout.leaders:
-            await self._grow()
+            await self._grow(offer.partition)
         else:
             self._operations.reject(offer, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.cluster.resolver import TopicKind
+from sidecar.cluster.resolver import TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.gateway.gaps import signature
@@ -148,7 +148,7 @@ class ProduceApi:
     def _ordinary(self, request: ProduceRequest) -> set[bytes]:
         """The topics of a request that are not governed, but might be."""
         kind = self._resolver.kind
-        return {part.topic for part in request.parts if kind(part.topic) is TopicKind.ORDINARY}
+        return {part.topic for part in request.parts if kind(part.topic) is TopicKind.ORDINARY and is_legal(part.topic)}
 
     async def _govern(
         self, client: Client, frame: Frame, head: RequestHead, start: int, request: ProduceRequest, names: set[bytes]

@@ -105,7 +105,7 @@ class Gate:
 
 
 class GatedStore(MetadataStore):
-    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`, `policies`."""
+    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`, `policies`, `set_policy`."""
 
     gates: Gates
 
@@ -125,6 +125,9 @@ class GatedStore(MetadataStore):
 
     async def policies(self, *args: Any, **options: Any) -> Any:
         return await self._gated("policies", super().policies(*args, **options))
+
+    async def set_policy(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("set_policy", super().set_policy(*args, **options))
 
     async def publish(self, *args: Any, **options: Any) -> Any:
         return await self._gated("publish", super().publish(*args, **options))

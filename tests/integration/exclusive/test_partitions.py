@@ -174,6 +174,19 @@ async def test_a_session_that_comes_back_finds_its_place_in_each_partition(room:
     assert await log(services, topic, 1) == [b"0", b"1", b"2", b"o", b"3"]
 
 
+async def test_partitions_that_are_none_leave_nothing_behind(services: Services, unique: Unique) -> None:
+    cluster, kafka, redis = unique("p"), services.kafka_bootstrap, services.redis_url
+    async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
+        topic = await governed(first, services)
+        one, two = first.connect("one"), second.connect("two")
+        assert await one.send(topic, b"x", partition=-1, sequence=0) == UNKNOWN_TOPIC
+        await until(lambda: one.send(topic, b"0", sequence=0))
+        for room, party in ((first, one), (second, two)):
+            for partition in range(1000, 1050):
+                assert await party.send(topic, b"x", partition=partition, sequence=0) in (UNKNOWN_TOPIC, 6)
+            assert len(list(room.governor.topic(topic).parts)) <= 2
+
+
 async def test_where_the_scope_changes_nobody_goes_on_with_what_he_had(room: Room, services: Services) -> None:
     topic = await governed(room, services, WHOLE)
     owner = room.connect("owner")

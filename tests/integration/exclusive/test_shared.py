@@ -291,6 +291,7 @@ def test_a_client_that_asks_for_a_mode_makes_its_topic_governed(
 def test_a_mode_on_a_topic_that_is_not_there_or_never_governed_is_refused(connect: Connect, rest: Rest) -> None:
     asking = connect(f"asking;{ALONE}")
     assert asking.send("not-there", b"0", sequence=0).error == 3
+    assert asking.send("no topic's name", b"0", sequence=0).error in (3, 17)
     refused = asking.send("__consumer_offsets", b"0", sequence=0)
     assert refused.error == REFUSED
     assert refused.message == (
@@ -307,6 +308,22 @@ async def test_an_admins_policy_comes_before_a_clients_word(room: Room, services
     assert await catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE)) == PolicyFields(AccessMode.EXCLUSIVE)
     assert await catalog.govern(topic) is None
     assert catalog.book.exact(topic) == PolicyFields(AccessMode.EXCLUSIVE)
+
+
+async def test_an_admins_policy_that_comes_in_between_stands(services: Services, unique: Unique) -> None:
+    cluster, kafka, redis = unique("s"), services.kafka_bootstrap, services.redis_url
+    async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
+        topic = await asyncio.to_thread(create_topic, kafka)
+        gate = first.gates.hold("set_policy")
+        asked = asyncio.create_task(first.governor.catalog.govern(topic))
+        await gate.reached()
+        exclusive = PolicyFields(AccessMode.EXCLUSIVE)
+        await second.governor.catalog.set(topic, exclusive)
+        gate.open()
+        refused = await asked
+        assert refused is not None
+        assert refused.code == 5, "it is governed already: come again"
+        assert [room.governor.catalog.book.exact(topic) for room in (first, second)] == [exclusive, exclusive]
 
 
 async def test_while_redis_is_away_no_client_makes_a_topic_governed(room: Room, services: Services) -> None:
