@@ -205,6 +205,14 @@ class UnavailableError(PortError):
     """Kafka or Redis is away, or a takeover is under way: worth another try."""
 
 
+class ElsewhereError(UnavailableError):
+    """Another node serves the topic; `admin` is where its HTTP side listens (host:port)."""
+
+    def __init__(self, message: str, admin: str) -> None:
+        super().__init__(message)
+        self.admin = admin
+
+
 class InvalidError(PortError):
     """A legal value that this topic or this node cannot take."""
 

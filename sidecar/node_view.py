@@ -188,12 +188,25 @@ class NodeView:
     async def release(self, name: str, partition: int | None) -> port.Topic:
         return await self._administer(name, partition, fence=False)
 
+    def _check_serving(self, name: str) -> None:
+        """Raises `ElsewhereError` where another live node serves the topic."""
+        governor = self._rooms().governor
+        live, number = governor.catalog.live, self._node.nodes.serving.get(name.encode())
+        if live is None or number is None or not governor.is_served_elsewhere(name) or number not in live.nodes:
+            return
+        node = live.nodes[number]
+        host, _, admin_port = node.admin.rpartition(":")
+        anywhere = host in ("0.0.0.0", "[::]", "")  # noqa: S104  what it listens at, not where we do
+        admin = f"{node.host if anywhere else host}:{admin_port}"
+        raise port.ElsewhereError(f"node {number} serves {name}: ask it, at {admin}", admin)
+
     async def _administer(self, name: str, partition: int | None, *, fence: bool) -> port.Topic:
         described = await self.topics([name])
         if not described:
             raise port.NotFoundError(f"topic {name} does not exist")
         if described[0].policy is None:
             raise port.ConflictError(f"{name} is not governed: nobody owns it")
+        self._check_serving(name)
         try:
             await self._rooms().governor.topic(name).administer(partition, fence=fence)
         except ValueError as error:

@@ -35,11 +35,11 @@ _BEFORE: Final = """
 _NOTES: Final = {
     "sidecar topic set": (
         "Without `--access` the mode is shared. `--scope partition` gives each partition an owner of its own."
-        " `--access shared`, `--scope partition`, `--dedup` and `--exclusive-reader` are refused with exit code 2."
+        " `--dedup` and `--exclusive-reader` are refused with exit code 2."
         " `--log-append-time` sets the topic's own `message.timestamp.type`: it has to exist, and a prefix cannot."
     ),
-    "sidecar producer fence": "`--partition` is refused: no topic has the scope partition in this version.",
-    "sidecar producer release": "`--partition` is refused: no topic has the scope partition in this version.",
+    "sidecar producer fence": "Any node may be asked: it asks the one that serves the topic.",
+    "sidecar producer release": "Any node may be asked: it asks the one that serves the topic.",
 }
 """What a command's own help does not say of this version; tests/integration/docs holds it."""
 

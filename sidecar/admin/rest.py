@@ -10,13 +10,13 @@ import json
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from sidecar import __version__
 from sidecar.admin import names
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import ShapeError, event_to_json, policy_from_json, status_to_json, topic_to_json
-from sidecar.node_port import NotFoundError
+from sidecar.node_port import ElsewhereError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sidecar.node_port import Event, NodePort, Topic
 
 _ID_DIGITS: Final = 19
+_PASSED_ON: Final = "X-Sidecar-Passed-On"
+_PASS_ON_S: Final = 15.0
 PAGE_SIZE: Final = 1_000
 """Topics in one page, unless fewer are asked for; nobody gets more."""
 
@@ -82,9 +84,9 @@ class Rest:
         answer = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
-        await answer.prepare(request)
         with suppress(ConnectionError):  # whoever reads goes when he likes
             async with aclosing(found):
+                await answer.prepare(request)
                 await answer.write(_server_sent(beginning, topic))
                 async for event in found:
                     await answer.write(_server_sent(event, topic))
@@ -104,7 +106,27 @@ class Rest:
         name = _governable(request)
         if names.is_prefix(name):
             raise ShapeError(f"{name} speaks of many topics; owners belong to one each")
-        return reply(topic_to_json(await act(name, _number(request, "partition", 0, 2**31 - 1))))
+        try:
+            return reply(topic_to_json(await act(name, _number(request, "partition", 0, 2**31 - 1))))
+        except ElsewhereError as elsewhere:
+            if _PASSED_ON in request.headers:
+                raise
+            return await _pass_on(request, elsewhere)
+
+
+async def _pass_on(request: web.Request, elsewhere: ElsewhereError) -> web.Response:
+    """Ask the node that serves the topic, and answer what it answers."""
+    headers = {_PASSED_ON: "1"}
+    if (authorization := request.headers.get("Authorization")) is not None:
+        headers["Authorization"] = authorization
+    try:
+        async with (
+            ClientSession(timeout=ClientTimeout(total=_PASS_ON_S)) as session,
+            session.post(f"http://{elsewhere.admin}{request.path_qs}", headers=headers) as answer,
+        ):
+            return web.Response(body=await answer.read(), status=answer.status, content_type="application/json")
+    except (ClientError, TimeoutError) as error:
+        raise UnavailableError(f"{elsewhere}, which does not answer: {error}") from None
 
 
 def _server_sent(event: Event | None, topic: str | None) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.exclusive.succession import mode_of
-from sidecar.exclusive.tenure import is_outdated, owner_record
+from sidecar.exclusive.tenure import generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ class HeldError(KafkaError):
     def __init__(self, owner: Ownership | None) -> None:
         super().__init__(ErrorCode.POLICY_VIOLATION, "held")
         self.owner = owner
+
+
+class ExhaustedError(KafkaError):
+    """The topic was claimed under the highest generation there is."""
+
+    def __init__(self, resource: str) -> None:
+        super().__init__(
+            ErrorCode.POLICY_VIOLATION,
+            f"no generation is left for {resource}: somebody asked for the highest one there is. Use another topic",
+        )
 
 
 class Arbitration:
@@ -57,11 +67,15 @@ class Arbitration:
         latest = around.changelog.view.ownership(domain.topic, domain.slot)
         if intent.adopts:  # nobody's claim: the right to serve is enough
             return None, latest.value.generation if latest is not None else 0
-        known = None
+        known, floor = None, generation_floor(around.changelog.view, domain)
         if latest is not None:
             known = owner_record(domain.resource, latest, opened.value.node if opened is not None else -1)
             if ownership is None or is_outdated(around.changelog.view, domain, ownership):
                 known = Ownership(domain.resource, known.generation, known.position, None)
+        if not keeps and floor > (known.generation if known is not None else 0):
+            # The scope was another one since: generations never fall.
+            position, session = (known.position, known.session) if known is not None else (0, None)
+            known = Ownership(domain.resource, Generation(floor), position, session)
         let_go = keeps and ownership is not None and ownership.value.released_ms
         token = secrets.token_bytes(16)
         request = ClaimRequest(
@@ -91,7 +105,7 @@ class Arbitration:
         if answer.status is ClaimStatus.ELSEWHERE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{domain.topic} is served by another node")
         if answer.status is ClaimStatus.EXHAUSTED:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"no generation is left for {domain.resource}")
+            raise ExhaustedError(domain.resource)
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {domain.resource} is under way")
 
     async def _ask(self, request: ClaimRequest) -> ClaimAnswer:

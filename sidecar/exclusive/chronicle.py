@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
 from sidecar.changelog import ChangelogError, RetryTimeoutError
-from sidecar.exclusive.succession import NOBODY, Intent
+from sidecar.exclusive.succession import NOBODY, Intent, mode_number
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import control_pb2 as control
@@ -41,6 +42,7 @@ class Chronicle:
         self._hooks = hooks
         self._wall_ms = wall_ms
         self._generation_of = generation_of
+        self._in_order = asyncio.Lock()
 
     def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
         """A takeover gave a topic or partition an owner, or took it away."""
@@ -53,6 +55,8 @@ class Chronicle:
         kind = (
             state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
         )
+        if deposed is not None and before is not None and intent.session != NOBODY:
+            self._add_event(state.Event.DEPOSED, topic, before, detail=f"by {holder.label}" if holder else "")
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
 
     def _owner_changed(self, topic: GovernedTopic, label: str | None, mode: str | None) -> None:
@@ -99,10 +103,10 @@ class Chronicle:
             kind=kind,
             at_ms=self._wall_ms(),
             topic=topic.name,
-            generation=topic.generation,
+            generation=holder.generation if kind == state.Event.DEPOSED and holder else topic.generation,
             session=holder.session if holder else "",
             name=holder.name if holder else "",
-            mode=ownership.mode if ownership is not None else control.ACCESS_MODE_UNSPECIFIED,
+            mode=mode_number(holder.mode) if holder else control.ACCESS_MODE_UNSPECIFIED,
             client=ownership.client if ownership is not None else "",
             node=self._around.node_id,
             detail=detail,
@@ -126,6 +130,7 @@ class Chronicle:
 
     async def _append_event(self, event: state.Event) -> None:
         try:
-            await self._around.changelog.add_event(event)
+            async with self._in_order:
+                await self._around.changelog.add_event(event)
         except (ChangelogError, RetryTimeoutError, UpstreamError, KafkaError) as error:
             self._hooks.operation_failed(event.topic, error)

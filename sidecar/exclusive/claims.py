@@ -144,7 +144,7 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
         return _fenced(situation)
     asked = _asked_mode(situation.mode, claimant)
     if asked is None:
-        message = "the policy of this topic is exclusive: mode shared is not allowed. " + held_message(
+        message = f"the policy of this topic is {situation.mode}: mode shared is not allowed. " + held_message(
             holder, situation.generation, situation.waiting
         )
         return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
@@ -231,6 +231,8 @@ def _held(situation: Situation, holder: Holder, claimant: Claimant, asked: Acces
 def _queue_or_refuse(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdict:
     waiting = situation.waiting
     message = held_message(situation.holder, situation.generation, waiting)
+    if situation.holder is None and situation.shared:
+        message = shared_message(situation.shared, situation.generation)
     if asked is not AccessMode.WAIT_FOR_EXCLUSIVE:
         return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
     if claimant.session not in waiting and len(waiting) >= situation.queue_limit:

@@ -54,6 +54,11 @@ class Domain:
         """Those of a topic's partitions that it is about, in order."""
         return sorted(index for index in partitions if self.covers(index))
 
+    def overlaps(self, slot: SlotName) -> bool:
+        """Whether another slot's owner might write where this one's does."""
+        other = partition_of(slot)
+        return self.partition is None or other is None or self.partition == other
+
     @property
     def key(self) -> Key:
         """Of the record that opens its epochs."""

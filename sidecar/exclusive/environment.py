@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
     from sidecar.exclusive.chronicle import Chronicle
+    from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.queues import Queues
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.exclusive.topic import GovernedTopic
@@ -86,6 +87,14 @@ class Environment(Protocol):
 
     def mode_of(self, topic: str) -> AccessMode:
         """The policy's access mode."""
+        ...
+
+    def is_served_elsewhere(self, topic: str) -> bool:
+        """Whether another live node serves a topic, by the last heartbeat."""
+        ...
+
+    def is_deposed(self, domain: Domain, session: str) -> bool:
+        """Whether a session lost what a slot is for when the scope was another one."""
         ...
 
     async def may_serve(self, topic: Served) -> bool:

@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from metadata.nodes import LiveNodes
-    from sidecar.changelog import Change, Changelog, Key
+    from sidecar.changelog import Change, Changelog, Key, SlotName
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
+    from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.environment import Hooks, Served
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import KeepAlive
@@ -129,7 +130,7 @@ class Governor:
         self._by_name: dict[bytes, Topic] = {}
         self._of_connection: dict[int, set[Topic]] = {}
         self._successors: OrderedDict[str, str] = OrderedDict()
-        self._deposed: dict[Key, tuple[int, frozenset[str]]] = {}
+        self._deposed: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
         self._shares = Shares(around, nodes, tasks)
@@ -164,6 +165,17 @@ class Governor:
     def mode_of(self, topic: str) -> AccessMode:
         policy = self.catalog.book.effective(topic)
         return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
+
+    def is_served_elsewhere(self, topic: str) -> bool:
+        node = self._nodes.serving.get(topic.encode(), self.node_id)
+        return node != self.node_id and node in self._nodes.placement.nodes
+
+    def is_deposed(self, domain: Domain, session: str) -> bool:
+        return any(
+            session in deposed
+            for slot, (_, deposed) in self._deposed.get(domain.topic, {}).items()
+            if slot != domain.slot and domain.overlaps(slot)
+        )
 
     async def may_serve(self, topic: Served) -> bool:
         if self.draining or topic.name in self._shares.moving:
@@ -324,10 +336,11 @@ class Governor:
         if producer_id is None:
             return None
         session = f"pid:{producer_id}"
-        for key, (generation, deposed) in self._deposed.items():
-            if session in deposed:
-                message = f"this producer was fenced from {key.topic} (generation {generation})"
-                return KafkaError(ErrorCode.PRODUCER_FENCED, message)
+        for topic, slots in self._deposed.items():
+            for generation, deposed in slots.values():
+                if session in deposed:
+                    message = f"this producer was fenced from {topic} (generation {generation})"
+                    return KafkaError(ErrorCode.PRODUCER_FENCED, message)
         return None
 
     def initialised(self, client: Producing, new_producer_id: int, named_producer_id: int | None) -> None:
@@ -358,7 +371,11 @@ class Governor:
         self._resolver.set_policies(book.topics, book.prefixes)
         self.catalog.settings_changed()
         for name, topic in list(self._topics.items()):
-            if isinstance(topic, PartitionedTopic) is (book.scope(name) is Scope.PARTITION):
+            if book.effective(name) is None:
+                del self._topics[name], self._by_name[name.encode()]
+                if topic.serving:
+                    self.tasks.start(topic.ungoverned())
+            elif isinstance(topic, PartitionedTopic) is (book.scope(name) is Scope.PARTITION):
                 topic.policy_changed()
             else:
                 self._rescope(topic)
@@ -371,11 +388,12 @@ class Governor:
             self.tasks.start(topic.hand_back())
 
     def _read_deposed(self, key: Key, ownership: state.Ownership | None) -> None:
+        slot = key.slot or MASTER_SLOT
         if ownership is None or not ownership.deposed:
-            self._deposed.pop(key, None)
+            self._deposed.get(key.topic, {}).pop(slot, None)
         else:
             sessions = frozenset(deposed.session for deposed in ownership.deposed)
-            self._deposed[key] = ownership.generation, sessions
+            self._deposed.setdefault(key.topic, {})[slot] = ownership.generation, sessions
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 

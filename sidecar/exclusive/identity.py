@@ -51,10 +51,14 @@ def parse(raw: bytes) -> ClientIdentity:
     name, *parts = text.split(";")
     mode: AccessMode | None = None
     generation: int | None = None
+    seen: set[str] = set()
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals:
             continue
+        if key in seen:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"client.id: {key} is given twice")
+        seen.add(key)
         if key == "mode":
             mode = _mode(value)
         elif key == "generation":

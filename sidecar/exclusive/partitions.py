@@ -214,6 +214,10 @@ class PartitionedTopic:
             raise LookupError(f"{self.name}-{partition}")
         return await self.partitions[partition].administer(None, fence=fence)
 
+    async def ungoverned(self) -> None:
+        """The topic has no policy any more."""
+        await self.hand_back()
+
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
         await asyncio.gather(*[part.hand_back() for part in self.parts])

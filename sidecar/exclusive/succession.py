@@ -106,6 +106,11 @@ def mode_of(number: int) -> AccessMode:
     return _MODE_NAMES.get(number, AccessMode.EXCLUSIVE)
 
 
+def mode_number(mode: AccessMode) -> control.AccessMode:
+    """An access mode as records spell it."""
+    return _MODES[mode]
+
+
 def next_positions(base: state.Positions, last: Mapping[int, int]) -> dict[int, Position]:
     """A session's next sequence per partition: its base where nothing was stamped, else behind the last one."""
     found: dict[int, Position] = {}

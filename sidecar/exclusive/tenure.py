@@ -117,6 +117,12 @@ def is_outdated(view: View, domain: Domain, entry: Entry[state.Ownership]) -> bo
     return whole is not None and whole.offset > entry.offset
 
 
+def generation_floor(view: View, domain: Domain) -> int:
+    """The highest generation that anybody had of what a slot is for, when the scope was another one."""
+    owners = [view.ownership(domain.topic, slot) for slot in view.opened(domain.topic) if domain.overlaps(slot)]
+    return max((found.value.generation for found in owners if found is not None), default=0)
+
+
 def stamp_of(opened: Entry[Opened] | None) -> Stamp:
     """The epoch that a record opened; -1 where there is none."""
     if opened is None:

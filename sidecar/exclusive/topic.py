@@ -17,7 +17,7 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive import claims
 from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
-from sidecar.exclusive.arbitration import HeldError
+from sidecar.exclusive.arbitration import ExhaustedError, HeldError
 from sidecar.exclusive.claims import Claimant, Holder, Step
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, Offer
@@ -133,6 +133,10 @@ class GovernedTopic(TopicState):
 
     def _refuse(self, offer: Offer, verdict: claims.Verdict, now: float) -> None:
         claimant = offer.claimant
+        deposed = verdict.code == ErrorCode.PRODUCER_FENCED
+        if not (self.serving or deposed) and self._env.is_served_elsewhere(self.name):
+            self._operations.answer(offer, MOVED)  # that node knows better
+            return
         if verdict.step is Step.WAIT:
             self.newcomers.wait(claimant, now)
             self._queue_told()
@@ -141,7 +145,7 @@ class GovernedTopic(TopicState):
             if self.holder is not None and self.holder.awaited_until is None:
                 self.newcomers.ghosts.setdefault(claimant.connection, now)
             self._env.hooks.fenced(self.name, "waiting")
-        elif verdict.code == ErrorCode.PRODUCER_FENCED:
+        elif deposed:
             self.newcomers.fenced(claimant, self._env.wall_ms())
             self._env.hooks.fenced(self.name, "deposed")
         else:
@@ -171,6 +175,8 @@ class GovernedTopic(TopicState):
         if isinstance(error, QueueFoundError):
             return None
         self._env.hooks.operation_failed(self.name, error)
+        if isinstance(error, ExhaustedError):
+            return Outcome(error.code, message=error.message)
         if outcome.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._env.unknown(self)
         if isinstance(error, HeldError):
@@ -425,6 +431,13 @@ class GovernedTopic(TopicState):
         if failures:
             raise failures[0]
         return holder
+
+    async def ungoverned(self) -> None:
+        """The topic has no policy any more: others write, so its owner is one no longer."""
+        await self._operations.over()
+        freed = Intent("", "", AccessMode.EXCLUSIVE, adopts=True, splits=True)
+        await asyncio.wait([self._operations.begin(partial(self._run_takeover, freed))])
+        await self.hand_back()
 
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""

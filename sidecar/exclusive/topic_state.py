@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections import ChainMap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +17,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers, Refusals
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.succession import is_plain, mode_of
-from sidecar.exclusive.tenure import is_outdated, owner_record
+from sidecar.exclusive.tenure import generation_floor, is_outdated, owner_record
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.v1 import state_pb2 as state
@@ -48,6 +47,18 @@ class Station(Protocol):
         ...
 
 
+class Deposed:
+    """The sessions that lost a topic or partition, also as part of, or with, another scope's."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: TopicState) -> None:
+        self._state = state
+
+    def __contains__(self, session: object) -> bool:
+        return isinstance(session, str) and self._state.is_deposed(session)
+
+
 class TopicState(SlotWriter):
     """The state of a `GovernedTopic`, and what follows from it."""
 
@@ -70,6 +81,7 @@ class TopicState(SlotWriter):
         self.shared = SharedSessions(name, environment, self.upkeep, refusals, self._grow_shared)
         self.serving = False
         self._deposed: dict[str, tuple[str, int]] = {}
+        self._floor = 0
         self._release_due = False
         self._release_timer: asyncio.TimerHandle | None = None
         self._leftover: Ownership | None = None
@@ -86,6 +98,7 @@ class TopicState(SlotWriter):
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
         self.holder, self._leftover, self._lost, self._release_due = None, None, None, False
         entry = self._recorded()
+        self._floor = generation_floor(self._env.changelog.view, self.domain)
         if entry is None:
             return
         value = entry.value
@@ -107,7 +120,13 @@ class TopicState(SlotWriter):
     @property
     def generation(self) -> int:
         """0 before anybody owned the topic."""
-        return self.ownership.generation if self.ownership is not None else 0
+        own = self.ownership.generation if self.ownership is not None else 0
+        return max(own, self._floor)
+
+    def is_deposed(self, session: str) -> bool:
+        """Whether a session lost this for ever."""
+        known = session in self.newcomers.struck or session in self._deposed
+        return known or self._env.is_deposed(self.domain, session)
 
     @property
     def has_slot(self) -> bool:
@@ -134,7 +153,7 @@ class TopicState(SlotWriter):
             mode=self._env.mode_of(self.name),
             generation=self.generation,
             holder=self.holder,
-            deposed=ChainMap(self.newcomers.struck, self._deposed),
+            deposed=Deposed(self),
             tainted=self.newcomers.tainted,
             waiting=self.newcomers.queue(now),
             ghosts=self.newcomers.ghosts,

@@ -55,16 +55,17 @@ def test_claims_losses_and_releases_are_told_in_order_and_again_from_any_positio
     with closing(Stream(rest, query)) as stream:
         assert stream.kind.startswith("text/event-stream")
         found = stream.events()
-        told = [next(found) for _ in range(4)]
-    assert [kind for _, kind, _ in told] == ["policy", "claimed", "claimed", "released"]
+        told = [next(found) for _ in range(5)]
+    assert [kind for _, kind, _ in told] == ["policy", "claimed", "deposed", "claimed", "released"]
     assert [position for position, _, _ in told] == sorted({position for position, _, _ in told})
-    policy, claim, takeover, release = [data for _, _, data in told]
+    policy, claim, loss, takeover, release = [data for _, _, data in told]
     assert json.loads(policy["detail"])["access_mode"] == "exclusive"
     assert (claim["name"], claim["generation"], claim["mode"], claim["detail"]) == ("first", 1, "exclusive", "")
+    assert (loss["name"], loss["generation"], loss["mode"], loss["detail"]) == ("first", 1, "exclusive", "by second")
     assert (takeover["name"], takeover["generation"], takeover["detail"]) == ("second", 2, "deposed first")
     assert (release["name"], release["generation"]) == ("second", 2)
     assert {data["topic"] for _, _, data in told} == {topic}
-    with closing(Stream(rest, f"?topic={topic}", last=told[1][0])) as stream:
+    with closing(Stream(rest, f"?topic={topic}", last=told[2][0])) as stream:
         assert next(stream.events())[2] == takeover
 
 

@@ -233,8 +233,22 @@ async def test_an_owners_time_to_come_back_runs_from_the_end_of_its_node(service
             second.topic(topic)
             await asyncio.sleep(1.8)
         rival = second.connect("rival", plain=True)
-        assert await rival.send(topic, b"r") == 7, "the owner may still come"
+        await until(lambda: rival.send(topic, b"r"), 7)  # the owner may still come
         back = second.connect("owner", producer_id=owner.producer_id)
         await until(lambda: back.send(topic, b"1", sequence=1))
         assert await rival.send(topic, b"r") == 44
         assert (await second.idle(topic)).generation == 1
+
+
+def test_any_node_may_be_asked_to_fence_and_a_rival_at_the_wrong_one_is_led_on(
+    services: Services, nodes: Nodes, topic: str
+) -> None:
+    with RawProducer(nodes.both[0].bootstrap, "owner") as owner, RawProducer(nodes.both[1].bootstrap, "rival") as rival:
+        owner.initialise()
+        wait_for(lambda: owner.send(topic, b"0", sequence=0).error == 0, "an owner")
+        other = nodes.other(nodes.serving(topic, seen_by=1))
+        assert other is nodes.both[1]
+        assert rival.send(topic, b"r").error == 6, "not 44, nor 7: that is the other node's to say"
+        status, answer = Rest(other.admin_url).call("POST", f"/v1/topics/{topic}/fence")
+        assert (status, answer["owner"], answer["generation"]) == (200, None, 2)
+        assert owner.send(topic, b"1", sequence=1).error == 90

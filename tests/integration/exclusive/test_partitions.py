@@ -200,13 +200,32 @@ async def test_where_the_scope_changes_nobody_goes_on_with_what_he_had(room: Roo
     whole = room.connect("whole")
     await until(lambda: whole.send(topic, b"2", sequence=0))
     assert await one.send(topic, b"x", sequence=1) == REFUSED
-    assert room.topic(topic).generation == 2
+    assert room.topic(topic).generation == 3
     whole.close()
     await room.governor.catalog.set(topic, EACH)
     await until(lambda: one.send(topic, b"3", sequence=2))
     found = room.governor.topic(topic)
-    assert [part.generation for part in found.parts if part.domain.partition == 0] == [2], "it was not its own between"
+    assert [part.generation for part in found.parts if part.domain.partition == 0] == [4], "it was not its own between"
     assert await log(services, topic) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_who_was_deposed_stays_so_and_generations_rise_whatever_the_scope(room: Room, services: Services) -> None:
+    topic = await governed(room, services)
+    one, fencer = room.connect("one"), room.connect(f"fencer;{FENCING};generation=7")
+    await until(lambda: one.send(topic, b"0", sequence=0))
+    assert await fencer.send(topic, b"f", sequence=0) == OK
+    await room.governor.catalog.set(topic, WHOLE)
+    again = room.connect("one", producer_id=one.producer_id)
+    assert await again.send(topic, b"x", sequence=1) == FENCED
+    whole = room.connect("whole")
+    await until(lambda: whole.send(topic, b"w", sequence=0))
+    assert room.topic(topic).generation == 8
+    await room.governor.catalog.set(topic, EACH)
+    again = room.connect("one", producer_id=one.producer_id)
+    assert await again.send(topic, b"x", sequence=1) == FENCED
+    other = room.connect("other")
+    await until(lambda: other.send(topic, b"o", sequence=0))
+    assert [part.generation for part in room.governor.topic(topic).parts if part.domain.partition == 0] == [9]
 
 
 async def test_the_slot_of_a_partition_does_not_get_in_behind_an_owner_of_the_whole(

@@ -106,6 +106,22 @@ def test_what_a_session_wrote_before_the_topic_was_governed_counts(
     assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_what_was_written_between_two_policies_counts(
+    services: Services, rest: Rest, connect: Connect, mode: str
+) -> None:
+    topic = create_topic(services.kafka_bootstrap)
+    govern(rest, topic, mode)
+    one = connect("one")
+    assert [one.send(topic, b"%d" % n, sequence=n).error for n in range(2)] == [OK, OK]
+    assert rest.call("DELETE", f"/v1/topics/{topic}/policy")[0] == 204
+    assert [one.send(topic, b"%d" % n, sequence=n).error for n in (2, 3)] == [OK, OK]
+    govern(rest, topic, mode)
+    wait_for(lambda: one.send(topic, b"3", sequence=3).error in (OK, 46), "a repeat to be taken for one")
+    assert one.send(topic, b"4", sequence=4).error == OK
+    assert read_log(services.kafka_bootstrap, topic) == [b"%d" % n for n in range(5)]
+
+
 async def test_more_sessions_than_slots_take_turns_and_each_finds_its_place_again(
     room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,3 +138,10 @@ def test_what_is_asked_is_what_is_read(
     settings += [f"generation={generation}"] if generation is not None else []
     found = parse(";".join([name, *settings, *appended]).encode())
     assert (found.name, found.mode, found.generation) == (name, mode, generation)
+
+
+@pytest.mark.parametrize("setting", ["mode=exclusive;mode=shared", "generation=1;generation=1"])
+def test_a_setting_that_is_given_twice_is_refused(setting: str) -> None:
+    with pytest.raises(KafkaError, match="is given twice") as caught:
+        parse(f"billing;{setting}".encode())
+    assert caught.value.code == ErrorCode.INVALID_REQUEST
