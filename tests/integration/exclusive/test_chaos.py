@@ -1,8 +1,8 @@
 """Everything at once, seeded: rivals of every mode on several topics, nodes killed and frozen, Redis emptied.
 
-What must hold is read from the log afterwards: the batches of a partition stand in the order of their epochs, those of
-one epoch are one session's, a session's records are there once and in its order, and what was acknowledged is there
-where its client was told.
+What must hold is read from the log afterwards: the batches of a slot stand in the order of its epochs, those of one
+epoch are one session's, nothing of another session lies between those of an exclusive owner's epoch, a session's
+records are there once and in its order, and what was acknowledged is there where its client was told.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sidecar.changelog.records import LoggedBatch, read_batches
 from sidecar.local import Valkey
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.protocol.calls import FetchPartition
-from sidecar.protocol.ids import Offset, TopicPartition
+from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.nodes import NodeProcess
@@ -31,6 +31,7 @@ from tests.services import Services
 from tests.wait import wait_for
 
 _MODES = ("exclusive", "wait_for_exclusive", "wait_for_exclusive", "exclusive_with_fencing")
+_SHARED = ("shared", "shared", "shared", "shared", "shared", *_MODES)
 _IN_FLIGHT = 50
 
 
@@ -39,6 +40,7 @@ class Session:
 
     def __init__(self, bootstrap: str, topic: str, name: str, mode: str) -> None:
         self.name = name
+        self.mode = mode
         self.acked: dict[bytes, int] = {}
         self._topic = topic
         self._producer = Producer(
@@ -76,8 +78,9 @@ class Session:
 class Rivals(threading.Thread):
     """One session after the other on a topic, of random modes and lengths."""
 
-    def __init__(self, bootstrap: str, topic: str, name: str, seed: int, over: float) -> None:
+    def __init__(self, bootstrap: str, topic: str, name: str, seed: int, over: float, modes: tuple[str, ...]) -> None:
         super().__init__(name=name)
+        self._modes = modes
         self.sessions: list[Session] = []
         self._servers = bootstrap
         self._topic = topic
@@ -87,7 +90,7 @@ class Rivals(threading.Thread):
     def run(self) -> None:
         while time.monotonic() < self._over:
             session = Session(
-                self._servers, self._topic, f"{self.name}-{len(self.sessions)}", self._random.choice(_MODES)
+                self._servers, self._topic, f"{self.name}-{len(self.sessions)}", self._random.choice(self._modes)
             )
             self.sessions.append(session)
             session.write(min(self._random.uniform(1.0, 6.0), max(0.5, self._over - time.monotonic())))
@@ -120,11 +123,21 @@ def disturb(nodes: list[NodeProcess], valkey: Valkey, rng: random.Random, over: 
 
 
 @pytest.mark.parametrize(
-    ("seed", "seconds"),
-    [(1, 8), *[pytest.param(seed, 60, marks=pytest.mark.slow) for seed in (2, 3, 4, 5)]],
+    ("seed", "seconds", "policy"),
+    [
+        (1, 8, "exclusive"),
+        *[pytest.param(seed, 60, "exclusive", marks=pytest.mark.slow) for seed in (2, 3, 4, 5)],
+        *[pytest.param(seed, 60, "shared", marks=pytest.mark.slow) for seed in (6, 7)],
+    ],
 )
 def test_epochs_never_go_back_and_what_was_acknowledged_is_there(
-    services: Services, node_process: StartNode, own_valkey: OwnValkey, unique: Unique, seed: int, seconds: int
+    services: Services,
+    node_process: StartNode,
+    own_valkey: OwnValkey,
+    unique: Unique,
+    seed: int,
+    seconds: int,
+    policy: str,
 ) -> None:
     valkey, cluster, rng = own_valkey(), unique("chaos"), random.Random(seed)
     nodes = [
@@ -133,13 +146,14 @@ def test_epochs_never_go_back_and_what_was_acknowledged_is_there(
     ]
     topics = [create_topic(services.kafka_bootstrap, 1) for _ in range(3)]
     for topic in topics:
-        govern(Rest(nodes[0].admin_url), topic)
+        govern(Rest(nodes[0].admin_url), topic, policy)
     bootstrap = ",".join(node.bootstrap for node in nodes)
+    modes = _SHARED if policy == "shared" else _MODES
     over = time.monotonic() + seconds
     rivals = [
-        Rivals(bootstrap, topic, f"{topic}-{number}", seed * 100 + number, over)
+        Rivals(bootstrap, topic, f"{topic}-{number}", seed * 100 + number, over, modes)
         for topic in topics
-        for number in range(2)
+        for number in range(len(modes) // 2)
     ]
     for thread in rivals:
         thread.start()
@@ -161,20 +175,28 @@ def test_epochs_never_go_back_and_what_was_acknowledged_is_there(
 def check(bootstrap: str, topic: str, sessions: list[Session]) -> None:
     """What must hold of a log and its writers' answers."""
     log: dict[int, bytes] = {}
-    epochs: list[int] = []
-    writers: dict[int, set[str]] = defaultdict(set)
+    epochs: dict[int, list[int]] = defaultdict(list)
+    writers: dict[Stamp, set[str]] = defaultdict(set)
+    spans: dict[Stamp, tuple[int, int]] = {}
     indexes: dict[str, list[int]] = defaultdict(list)
     for batch in read_log(bootstrap, topic):
         assert batch.writer is not None, "a batch that no slot stamped"
-        epochs.append(batch.writer.epoch)
+        epochs[batch.writer.producer_id].append(batch.writer.epoch)
         for offset, record in batch.records:
             value = record.value or b""
             log[offset] = value
             name, _, index = value.decode().rpartition(":")
-            writers[batch.writer.epoch].add(name)
+            writers[batch.writer].add(name)
+            spans[batch.writer] = spans.get(batch.writer, (offset, 0))[0], offset
             indexes[name].append(int(index))
-    assert epochs == sorted(epochs), "an older epoch behind a newer one"
+    assert all(found == sorted(found) for found in epochs.values()), "an older epoch behind a newer one"
     assert all(len(names) == 1 for names in writers.values()), "two sessions under one epoch"
+    modes = {session.name: session.mode for session in sessions}
+    for writer, (first, last) in spans.items():
+        (name,) = writers[writer]
+        if modes.get(name) != "shared":
+            between = {log[offset].rpartition(b":")[0].decode() for offset in range(first, last + 1) if offset in log}
+            assert between == {name}, f"others wrote while {name} owned the topic"
     for name, found in indexes.items():
         assert all(one < two for one, two in pairwise(found)), f"{name}: doubled or misordered"
     places = set(log.values())
