@@ -200,9 +200,9 @@ class Governor:
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
 
     def unknown(self, topic: GovernedTopic) -> None:
-        """Forget a topic that Kafka does not know and nobody ever owned: a prefix covers any name that comes."""
+        """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
         whole = self._topics.get(topic.name)
-        if topic.ownership is None and whole is topic:
+        if topic.ownership is None and not topic.has_slot and whole is topic:
             topic.serving = False
             del self._topics[topic.name], self._by_name[topic.name.encode()]
             self._nodes.serving.pop(topic.name.encode(), None)

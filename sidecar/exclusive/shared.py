@@ -60,7 +60,6 @@ class SharedSession(SlotWriter):
         self.session = claimant.session
         self.label = claimant.label
         self.client = client
-        self.since_ms = sessions.env.wall_ms()
         self.domain = Domain(sessions.topic, slot)
         self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
@@ -312,12 +311,10 @@ class SharedSessions:
         """Wait until nothing is under way, a few seconds at most."""
         await asyncio.gather(*[found.epoch.quiet() for found in self._sessions.values() if found.epoch is not None])
 
-    def dismiss(self) -> list[SharedSession]:
-        """The topic is somebody's alone now: all sessions are gone. Returns those that were connected."""
-        connected = self.connected()
+    def dismiss(self) -> None:
+        """The topic is somebody's alone now: all sessions are gone."""
         self.close(MOVED)
         self._sessions, self._gone = {}, {}
-        return connected
 
     def is_current(self) -> bool:
         """Whether sessions may write: this node has the master slot, as far as the changelog is read."""

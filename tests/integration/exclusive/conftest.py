@@ -1,10 +1,11 @@
 """One node for the tests that need nothing special of it, topics under a policy, and a look at their logs."""
 
+import asyncio
 import json
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
+from metadata.ownership import AccessMode
+from tests.conftest import Unique
 from tests.integration.exclusive.producers import RawProducer
+from tests.integration.exclusive.room import Room, open_room
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for
@@ -85,6 +89,22 @@ def topic(services: Services, rest: Rest) -> str:
     """An exclusive topic of two partitions."""
     name = create_topic(services.kafka_bootstrap)
     govern(rest, name)
+    return name
+
+
+@pytest.fixture
+async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
+    """A room of its own, see `room.py`."""
+    async with open_room(services.kafka_bootstrap, services.redis_url, unique("room")) as found:
+        yield found
+
+
+async def governed_in(
+    room: Room, services: Services, partitions: int = 2, *, mode: AccessMode = AccessMode.EXCLUSIVE
+) -> str:
+    """A new topic under a policy of a room."""
+    name = await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions)
+    await room.govern(name, mode)
     return name
 
 

@@ -10,7 +10,6 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -18,9 +17,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyrigh
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive import operations
-from tests.conftest import Unique
-from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, read_log
-from tests.integration.exclusive.room import Party, Room, open_room, until
+from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, governed_in, read_log
+from tests.integration.exclusive.room import Party, Room, until
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for
@@ -29,18 +27,6 @@ OK, UNKNOWN_TOPIC, BUSY, AGAIN, REFUSED, FENCED = 0, 3, 5, 7, 44, 90
 FENCING, WAITING = "mode=exclusive_with_fencing", "mode=wait_for_exclusive"
 MODES = [AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING]
 each_mode = pytest.mark.parametrize("mode", MODES)
-
-
-@pytest.fixture
-async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("a")) as found:
-        yield found
-
-
-async def governed(room: Room, services: Services, partitions: int = 2) -> str:
-    name = await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions)
-    await room.govern(name)
-    return name
 
 
 def freed(rest: Rest, topic: str) -> None:
@@ -132,7 +118,7 @@ def hand_to_hand(topic: str, connect: Connect, rest: Rest, partition: int) -> li
 
 
 async def test_three_wait_in_strict_order_and_each_is_promoted_within_a_second(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services)
     parties = [room.connect(f"p{i};{WAITING}") for i in range(4)]
     assert await parties[0].send(topic, b"0") == OK
     for party in parties[1:]:
@@ -221,7 +207,7 @@ async def handed_back(room: Room, topic: str) -> None:
 
 @each_mode
 async def test_a_holder_goes_on_after_its_topic_was_unloaded(room: Room, services: Services, mode: AccessMode) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services)
     owner = room.connect(f"owner;mode={mode}")
     assert [await owner.send(topic, b"%d" % i, sequence=i) for i in range(3)] == [OK] * 3
     await handed_back(room, topic)
@@ -237,7 +223,7 @@ async def test_a_holder_goes_on_after_its_topic_was_unloaded(room: Room, service
 async def test_a_holder_that_lost_the_topic_while_it_was_unloaded_is_fenced_at_its_next_send(
     room: Room, services: Services, mode: AccessMode
 ) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services)
     owner = room.connect(f"owner;mode={mode}")
     assert await owner.send(topic, b"0", sequence=0) == OK
     await handed_back(room, topic)
@@ -280,7 +266,7 @@ def created(admin: AdminClient, topic: str) -> bool:
 
 
 async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room, services: Services) -> None:
-    topic = await governed(room, services, partitions=10)
+    topic = await governed_in(room, services, partitions=10)
     owner, rival = room.connect("owner"), room.connect("rival")
     assert await owner.send(topic, b"0", partition=7, sequence=0) == OK
     assert [await rival.send(topic, partition=each, sequence=0) for each in range(10)] == [REFUSED] * 10
@@ -301,7 +287,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
 
 
 async def test_refused_attempts_leave_nothing_behind(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services)
     owner = room.connect("owner")
     assert await owner.send(topic) == OK
     await room.idle(topic)
@@ -332,7 +318,7 @@ def pending_timers(loop: asyncio.AbstractEventLoop) -> set[str]:
 async def test_a_second_producer_of_the_holders_name_is_refused_and_the_first_stays(
     room: Room, services: Services
 ) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services)
     owner = room.connect("billing")
     assert await owner.send(topic) == OK
     for _ in range(10):
@@ -344,7 +330,7 @@ async def test_a_second_producer_of_the_holders_name_is_refused_and_the_first_st
 
 
 async def test_creates_that_come_at_once_are_one(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services)
     one = room.connect("billing")
     two = room.connect("billing", producer_id=one.producer_id)
     gate = room.gates.hold("InitProducerId")
@@ -361,7 +347,7 @@ async def test_creates_that_come_at_once_are_one(room: Room, services: Services)
 async def test_a_create_of_the_same_name_beside_a_slow_one_is_refused_and_the_slow_one_wins(
     room: Room, services: Services
 ) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services)
     slow, second = room.connect("billing"), room.connect("billing")
     gate = room.gates.hold("InitProducerId")
     first = slow.begin(topic)
@@ -378,7 +364,7 @@ async def test_a_slow_create_that_is_tried_again_is_one_and_the_client_is_not_ke
     room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "_HELD_S", 0.5)
-    topic = await governed(room, services)
+    topic = await governed_in(room, services)
     owner = room.connect("owner")
     gate = room.gates.hold("InitProducerId")
     first = owner.begin(topic, b"0", sequence=0)

@@ -6,7 +6,7 @@ On the real Kafka and Redis, with the moments in hand (`room`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from sidecar.local import Kafka, KafkaConfig
 from sidecar.network.framing import Frame
 from sidecar.protocol.errors import KafkaError
 from tests.conftest import QUICK_RETURN, Unique
-from tests.integration.exclusive.conftest import create_topic, read_log
+from tests.integration.exclusive.conftest import create_topic, governed_in, read_log
 from tests.integration.exclusive.room import REDIS_AWAY, Room, free, open_room, until
 from tests.services import Services
 from tests.wait import wait_for_async
@@ -27,16 +27,8 @@ STORAGE = KafkaError(56, "the log directory is not there")
 
 
 @pytest.fixture
-async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("h")) as found:
-        yield found
-
-
-@pytest.fixture
 async def topic(services: Services, room: Room) -> str:
-    name = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
-    await room.govern(name)
-    return name
+    return await governed_in(room, services)
 
 
 async def log_of(services: Services, topic: str, partition: int = 0) -> list[bytes]:

@@ -5,7 +5,6 @@ fails, an administrator's word. Each moment is held in hand (`room`), on the rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -19,7 +18,7 @@ from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.produce import ProduceResult
 from tests.conftest import Unique
-from tests.integration.exclusive.conftest import create_topic, read_log
+from tests.integration.exclusive.conftest import create_topic, governed_in, read_log
 from tests.integration.exclusive.room import REDIS_AWAY, REDIS_LOST, Party, Room, free, open_room, until
 from tests.services import Services
 from tests.wait import wait_for_async
@@ -30,16 +29,8 @@ STEPS = ["serve", "claim", "DescribeProducers", "InitProducerId", "AddPartitions
 
 
 @pytest.fixture
-async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("m")) as found:
-        yield found
-
-
-@pytest.fixture
 async def topic(services: Services, room: Room) -> str:
-    name = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
-    await room.govern(name)
-    return name
+    return await governed_in(room, services)
 
 
 async def log_of(services: Services, topic: str, partition: int = 0) -> list[bytes]:

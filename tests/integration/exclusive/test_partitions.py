@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -39,12 +38,6 @@ def topic(services: Services, rest: Rest) -> str:
     name = create_topic(services.kafka_bootstrap, 3)
     govern_each(rest, name)
     return name
-
-
-@pytest.fixture
-async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("p")) as found:
-        yield found
 
 
 async def governed(room: Room, services: Services, policy: PolicyFields = EACH) -> str:

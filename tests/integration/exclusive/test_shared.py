@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
@@ -13,7 +12,7 @@ from sidecar.exclusive import shared
 from sidecar.exclusive.policies import PolicyFields
 from tests.conftest import StartNode, Unique
 from tests.integration.exclusive.checked import CheckedProducer
-from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, read_log
+from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, governed_in, read_log
 from tests.integration.exclusive.producers import RawProducer, fetch_batches
 from tests.integration.exclusive.room import REDIS_AWAY, Room, open_room, until
 from tests.services import Services
@@ -28,18 +27,6 @@ def topic(services: Services, rest: Rest) -> str:
     """A topic of two partitions that everybody may write to."""
     name = create_topic(services.kafka_bootstrap)
     govern(rest, name, "shared")
-    return name
-
-
-@pytest.fixture
-async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("s")) as found:
-        yield found
-
-
-async def governed(room: Room, services: Services, partitions: int = 2) -> str:
-    name = await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions)
-    await room.govern(name, AccessMode.SHARED)
     return name
 
 
@@ -73,7 +60,7 @@ def test_sessions_write_beside_each_other_and_kafka_judges_the_sequences_of_each
 
 
 async def test_a_session_that_comes_back_goes_on_with_its_sequences(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     one, other = room.connect("one"), room.connect("other")
     assert [await one.send(topic, value) for value in (b"0", b"1")] == [OK, OK]
     one.close()
@@ -85,7 +72,7 @@ async def test_a_session_that_comes_back_goes_on_with_its_sequences(room: Room, 
 
 
 async def test_a_client_that_raised_its_own_epoch_begins_again_at_0(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     one = room.connect("one")
     assert [await one.send(topic, value) for value in (b"0", b"1")] == [OK, OK]
     assert await one.send(topic, b"2", sequence=0, epoch=1) == OK
@@ -126,7 +113,7 @@ async def test_more_sessions_than_slots_take_turns_and_each_finds_its_place_agai
     room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared, "POOL", 3)
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     sessions = [room.connect(f"session {number}").producer_id for number in range(8)]
     written: dict[int, list[bytes]] = {producer_id: [] for producer_id in sessions}
     for turn in range(3):
@@ -145,7 +132,7 @@ async def test_more_sessions_than_slots_take_turns_and_each_finds_its_place_agai
 
 
 async def test_short_lived_plain_sessions_leave_no_slot_behind(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     for number in range(40):
         party = room.connect("job", plain=True)
         assert await party.send(topic, b"%d" % number) == OK
@@ -159,7 +146,7 @@ async def test_no_more_sessions_than_the_limit_at_the_same_time(
 ) -> None:
     monkeypatch.setattr(shared, "POOL", 1)
     monkeypatch.setattr(shared, "SESSIONS_LIMIT", 2)
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     one, two, three = room.connect("one"), room.connect("two"), room.connect("three")
     assert [await party.send(topic, b"0") for party in (one, two)] == [OK, OK]
     answer = await three.begin(topic, b"0")
@@ -169,7 +156,7 @@ async def test_no_more_sessions_than_the_limit_at_the_same_time(
 
 
 async def test_many_sessions_at_once_open_their_slots_side_by_side(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     parties = [room.connect(f"party {number}") for number in range(30)]
     assert await asyncio.gather(*[party.send(topic, b"%d" % party.connection_id) for party in parties]) == [OK] * 30
     assert await asyncio.gather(*[party.send(topic, b"more") for party in parties]) == [OK] * 30
@@ -239,7 +226,7 @@ def test_a_fencer_deposes_every_shared_producer(topic: str, connect: Connect, re
 async def test_an_owner_that_comes_back_first_goes_on_and_behind_a_shared_write_it_is_deposed(
     room: Room, services: Services
 ) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     owner = room.connect(f"owner;{ALONE}")
     assert await owner.send(topic, b"0") == OK
     owner.close()
@@ -258,7 +245,7 @@ async def test_an_owner_that_comes_back_first_goes_on_and_behind_a_shared_write_
 
 
 async def test_a_session_keeps_its_sequences_from_sharing_to_owning_and_back(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     party = room.connect("party")
     assert [await party.send(topic, b"%d" % index) for index in range(3)] == [OK] * 3
     party.close()
@@ -273,7 +260,7 @@ async def test_a_session_keeps_its_sequences_from_sharing_to_owning_and_back(roo
 
 
 async def test_shared_producers_become_rivals_where_the_policy_changes(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     one, two = room.connect("one"), room.connect("two")
     assert [await party.send(topic, b"0") for party in (one, two)] == [OK, OK]
     await room.govern(topic, AccessMode.EXCLUSIVE)
@@ -359,7 +346,7 @@ async def test_a_node_that_lost_the_topic_opens_no_slot_any_more(services: Servi
     cluster = unique("s")
     kafka, redis = services.kafka_bootstrap, services.redis_url
     async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
-        topic = await governed(first, services)
+        topic = await governed_in(first, services, mode=AccessMode.SHARED)
         writer = first.connect("writer")
         assert await writer.send(topic, b"0") == OK
         gate = first.gates.hold("InitProducerId")
@@ -382,7 +369,7 @@ async def test_who_wants_the_topic_alone_waits_for_those_who_may_come_back_from_
     cluster = unique("s")
     kafka, redis = services.kafka_bootstrap, services.redis_url
     async with open_room(kafka, redis, cluster, grace=30.0) as first:
-        topic = await governed(first, services)
+        topic = await governed_in(first, services, mode=AccessMode.SHARED)
         writer = first.connect("writer")
         assert await writer.send(topic, b"0") == OK
     async with open_room(kafka, redis, cluster, node_id=2, grace=30.0) as second:

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
-import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from metadata.ownership import AccessMode
 from tests.conftest import Unique
-from tests.integration.exclusive.conftest import create_topic, read_log
+from tests.integration.exclusive.conftest import governed_in, read_log
 from tests.integration.exclusive.room import REDIS_AWAY, Room, free, open_room, until
 from tests.services import Services
 from tests.wait import wait_for, wait_for_async
 
 OK, BUSY, AGAIN, REFUSED, GAP, REPEAT, FENCED = 0, 5, 7, 44, 45, 46, 90
 ALONE, WAITING, FENCING = "mode=exclusive", "mode=wait_for_exclusive", "mode=exclusive_with_fencing"
-
-
-@pytest.fixture
-async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("s")) as found:
-        yield found
-
-
-async def governed(room: Room, services: Services, partitions: int = 2) -> str:
-    name = await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions)
-    await room.govern(name, AccessMode.SHARED)
-    return name
 
 
 async def create_anew(services: Services, topic: str) -> None:
@@ -63,7 +49,7 @@ def takeovers(room: Room) -> int:
 
 
 async def test_sessions_share_a_topic_that_was_created_anew_after_an_owner(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     owner = room.connect(f"owner;{ALONE}")
     assert await owner.send(topic, b"0") == OK
     owner.close()
@@ -75,7 +61,7 @@ async def test_sessions_share_a_topic_that_was_created_anew_after_an_owner(room:
 
 
 async def test_a_session_goes_on_counting_in_a_topic_that_was_created_anew(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     one = room.connect("one")
     for number in range(3):
         assert await one.send(topic, b"old", sequence=number) == OK
@@ -91,7 +77,7 @@ async def test_a_session_goes_on_counting_in_a_topic_that_was_created_anew(room:
 async def test_a_session_that_finds_a_new_partition_deposes_nobody_who_took_the_topic_meanwhile(
     room: Room, services: Services
 ) -> None:
-    topic = await governed(room, services, 1)
+    topic = await governed_in(room, services, 1, mode=AccessMode.SHARED)
     writer = room.connect("writer")
     assert await writer.send(topic, b"0") == OK
     await grow(services, topic, 2)
@@ -107,7 +93,7 @@ async def test_a_session_that_finds_a_new_partition_deposes_nobody_who_took_the_
 
 
 async def test_nor_while_a_claim_is_past_its_commit_point(room: Room, services: Services) -> None:
-    topic = await governed(room, services, 1)
+    topic = await governed_in(room, services, 1, mode=AccessMode.SHARED)
     writer = room.connect("writer")
     assert await writer.send(topic, b"0") == OK
     await grow(services, topic, 2)
@@ -126,7 +112,7 @@ async def test_nor_while_a_claim_is_past_its_commit_point(room: Room, services: 
 
 
 async def test_many_sessions_find_a_new_partition_at_once_and_it_is_fenced_once(room: Room, services: Services) -> None:
-    topic = await governed(room, services, 1)
+    topic = await governed_in(room, services, 1, mode=AccessMode.SHARED)
     parties = [room.connect(f"party {number}") for number in range(30)]
     assert await asyncio.gather(*[party.send(topic, b"0") for party in parties]) == [OK] * 30
     await grow(services, topic, 2)
@@ -139,7 +125,7 @@ async def test_many_sessions_find_a_new_partition_at_once_and_it_is_fenced_once(
 
 
 async def test_a_claim_that_redis_cannot_grant_disturbs_nobody_who_writes(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     one, fencer = room.connect("one"), room.connect(f"fencer;{FENCING}")
     assert await one.send(topic, b"0", sequence=0) == OK
     room.gates.fail("claim", REDIS_AWAY, times=100)
@@ -153,7 +139,7 @@ async def test_a_claim_that_redis_cannot_grant_disturbs_nobody_who_writes(room: 
 async def test_what_was_refused_to_a_session_counts_though_its_slot_is_still_open(
     room: Room, services: Services
 ) -> None:
-    topic = await governed(room, services)
+    topic = await governed_in(room, services, mode=AccessMode.SHARED)
     one, two = room.connect("one"), room.connect("two")
     assert [await one.send(topic, b"0", sequence=0), await two.send(topic, b"t", sequence=0)] == [OK, OK]
     one.close()
@@ -174,7 +160,7 @@ async def test_a_client_that_raises_its_epoch_in_the_middle_of_a_takeover_writes
     """The next node has looked, and not fenced yet, when the session raises its epoch and writes once more."""
     cluster, kafka, redis = unique("s"), services.kafka_bootstrap, services.redis_url
     async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
-        topic = await governed(first, services, 1)
+        topic = await governed_in(first, services, 1, mode=AccessMode.SHARED)
         one = first.connect("one")
         assert await one.send(topic, b"0", sequence=0) == OK
         await first.gives_up(topic)
@@ -201,7 +187,7 @@ async def test_a_node_that_has_not_read_yet_where_a_session_stands_does_not_begi
         open_room(kafka, redis, cluster, grace=0.1) as first,
         open_room(kafka, redis, cluster, node_id=2, grace=0.1) as second,
     ):
-        topic = await governed(first, services, 1)
+        topic = await governed_in(first, services, 1, mode=AccessMode.SHARED)
         one = first.connect("one")
         assert await one.send(topic, b"0", sequence=0) == OK  # say the answer is lost
         await asyncio.sleep(0.3)

@@ -6,7 +6,7 @@ import asyncio
 import random
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,12 +29,6 @@ from tests.wait import wait_for_async
 OK = 0
 CLIENT = b"billing"
 BODY = 14 + len(CLIENT)
-
-
-@pytest.fixture
-async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("w")) as found:
-        yield found
 
 
 @dataclass
