@@ -1,5 +1,5 @@
-# One image, one process, one node. Everything that is installed comes with a hash from requirements/; uv itself is taken
-# from the package index by pip, so that the Python base image is the only image the build needs.
+# One image, one process, one node. Every Python package that is installed comes with a hash from requirements/; uv itself
+# is taken from the package index by pip, so that the Python base image is the only image the build needs.
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS build
@@ -13,6 +13,12 @@ WORKDIR /src
 COPY requirements/uv.txt requirements/
 RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/uv.txt
 
+# For sidecar/protocol/_records.pyx. Debian signs its packages, and none of this leaves the build stage.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+
 # The pins before the sources: an edit of the code leaves this layer as it is.
 COPY requirements/runtime.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/uv \
@@ -21,7 +27,7 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 
 # dev.txt is read for the hashes of the build backend alone; none of the development tools reaches an image.
 COPY requirements/dev.txt requirements/
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY metadata metadata
 COPY sidecar sidecar
 RUN --mount=type=cache,target=/root/.cache/uv \

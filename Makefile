@@ -38,7 +38,7 @@ $(BIN)/uv: requirements/uv.txt | $(BIN)/python
 	"$${pip[@]}" install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/uv.txt
 	@touch $@
 
-$(STAMP): pyproject.toml requirements/dev.txt $(BIN)/uv
+$(STAMP): pyproject.toml requirements/dev.txt hatch_build.py sidecar/protocol/_records.pyx $(BIN)/uv
 	@echo "installing the pinned packages"
 	@export VIRTUAL_ENV="$(CURDIR)/$(VENV)"; \
 	$(BIN)/uv pip install --quiet --require-hashes --no-deps --compile-bytecode -r requirements/dev.txt; \
@@ -85,4 +85,4 @@ docs: setup ## generate the reference pages from the code
 	@$(BIN)/python -m docs.generate
 
 clean: ## remove the environment and the tools' caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) sidecar/protocol/*.so .pytest_cache .ruff_cache .import_linter_cache .hypothesis

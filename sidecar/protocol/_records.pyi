@@ -1,0 +1,7 @@
+from sidecar.protocol._records_pure import Walked
+from sidecar.protocol.primitives import Octets
+
+def summarise(
+    records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool = True, /
+) -> tuple[int, int, int]: ...
+def walk(records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool = True, /) -> list[Walked]: ...

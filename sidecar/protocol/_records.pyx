@@ -1,0 +1,321 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False
+"""The walk through the records of a batch, compiled: `_records_pure.py` says what it does and is its twin.
+
+Every read is checked against the end of the record (and that against the end of the section) before it is made:
+`Cursor.at <= Cursor.end` holds throughout, and a length is compared with what is left, never added first.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from sidecar.protocol import _records_pure as pure
+
+cdef enum:
+    NONE = 0
+    RISING = 1
+    OTHER = 2
+
+cdef enum:
+    MOST_DIGITS = 19
+    MOST_VALUES = 2
+
+cdef enum:
+    # `_records_pure` numbers its reasons so; the module refuses to load where they differ.
+    FINE = -1
+    RUNS_OVER = 0
+    LONG_VARINT = 1
+    NOT_DENSE = 2
+    NEGATIVE_HEADERS = 3
+    NEGATIVE_HEADER_KEY = 4
+    TOO_LONG = 5
+    BEHIND = 6
+    NO_RECORDS = 7
+
+assert MOST_VALUES == pure.MOST_VALUES
+assert (NONE, RISING, OTHER) == (pure.NONE, pure.RISING, pure.OTHER)
+assert (RUNS_OVER, LONG_VARINT, NOT_DENSE, NEGATIVE_HEADERS, NEGATIVE_HEADER_KEY, TOO_LONG, BEHIND, NO_RECORDS) == (
+    pure.RUNS_OVER,
+    pure.LONG_VARINT,
+    pure.NOT_DENSE,
+    pure.NEGATIVE_HEADERS,
+    pure.NEGATIVE_HEADER_KEY,
+    pure.TOO_LONG,
+    pure.BEHIND,
+    pure.NO_RECORDS,
+)
+
+cdef uint64_t LARGEST_ID = 0x7FFFFFFFFFFFFFFF
+
+
+cdef struct Wanted:
+    const unsigned char* id
+    Py_ssize_t id_size
+    const unsigned char* name
+    Py_ssize_t name_size
+
+
+cdef struct Cursor:
+    const unsigned char* data
+    Py_ssize_t at
+    Py_ssize_t end
+
+
+cdef struct Record:
+    int64_t timestamp_delta
+    int32_t offset_delta
+    int32_t headers
+    Py_ssize_t end
+
+
+cdef struct Header:
+    # The kind of the header and its value; a size below 0 is null.
+    bint is_id
+    bint is_name
+    Py_ssize_t value_at
+    int32_t value_size
+
+
+cdef inline int _uvarint(Cursor* cursor, int most_bits, uint64_t* found) noexcept:
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    cdef unsigned char byte
+    while shift < most_bits:
+        if cursor.at >= cursor.end:
+            return RUNS_OVER
+        byte = cursor.data[cursor.at]
+        cursor.at += 1
+        raw |= <uint64_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            found[0] = raw
+            return FINE
+        shift += 7
+    return LONG_VARINT
+
+
+cdef inline int _varint(Cursor* cursor, int32_t* found) noexcept:
+    cdef uint64_t wide
+    cdef uint32_t raw
+    cdef int fault = _uvarint(cursor, 35, &wide)
+    if fault != FINE:
+        return fault
+    raw = <uint32_t>wide
+    found[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return FINE
+
+
+cdef inline int _varlong(Cursor* cursor, int64_t* found) noexcept:
+    cdef uint64_t raw
+    cdef int fault = _uvarint(cursor, 70, &raw)
+    if fault != FINE:
+        return fault
+    found[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return FINE
+
+
+cdef inline int _skip(Cursor* cursor, int32_t size) noexcept:
+    if size > 0:
+        if size > cursor.end - cursor.at:
+            return RUNS_OVER
+        cursor.at += size
+    return FINE
+
+
+cdef inline int _begin(Cursor* cursor, Py_ssize_t section, Py_ssize_t index, bint dense, Record* record) noexcept:
+    """From the length to the number of headers; `cursor.end` becomes the record's."""
+    cdef int32_t size
+    cdef int field
+    cdef int fault
+    cursor.end = section
+    fault = _varint(cursor, &size)
+    if fault != FINE:
+        return fault
+    if size <= 0 or size > section - cursor.at:
+        return RUNS_OVER
+    cursor.end = record.end = cursor.at + size
+    cursor.at += 1
+    fault = _varlong(cursor, &record.timestamp_delta)
+    if fault == FINE:
+        fault = _varint(cursor, &record.offset_delta)
+    if fault != FINE:
+        return fault
+    if dense and record.offset_delta != index:
+        return NOT_DENSE
+    for field in range(2):
+        fault = _varint(cursor, &size)
+        if fault == FINE:
+            fault = _skip(cursor, size)
+        if fault != FINE:
+            return fault
+    fault = _varint(cursor, &record.headers)
+    if fault == FINE and record.headers < 0:
+        return NEGATIVE_HEADERS
+    return fault
+
+
+cdef inline int _header(Cursor* cursor, const Wanted* wanted, Header* header) noexcept:
+    cdef int32_t size
+    cdef const unsigned char* key
+    cdef int fault = _varint(cursor, &size)
+    if fault != FINE:
+        return fault
+    if size < 0:
+        return NEGATIVE_HEADER_KEY
+    key = cursor.data + cursor.at
+    fault = _skip(cursor, size)
+    if fault != FINE:
+        return fault
+    header.is_id = size == wanted.id_size and memcmp(key, wanted.id, size) == 0
+    header.is_name = not header.is_id and size == wanted.name_size and memcmp(key, wanted.name, size) == 0
+    fault = _varint(cursor, &header.value_size)
+    if fault != FINE:
+        return fault
+    header.value_at = cursor.at
+    return _skip(cursor, header.value_size)
+
+
+cdef inline int64_t _id_of(const unsigned char* digits, int32_t size) noexcept:
+    cdef uint64_t found = 0
+    cdef int32_t at = 0
+    cdef int32_t position
+    if size <= 0:
+        return -1
+    while at < size and digits[at] == 0x30:
+        at += 1
+    for position in range(at, size):
+        if digits[position] < 0x30 or digits[position] > 0x39 or position - at >= MOST_DIGITS:
+            return -1
+        found = found * 10 + (digits[position] - 0x30)  # 19 digits fit into 64 bits
+    return <int64_t>found if found <= LARGEST_ID else -1
+
+
+cdef inline bint _joins(int kind, Py_ssize_t index, int64_t last, int64_t found) noexcept:
+    """Whether an id carries on a rising row, or begins it with the first record."""
+    return found > last if kind == RISING else index == 0 and kind == NONE
+
+
+def summarise(object records, Py_ssize_t count, bytes id_header not None, bytes name_header not None, bint dense=True):
+    cdef Py_buffer view
+    cdef Cursor cursor
+    cdef Record record
+    cdef Header header
+    cdef Wanted wanted
+    cdef Py_ssize_t index = 0
+    cdef int32_t turn
+    cdef int ids
+    cdef int names
+    cdef int64_t found
+    cdef int64_t first = -1
+    cdef int64_t last = -1
+    cdef int kind = NONE
+    cdef int fault = FINE
+    _want(&wanted, id_header, name_header)
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        cursor.data = <const unsigned char*>view.buf
+        cursor.at = 0
+        if count <= 0:
+            fault = NO_RECORDS
+        while fault == FINE and index < count:
+            fault = _begin(&cursor, view.len, index, dense, &record)
+            if fault != FINE:
+                break
+            ids = names = 0
+            found = -1
+            for turn in range(record.headers):
+                fault = _header(&cursor, &wanted, &header)
+                if fault != FINE:
+                    break
+                if header.is_id:
+                    ids = 2 if ids else 1
+                    found = _id_of(cursor.data + header.value_at, header.value_size)
+                elif header.is_name:
+                    names = 1
+            if fault != FINE:
+                break
+            if cursor.at != record.end:
+                fault = TOO_LONG
+                break
+            if ids == 1 and not names and found >= 0 and _joins(kind, index, last, found):
+                kind = RISING
+                first = first if index else found
+                last = found
+            elif ids or names or kind == RISING:
+                kind = OTHER
+            index += 1
+        if fault == FINE and cursor.at != view.len:
+            fault = BEHIND
+    finally:
+        PyBuffer_Release(&view)
+    if fault != FINE:
+        pure.refuse(fault, index)
+    if kind == RISING:
+        return RISING, first, last
+    return kind, -1, -1
+
+
+def walk(object records, Py_ssize_t count, bytes id_header not None, bytes name_header not None, bint dense=True):
+    cdef Py_buffer view
+    cdef Cursor cursor
+    cdef Record record
+    cdef Header header
+    cdef Wanted wanted
+    cdef Py_ssize_t index = 0
+    cdef Py_ssize_t start
+    cdef int32_t turn
+    cdef int fault = FINE
+    cdef list found = []
+    cdef tuple ids
+    cdef tuple names
+    cdef object value
+    _want(&wanted, id_header, name_header)
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        cursor.data = <const unsigned char*>view.buf
+        cursor.at = 0
+        if count <= 0:
+            fault = NO_RECORDS
+        while fault == FINE and index < count:
+            start = cursor.at
+            fault = _begin(&cursor, view.len, index, dense, &record)
+            if fault != FINE:
+                break
+            ids = ()
+            names = ()
+            for turn in range(record.headers):
+                fault = _header(&cursor, &wanted, &header)
+                if fault != FINE:
+                    break
+                if (header.is_id and len(ids) < MOST_VALUES) or (header.is_name and len(names) < MOST_VALUES):
+                    value = None
+                    if header.value_size >= 0:
+                        value = PyBytes_FromStringAndSize(
+                            <const char*>cursor.data + header.value_at, header.value_size
+                        )
+                    if header.is_id:
+                        ids = (*ids, value)
+                    else:
+                        names = (*names, value)
+            if fault != FINE:
+                break
+            if cursor.at != record.end:
+                fault = TOO_LONG
+                break
+            found.append((start, record.end, record.timestamp_delta, record.offset_delta, ids, names))
+            index += 1
+        if fault == FINE and cursor.at != view.len:
+            fault = BEHIND
+    finally:
+        PyBuffer_Release(&view)
+    if fault != FINE:
+        pure.refuse(fault, index)
+    return found
+
+
+cdef void _want(Wanted* wanted, bytes id_header, bytes name_header) except *:
+    """The names of the two headers; they outlive the walk, which holds the objects as arguments."""
+    wanted.id = <const unsigned char*><const char*>id_header
+    wanted.id_size = len(id_header)
+    wanted.name = <const unsigned char*><const char*>name_header
+    wanted.name_size = len(name_header)

@@ -1,0 +1,176 @@
+"""The walk through the records of a batch in Python: what `_records.pyx` does where it could not be compiled.
+
+Both are one thing twice: the same results, the same refusals, the same texts; `sidecar.protocol.records` chooses, and
+its tests hold them to each other. A record (KIP-98, headers since KIP-82) is: length, attributes (one byte), timestamp
+delta (varlong), offset delta, key, value, number of headers, then key and value of each. Lengths and deltas are zigzag
+varints; a negative length of a key or a value is null, of a header's key an error, as in Kafka's `DefaultRecord`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.primitives import Octets
+
+NONE: Final = 0
+RISING: Final = 1
+OTHER: Final = 2
+LARGEST_ID: Final = 2**63 - 1
+_MOST_DIGITS: Final = 19
+MOST_VALUES: Final = 2
+"""As many values of one header are kept per record: it takes no more to tell that there is more than one."""
+
+RUNS_OVER: Final = 0
+LONG_VARINT: Final = 1
+NOT_DENSE: Final = 2
+NEGATIVE_HEADERS: Final = 3
+NEGATIVE_HEADER_KEY: Final = 4
+TOO_LONG: Final = 5
+BEHIND: Final = 6
+NO_RECORDS: Final = 7
+_REASONS: Final = (
+    "runs over its end",
+    "holds a varint of too many bytes",
+    "has another offset delta",
+    "has a negative number of headers",
+    "has a header whose key has a negative length",
+    "is longer than what it holds",
+    "follows, and the batch does not count it",
+    "is missing: the batch counts none",
+)
+
+Walked = tuple[int, int, int, int, tuple[bytes | None, ...], tuple[bytes | None, ...]]
+"""Start (of the length), end, timestamp delta, offset delta, values of the id headers, values of the name headers."""
+
+
+def refuse(reason: int, index: int) -> NoReturn:
+    """Raise what a client gets for a section that does not parse; `index` counts records from 0."""
+    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"record {index} {_REASONS[reason]}")
+
+
+def summarise(
+    records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool = True
+) -> tuple[int, int, int]:
+    """Kind, first and last id: see `sidecar.protocol.records.summarise`."""
+    kind = NONE
+    first = last = -1
+    for index, (_, _, _, _, ids, names) in enumerate(each(records, count, id_header, name_header, dense)):
+        found = id_of(ids[0]) if len(ids) == 1 and not names else -1
+        if found >= 0 and (found > last if kind == RISING else kind == NONE and not index):
+            first = first if index else found
+            kind, last = RISING, found
+        elif ids or names or kind == RISING:
+            kind = OTHER
+    return (kind, first, last) if kind == RISING else (kind, -1, -1)
+
+
+def id_of(value: bytes | None) -> int:
+    """A sequence id, 0 to 2^63 - 1 in ASCII decimal, or -1. Leading zeros are fine; signs, blanks and `_` are not."""
+    if not value or not value.isdigit():
+        return -1
+    digits = value.lstrip(b"0")
+    if len(digits) > _MOST_DIGITS:
+        return -1
+    found = int(digits or b"0")
+    return found if found <= LARGEST_ID else -1
+
+
+def walk(records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool = True) -> list[Walked]:
+    """Each record of the section."""
+    return list(each(records, count, id_header, name_header, dense))
+
+
+def each(records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool) -> Iterator[Walked]:
+    """Record by record; what comes behind a record is looked at after it was given."""
+    data = bytes(records)
+    section = len(data)
+    at = 0
+    if count <= 0:
+        refuse(NO_RECORDS, 0)
+    for index in range(count):
+        start = at
+        size, at = _varint(data, at, section, index)
+        end = at + size
+        if size <= 0 or end > section:
+            refuse(RUNS_OVER, index)
+        timestamp_delta, at = _varlong(data, at + 1, end, index)
+        offset_delta, at = _varint(data, at, end, index)
+        if dense and offset_delta != index:
+            refuse(NOT_DENSE, index)
+        _, _, at = _field(data, at, end, index)  # key
+        _, _, at = _field(data, at, end, index)  # value
+        headers, at = _varint(data, at, end, index)
+        if headers < 0:
+            refuse(NEGATIVE_HEADERS, index)
+        ids, names, at = _headers(data, at, end, index, headers, (id_header, name_header))
+        if at != end:
+            refuse(TOO_LONG, index)
+        yield start, end, timestamp_delta, offset_delta, ids, names
+    if at != section:
+        refuse(BEHIND, count)
+
+
+def _headers(
+    data: bytes, at: int, end: int, index: int, count: int, wanted: tuple[bytes, bytes]
+) -> tuple[tuple[bytes | None, ...], tuple[bytes | None, ...], int]:
+    """The values of the wanted headers, and where the last header ends."""
+    ids: tuple[bytes | None, ...] = ()
+    names: tuple[bytes | None, ...] = ()
+    id_header, name_header = wanted
+    for _ in range(count):
+        size, key_at, at = _field(data, at, end, index)
+        if size < 0:
+            refuse(NEGATIVE_HEADER_KEY, index)
+        key = data[key_at:at]
+        size, value_at, at = _field(data, at, end, index)
+        if key == id_header:
+            if len(ids) < MOST_VALUES:
+                ids = (*ids, data[value_at:at] if size >= 0 else None)
+        elif key == name_header and len(names) < MOST_VALUES:
+            names = (*names, data[value_at:at] if size >= 0 else None)
+    return ids, names, at
+
+
+def _field(data: bytes, at: int, end: int, index: int) -> tuple[int, int, int]:
+    """A field behind its size: that size, where it begins and where it ends. A negative size is null: no bytes."""
+    if at < end and (raw := data[at]) < 0x80:
+        size = (raw >> 1) ^ -(raw & 1)
+        at += 1
+    else:
+        size, at = _varint(data, at, end, index)
+    if size <= 0:
+        return size, at, at
+    if size > end - at:
+        refuse(RUNS_OVER, index)
+    return size, at, at + size
+
+
+def _varint(data: bytes, at: int, end: int, index: int) -> tuple[int, int]:
+    """A zigzag varint of up to 5 bytes and where it ends. Bits beyond 32 are dropped, as in `ByteUtils.readVarint`."""
+    if at < end and (raw := data[at]) < 0x80:
+        return (raw >> 1) ^ -(raw & 1), at + 1
+    raw, at = _uvarint(data, at, end, index, 35)
+    raw &= 0xFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _varlong(data: bytes, at: int, end: int, index: int) -> tuple[int, int]:
+    """As `_varint`, of up to 10 bytes and 64 bits."""
+    raw, at = _uvarint(data, at, end, index, 70)
+    raw &= 0xFFFFFFFFFFFFFFFF
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _uvarint(data: bytes, at: int, end: int, index: int, most_bits: int) -> tuple[int, int]:
+    raw = 0
+    for shift in range(0, most_bits, 7):
+        if at >= end:
+            refuse(RUNS_OVER, index)
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return raw, at
+    refuse(LONG_VARINT, index)

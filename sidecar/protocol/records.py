@@ -1,0 +1,219 @@
+"""The records inside an ordinary v2 batch (KIP-98): the sequence ids in their headers (KIP-82), and the batch without
+some of its records.
+
+Reads and writes the wire format and never decides what is a duplicate. All positions are bytes in the uncompressed
+records section, which `sidecar.protocol.compression` makes of a batch. Two twins walk through it: `_records.pyx`
+where it was compiled, else `_records_pure.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+from types import ModuleType
+from typing import Final, NamedTuple
+
+from sidecar.protocol import _records_pure
+from sidecar.protocol.batch import HEADER_BYTES, read_header, stamp
+from sidecar.protocol.compression import compress
+from sidecar.protocol.primitives import Octets, new_tuple
+
+try:
+    from sidecar.protocol import _records as _compiled
+except ImportError:
+    _compiled = None  # built without Cython or a C compiler
+
+PURE: Final = "SIDECAR_PURE"
+"""Set to 1, this variable of the environment keeps the compiled twin out: for tests, and to rule it out in a search."""
+
+_walker: ModuleType = _records_pure if _compiled is None or os.environ.get(PURE) == "1" else _compiled
+
+LONGEST_NAME_BYTES: Final = 255
+_SHOWN_BYTES: Final = 40
+_LOG_APPEND_TIME: Final = 0x08
+_LENGTH_AT: Final = 8
+_LAST_OFFSET_DELTA_AT: Final = 23
+_MAX_TIMESTAMP_AT: Final = 35
+_COUNT_AT: Final = 57
+_I32: Final = Struct(">i")
+_I64: Final = Struct(">q")
+
+
+class Kind(IntEnum):
+    """What the records of a section have in common.
+
+    RISING: each has exactly one id header with an id of 0 to 2^63 - 1 in ASCII decimal, greater than the one before
+    it, and none has a name header. NONE: none has either header. OTHER: anything else.
+    """
+
+    NONE = _records_pure.NONE
+    RISING = _records_pure.RISING
+    OTHER = _records_pure.OTHER
+
+
+class Summary(NamedTuple):
+    """`first` and `last` are the ids of the first and the last record where the kind is RISING, else -1."""
+
+    kind: Kind
+    first: int
+    last: int
+
+
+class RecordIds(NamedTuple):
+    """One record: `start` is where its length is written, `end` where the next one begins, the time's delta in ms.
+
+    `sequence_id` and `name` are None where the record has no such header, or where `problem` says what is wrong with
+    one of them.
+    """
+
+    start: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    sequence_id: int | None
+    name: bytes | None
+    problem: str | None
+
+
+_NONE: Final = Summary(Kind.NONE, -1, -1)
+_OTHER: Final = Summary(Kind.OTHER, -1, -1)
+_HAS_NEITHER: Final = (None, None, None)
+
+
+def is_compiled() -> bool:
+    """Whether the compiled twin is at work; the other one takes about a hundred times as long."""
+    return _walker is not _records_pure
+
+
+def summarise(records: Octets, count: int, id_header: bytes, name_header: bytes, *, dense: bool = True) -> Summary:
+    """What the `count` records of a section have in common, in one pass that makes no object per record.
+
+    Raises `KafkaError` 2 where the section is not exactly `count` records with the offset deltas 0 to `count` - 1;
+    with whatever offset deltas where it need not be `dense`, because it comes from a log that may be compacted.
+    """
+    kind, first, last = _walker.summarise(records, count, id_header, name_header, dense)
+    if kind == _records_pure.RISING:
+        return new_tuple(Summary, (Kind.RISING, first, last))
+    return _OTHER if kind else _NONE
+
+
+def each(records: Octets, count: int, id_header: bytes, name_header: bytes, *, dense: bool = True) -> list[RecordIds]:
+    """Every record of a section with its ids. Raises `KafkaError` 2 as `summarise` does."""
+    return [
+        new_tuple(RecordIds, (*place, *(_read(ids, names) if ids or names else _HAS_NEITHER)))
+        for *place, ids, names in _walker.walk(records, count, id_header, name_header, dense)
+    ]
+
+
+def _read(
+    ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...]
+) -> tuple[int | None, bytes | None, str | None]:
+    """Sequence id, name, and what is wrong; of two faults the id's is told."""
+    sequence_id: int | None = None
+    name: bytes | None = None
+    problem: str | None = None
+    if ids:
+        found = _records_pure.id_of(ids[0]) if len(ids) == 1 else -1
+        if found >= 0:
+            sequence_id = found
+        else:
+            problem = _fault_of_ids(ids)
+    if names:
+        fault = _fault_of_names(names)
+        if fault is None:
+            name = names[0]
+        problem = problem or fault
+    return sequence_id, name, problem
+
+
+def _fault_of_ids(ids: tuple[bytes | None, ...]) -> str:
+    value = ids[0]
+    if len(ids) > 1:
+        return "the sequence id is given twice"
+    if value is None:
+        return "the sequence id is null"
+    shown = repr(value[:_SHOWN_BYTES])[1:] + ("…" if len(value) > _SHOWN_BYTES else "")
+    if value.isdigit():
+        return f"the sequence id {shown} is larger than 2^63 - 1"
+    if value[:1] == b"-" and value[1:].isdigit():
+        return f"the sequence id {shown} is negative"
+    return f"the sequence id {shown} is not a decimal integer"
+
+
+def _fault_of_names(names: tuple[bytes | None, ...]) -> str | None:
+    value = names[0]
+    if len(names) > 1:
+        return "the producer name is given twice"
+    if value is None:
+        return "the producer name is null"
+    if not value:
+        return "the producer name is empty"
+    if len(value) > LONGEST_NAME_BYTES:
+        return f"the producer name is longer than {LONGEST_NAME_BYTES} bytes"
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return "the producer name is not UTF-8"
+    return None
+
+
+def keep(batch: Octets, records: Octets, kept: Sequence[RecordIds]) -> bytearray:
+    """The batch with only the records `kept`, which `each` found in its uncompressed section, in their order.
+
+    Offset deltas become 0 to n - 1; codec, attributes, base timestamp, producer id, epoch and base sequence stay, and
+    so does all else of every record kept. The maximum timestamp becomes theirs, unless the batch has the log's time.
+    Raises `ValueError` for a batch without records, `KafkaError` as `read_header` and `compress` do.
+    """
+    if not kept:
+        raise ValueError("a batch without records")
+    header = read_header(batch, 0, len(batch))
+    section = bytearray()
+    data = bytes(records)
+    for index, record in enumerate(kept):
+        _renumber(section, data, record, index)
+    out = bytearray(batch[:HEADER_BYTES])
+    out += compress(header.attributes & 0x07, section, batch[HEADER_BYTES : header.size])
+    _I32.pack_into(out, _LENGTH_AT, len(out) - 12)
+    _I32.pack_into(out, _LAST_OFFSET_DELTA_AT, len(kept) - 1)
+    _I32.pack_into(out, _COUNT_AT, len(kept))
+    if not header.attributes & _LOG_APPEND_TIME:
+        newest = max(_wrapped(header.base_timestamp + record.timestamp_delta) for record in kept)
+        _I64.pack_into(out, _MAX_TIMESTAMP_AT, newest)
+    stamp(out, 0, len(out), header.producer_id, header.producer_epoch, header.base_sequence)
+    return out
+
+
+def _renumber(out: bytearray, data: bytes, record: RecordIds, index: int) -> None:
+    """Append a record under another offset delta."""
+    body = _behind_varint(data, record.start)
+    delta_at = _behind_varint(data, body + 1)
+    rest_at = _behind_varint(data, delta_at)
+    delta = _varint(index)
+    out += _varint(delta_at - body + len(delta) + record.end - rest_at)
+    out += data[body:delta_at]
+    out += delta
+    out += data[rest_at : record.end]
+
+
+def _behind_varint(data: bytes, at: int) -> int:
+    while data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def _varint(value: int) -> bytes:
+    """A zigzag varint of a value that is not negative."""
+    value <<= 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _wrapped(value: int) -> int:
+    """As Java adds: a hostile delta wraps a timestamp around."""
+    return (value + 2**63) % 2**64 - 2**63
