@@ -285,6 +285,21 @@ class MetadataStore:
         kept = await self._server.run(scripts.QUEUE, self._keys("queues"), (resource,))
         return [] if kept is None else [str(session) for session in json.loads(_bytes(kept))]
 
+    # Sequence ids
+
+    async def keep_snapshot(self, topic: str, partition: int, topic_id: bytes, number: int, value: bytes) -> bool:
+        """Keep a copy of a partition's sequence ids; False where there is a newer one. `number` rises, 0 to 2^63-1."""
+        check_resource(topic)
+        args = (f"{topic}/{partition}", topic_id.hex(), number, value)
+        return await self._server.run(scripts.KEEP_SNAPSHOT, self._keys("snapshots"), args) == 1
+
+    async def snapshots(self, topic: str, topic_id: bytes, partitions: Sequence[int]) -> dict[int, bytes]:
+        """The copies that there are of some partitions' sequence ids."""
+        check_resource(topic)
+        args = (topic_id.hex(), *[f"{topic}/{partition}" for partition in partitions])
+        found = _list(await self._server.run(scripts.SNAPSHOTS, self._keys("snapshots"), args))
+        return {index: _bytes(kept) for index, kept in zip(partitions, found, strict=True) if kept is not None}
+
     # Policies
 
     async def set_policy(self, name: str, body: str, known: Policies, token: bytes, *, only_new: bool = False) -> int:

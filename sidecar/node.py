@@ -26,6 +26,7 @@ from sidecar.cluster.membership import Membership
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.content import Headers
 from sidecar.exclusive.governor import Governor
 from sidecar.exclusive.tenure import Surroundings
 from sidecar.exclusive.upkeep import Keeper
@@ -34,6 +35,7 @@ from sidecar.gateway.apis import cold_apis
 from sidecar.gateway.fetch import FetchApi
 from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.metadata import ClusterApi, served_versions
+from sidecar.gateway.own_apis import OwnApis
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
@@ -44,6 +46,7 @@ from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
@@ -81,7 +84,7 @@ class Node:
         self.boot = secrets.token_hex(8)
         self.started_ms = int(time.time() * 1000)
         self.state = NodeState.STARTING
-        self.metrics = NodeMetrics({key: found.name for key, found in api.APIS.items()}, __version__)
+        self.metrics = NodeMetrics({key: found.name for key, found in api.ALL_APIS.items()}, __version__)
         self.hooks = NodeHooks(self.metrics)
         self.upstream = KafkaUpstream(
             [(server.host, server.port) for server in settings.bootstrap_servers],
@@ -112,6 +115,8 @@ class Node:
     async def start(self) -> None:
         """Returns when clients are served. Raises `StartError`."""
         settings = self.settings
+        if settings.deduplication:
+            self._log.warning("deduplication_by_default", problem=DEDUPLICATES_ALL)
         self._lag.start()
         gateway = Gateway(self.upstream, settings.node_id, self.boot, settings.max_request_bytes, self.hooks)
         try:
@@ -149,6 +154,9 @@ class Node:
             reconnect_grace=settings.reconnect_grace_ms / 1000,
             disconnect_grace=settings.disconnect_grace_ms / 1000,
             queue_limit=settings.queue_limit,
+            headers=Headers(settings.sequence_id_header.encode(), settings.producer_name_header.encode()),
+            names_limit=settings.producer_names_limit,
+            deduplication=settings.deduplication,
         )
         governor.start()
         membership = Membership(
@@ -174,7 +182,9 @@ class Node:
             self.upstream, gateway.tasks, governor.kept_topics, governor.assume, self.hooks.operation_failed
         )
         governor.catalog.settings_changed = keeper.read_soon
-        self._background = [gateway.tasks.start(work) for work in (self._refresh(), watch.run(), keeper.run())]
+        self._background = [
+            gateway.tasks.start(work) for work in (self._refresh(), watch.run(), keeper.run(), governor.keep_ids())
+        ]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
         gc.freeze()  # what stands after the start lives as long as the node
@@ -241,6 +251,7 @@ class Node:
             api.METADATA: cluster.handle_metadata,
             api.FIND_COORDINATOR: cluster.handle_find_coordinator,
             api.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
+            **OwnApis(self.upstream, self.nodes, rooms.governor).handlers(),
         }
         gateway.closed_callbacks.append(lambda client: rooms.governor.connection_closed(client.connection.id))
         gateway.serve(Apis(hot, cold), cluster.served)

@@ -35,6 +35,7 @@ class NodeHooks:
         self.governed_produce = metrics.governed_produce
         self.fenced = metrics.fenced
         self.owner_changed = metrics.owner_changed
+        self.duplicates_dropped = metrics.duplicates_dropped
 
     def _seldom(self, what: str) -> bool:
         """Whether to log something that may come a thousand times a second."""
@@ -96,6 +97,17 @@ class NodeHooks:
 
     def released(self, topic: str, session: str, generation: int) -> None:
         self._log.info("released", topic=topic, session=session, generation=generation)
+
+    def ids_recovered(self, topic: str, records: int, seconds: float) -> None:
+        self._metrics.ids_recovered(records, seconds)
+        self._log.info("sequence_ids_read", topic=topic, records=records, ms=round(seconds * 1000, 1))
+
+    def ids_lost(self, topic: str, reason: str) -> None:
+        if self._seldom(f"ids {topic}"):
+            self._log.error("sequence_ids_lost", topic=topic, problem=reason)
+
+    def snapshot_written(self, topic: str, names: int, size: int) -> None:
+        self._metrics.snapshot_written(size)
 
     def operation_failed(self, topic: str, error: BaseException) -> None:
         if self._seldom(f"operation {topic}"):

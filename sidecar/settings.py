@@ -21,6 +21,11 @@ CONFIG_FILES: Final = (Path("sidecar.toml"), Path("/etc/sidecar/sidecar.toml"))
 """Where a file is looked for without `--config`; the first that exists is read, alone."""
 
 DEFAULT_ADMIN_URL: Final = "http://127.0.0.1:18080"
+DEDUPLICATES_ALL: Final = (
+    "governs every topic that has no policy saying otherwise: transactions are refused on all of them (error 48). "
+    "Where applications use transactions, set it by topic or prefix instead: sidecar topic set TOPIC --dedup"
+)
+"""What SIDECAR_DEDUPLICATION=true brings with it; told wherever settings are checked, and by a node that starts."""
 
 
 class Address(NamedTuple):
@@ -83,6 +88,9 @@ class Settings:
     admin_url: str
     admin_token: str | None = field(repr=False)
     deduplication: bool
+    sequence_id_header: str
+    producer_name_header: str
+    producer_names_limit: int
     linger_ms: int
     linger_bytes: int
     retry_buffer_bytes: int

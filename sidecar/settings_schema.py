@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sidecar.settings import (
+    DEDUPLICATES_ALL,
     DEFAULT_ADMIN_URL,
     ENV_PREFIX,
     Address,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _MASK: Final = "***"
-_NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_")
+_NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_", "SIDECAR_PURE")
 """Beginnings of variables that belong to `sidecar up` and its embedded parts."""
 
 
@@ -132,6 +133,13 @@ def _whole(low: int, high: int, unit: str = "") -> Any:
     return Field(ge=low, le=high), BeforeValidator(_no_flag), Needs(f"a whole number{unit} from {low} to {high}")
 
 
+def _header(value: str) -> str:
+    """The name of a record header. Raises ValueError for none, or one that is too long."""
+    if not 1 <= len(value.encode()) <= 255:
+        raise ValueError("is not 1 to 255 bytes long")
+    return value
+
+
 def _is(text: str) -> Any:
     """The description of a setting, for `--help`, the reference and editors."""
     return Field(description=text)
@@ -206,8 +214,24 @@ class Schema(BaseSettings):
         Secret(),
     ] = None
     deduplication: Annotated[
-        bool, _is("Deduplication by sequence id on governed topics without a nearer policy."), _YES_NO
+        bool,
+        _is(
+            "Deduplication by sequence id on every topic without a nearer policy. True governs all topics but internal"
+            " ones, so none of them takes transactions; set the same on all nodes."
+        ),
+        _YES_NO,
     ] = False
+    sequence_id_header: Annotated[
+        str, AfterValidator(_header), _is("The record header that carries a sequence id."), Needs("text")
+    ] = "sidecar-sequence-id"
+    producer_name_header: Annotated[
+        str, AfterValidator(_header), _is("The record header that carries a producer name."), Needs("text")
+    ] = "sidecar-producer-name"
+    producer_names_limit: Annotated[
+        int,
+        *_whole(1, 10_000_000),
+        _is("Producer names that are remembered per partition with their highest sequence ids."),
+    ] = 10_000
     linger_ms: Annotated[
         int,
         *_whole(0, 60_000, " of milliseconds"),
@@ -389,6 +413,8 @@ def _warnings(settings: Settings) -> list[Problem]:
     if settings.redis_timeout_ms >= settings.lease_ms:
         advice = f"is not below SIDECAR_LEASE_MS ({settings.lease_ms}): one slow answer of Redis can cost the lease."
         found.append(Problem("SIDECAR_REDIS_TIMEOUT_MS", "settings", str(settings.redis_timeout_ms), advice))
+    if settings.deduplication:
+        found.append(Problem("SIDECAR_DEDUPLICATION", "settings", "true", DEDUPLICATES_ALL))
     return found
 
 

@@ -32,6 +32,7 @@ from sidecar.changelog.keys import (
     slot_key,
     tail_key,
 )
+from sidecar.changelog.records import RawRecord, read_batches
 from sidecar.changelog.retry import Retry, RetryTimeoutError
 from sidecar.changelog.tailer import Tailer
 from sidecar.changelog.topics import InternalTopics, TopicNames, open_topics
@@ -56,6 +57,7 @@ __all__ = [
     "MisconfiguredError",
     "Opened",
     "Position",
+    "RawRecord",
     "Record",
     "Retry",
     "RetryTimeoutError",
@@ -72,6 +74,7 @@ __all__ = [
     "partition_of",
     "partition_slot",
     "policy_key",
+    "read_batches",
     "sequence_base_key",
     "serving_key",
     "shadow_key",

@@ -103,6 +103,14 @@ class Changelog:
         """Appends of one writer whose sequences are counted for it."""
         return StampedJournal(self, Journal(self._appender, self.partition, writer, next_sequence))
 
+    def snapshots_of(self, topic: str) -> TopicPartition:
+        """Where the snapshots of a topic's sequence ids are: its fences cover it."""
+        return self.topics.snapshots_of(topic)
+
+    def snapshot_journal(self, writer: Stamp, topic: str) -> Journal:
+        """Appends of one writer to the snapshots of its topic."""
+        return Journal(self._appender, self.snapshots_of(topic), writer)
+
     @property
     def events(self) -> TopicPartition:
         """Where the history is; `follow_events` reads it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from sidecar.changelog.configuration import Finding, NamedConfigs, check, wanted_configs
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError, MisconfiguredError
@@ -66,11 +67,17 @@ class InternalTopics:
     names: TopicNames
     ids: Mapping[str, UUID]
     warnings: tuple[Finding, ...]
+    snapshot_partitions: int = SNAPSHOT_PARTITIONS
 
     @property
     def ownership(self) -> TopicPartition:
         """The one partition that every fence covers."""
         return TopicPartition(self.names.ownership, 0)
+
+    def snapshots_of(self, topic: str) -> TopicPartition:
+        """Where the snapshots of a topic are. Partitions that somebody added later are not used: it must not move."""
+        count = min(self.snapshot_partitions, SNAPSHOT_PARTITIONS)
+        return TopicPartition(self.names.snapshots, crc32(topic.encode()) % count)
 
 
 async def open_topics(
@@ -200,4 +207,5 @@ async def _checked(upstream: Upstream, described: ClusterDescription, names: Top
     fatal = [str(finding) for finding in findings if finding.fatal]
     if fatal:
         raise MisconfiguredError("; ".join(fatal))
-    return InternalTopics(names, {topic.name: topic.topic_id for topic in described.topics}, tuple(findings))
+    count = next(len(topic.partitions) for topic in described.topics if topic.name == names.snapshots)
+    return InternalTopics(names, {topic.name: topic.topic_id for topic in described.topics}, tuple(findings), count)

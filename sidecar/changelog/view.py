@@ -126,6 +126,12 @@ class View:
         """The newest shift of the base of a slot's session in one partition."""
         return self._kinds[Kind.SEQUENCE_BASE].get(sequence_base_key(topic, slot, partition))
 
+    def shifts(self, topic: str, slot: SlotName) -> Iterator[tuple[Key, state.SequenceBase]]:
+        """Every shift of the bases of a slot's session, of whatever epoch."""
+        for key, entry in self._topics.get(topic, {}).items():
+            if key.kind is Kind.SEQUENCE_BASE and key.slot == slot:
+                yield key, entry.value
+
     def policy(self, pattern: str) -> Entry[state.Policy] | None:
         """The policy recorded under exactly this pattern."""
         return self._kinds[Kind.POLICY].get(policy_key(pattern))

@@ -45,8 +45,10 @@ class PolicyCatalog:
     changed a policy (its body, empty where it is gone).
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        self.book = PolicyBook({})
+    def __init__(self, around: Surroundings, default: PolicyFields | None = None) -> None:
+        """`default`: this node's setting for topics that no policy covers."""
+        self.book = PolicyBook({}, default)
+        self._default = default
         self.version = 0
         self.live: LiveNodes | None = None
         self.beat: Callable[[], Awaitable[None]] = _no_beat
@@ -58,7 +60,7 @@ class PolicyCatalog:
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
         entries = {entry.key.topic: entry.value for entry in self._around.changelog.view.policies()}
-        self.book = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()})
+        self.book = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()}, self._default)
         self.version = max([self.version, *[value.version for value in entries.values()]])
         return self.book
 
@@ -168,7 +170,5 @@ def _covers(name: str, topic: str) -> bool:
 
 
 def _check_served(policy: PolicyFields) -> None:
-    if policy.deduplication:
-        raise UnservedError("deduplication: sequence ids are not served by this version")
     if policy.exclusive_reader:
         raise UnservedError("exclusive_reader: claims of readers are not served by this version")

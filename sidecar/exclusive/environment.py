@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from sidecar.dedup.topic import Hooks as IdsHooks
+
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
+    from sidecar.dedup.topic import Surroundings as Ids
     from sidecar.exclusive.chronicle import Chronicle
     from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.queues import Queues
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
 
 
-class Hooks(Protocol):
+class Hooks(IdsHooks, Protocol):
     """What the node wants to know (metrics, log); implementations are cheap and never raise."""
 
     def governed_produce(self, topic: str, records: int, size: int) -> None: ...
@@ -33,8 +36,6 @@ class Hooks(Protocol):
     def topic_forgotten(self, topic: str) -> None:
         """The topic is served here no longer."""
         ...
-
-    def operation_failed(self, topic: str, error: BaseException) -> None: ...
 
 
 class Served(Protocol):
@@ -69,6 +70,8 @@ class Environment(Protocol):
     queue_limit: int
     chronicle: Chronicle
     queues: Queues
+    ids: Ids
+    """What the sequence ids of every topic need."""
     terms: KeepAlive | None
     """What the brokers demand of every fence; None before they were asked."""
 
@@ -87,6 +90,10 @@ class Environment(Protocol):
 
     def mode_of(self, topic: str) -> AccessMode:
         """The policy's access mode."""
+        ...
+
+    def deduplicates(self, topic: str) -> bool:
+        """Whether the policy wants each sequence id in the topic once."""
         ...
 
     def is_served_elsewhere(self, topic: str) -> bool:

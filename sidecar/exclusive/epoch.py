@@ -10,19 +10,25 @@ import asyncio
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import Position, Record
+from sidecar.changelog import ChangelogError, Position, Record, RetryTimeoutError, sequence_base_key
+from sidecar.dedup.gate import Arrival, Gate, Session
 from sidecar.exclusive import succession
-from sidecar.forwarder.lane import Append, Lane, Outcome
+from sidecar.exclusive.identity import producer_name
+from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace, Verdict
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
+    from sidecar.dedup.content import Content
+    from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.tenure import Surroundings, Tenure
     from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.forwarder.lane import Owner
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
 
@@ -30,11 +36,21 @@ _QUIET_S: Final = 5.0
 _POLL_S: Final = 0.002
 
 
-class SlotEpoch:
-    """Appends of one session under one (producer id, epoch)."""
+class Writer(Owner, Protocol):
+    """Who writes under a slot epoch."""
 
-    def __init__(self, tenure: Tenure, forwarder: Forwarder, owner: Owner) -> None:
+    def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
+        """Sequences of the session got a final error: its client counts them as used."""
+        ...
+
+
+class SlotEpoch:
+    """Appends of one session under one (producer id, epoch). Implements `sidecar.dedup.gate.Keeper`."""
+
+    def __init__(self, tenure: Tenure, forwarder: Forwarder, owner: Writer, ids: TopicIds | None = None) -> None:
+        """`ids`: the sequence ids of the topic, where it has any."""
         self.tenure = tenure
+        self.ids = ids
         self._name = tenure.domain.topic.encode()
         self._forwarder = forwarder
         self._owner = owner
@@ -51,6 +67,14 @@ class SlotEpoch:
                 position.client_epoch, position.sequence, position.sequence, written=position.sequence != 0
             )
             self._spaces[index].refused = tenure.refused.get(index)
+        self._gates = {} if ids is None else {index: self._gate(ids, index) for index in tenure.partitions}
+
+    def _gate(self, ids: TopicIds, index: int) -> Gate:
+        tenure = self.tenure
+        session = Session(tenure.session, producer_name(tenure.name), tenure.stamp.producer_id)
+        space = self._spaces[index] if self._idempotent else None
+        released = self._forwarder.released
+        return Gate(ids.of(index), session, self._lanes[index], space, ids.around.headers, self, released)
 
     def covers(self, partition: int) -> bool:
         """Whether the partition was fenced for this epoch."""
@@ -60,12 +84,20 @@ class SlotEpoch:
         """What the session's sequences say of a batch."""
         if not self._idempotent:
             return Verdict.FORWARD
-        return self._spaces[partition].judge(header.producer_epoch, header.base_sequence, header.records)
+        found = self._spaces[partition].judge(header.producer_epoch, header.base_sequence, header.records)
+        if self._gates and found in (Verdict.REPEAT, Verdict.ASTRIDE):
+            return Verdict.FORWARD  # its gate knows more of what came last
+        return found
 
     def append(
         self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]
     ) -> None:
         """Stamp and send a batch that `verdict` forwards. The batch is admitted to the forwarder's buffer already."""
+        gate = self._gates.get(partition)
+        if gate is not None:
+            first = header.base_sequence if self._idempotent else -1
+            gate.offer(Arrival(batch, first, header.records, timeout_ms, done))
+            return
         deadline = self._loop.time() + timeout_ms / 1000
         append = Append(batch, header.last_offset_delta + 1, deadline, timeout_ms, done)
         if self._idempotent:
@@ -77,13 +109,20 @@ class SlotEpoch:
         same leader. False otherwise: nothing was done.
         """
         lanes: list[Lane] = []
+        contents: list[Content | None] = []
         forwarder, link = self._forwarder, None
-        for part, _, numbers in request.batches:
+        for part, batch, numbers in request.batches:
             lane = self._lanes.get(part.partition)
             if lane is None or not lane.flows:
                 return False
             if self._idempotent and self._spaces[part.partition].judge(*numbers[1:4]) is not Verdict.FORWARD:
                 return False
+            if self._gates:
+                first = numbers.base_sequence if self._idempotent else -1
+                content = self._gates[part.partition].admits(batch, first, numbers.records)
+                if content is None:
+                    return False
+                contents.append(content)
             its_link = forwarder.link_of(lane)
             if its_link is None or (link is not None and link is not its_link):
                 return False
@@ -98,6 +137,8 @@ class SlotEpoch:
             append = Append(batch, numbers.records, deadline, timeout_ms, partial(settle, part))
             if self._idempotent:
                 append.belongs(self._spaces[part.partition], numbers.base_sequence)
+            if contents and (content := contents[len(sent)]) is not None:
+                self._gates[part.partition].begin(content, append, numbers.base_sequence)
             lane.begin(append)
             sent.append((lane, append))
         link.send_whole(request, sent)
@@ -105,6 +146,8 @@ class SlotEpoch:
 
     def close(self, outcome: Outcome) -> None:
         """Answer everything that waits."""
+        for gate in self._gates.values():
+            gate.close(outcome)
         for lane in self._lanes.values():
             lane.close(outcome)
 
@@ -132,7 +175,7 @@ class SlotEpoch:
     @property
     def idle(self) -> bool:
         """Nothing is under way."""
-        return all(lane.idle for lane in self._lanes.values())
+        return all(lane.idle for lane in self._lanes.values()) and all(gate.is_idle for gate in self._gates.values())
 
     async def quiet(self) -> bool:
         """Wait until nothing is under way, a few seconds at most; whether that was reached."""
@@ -166,7 +209,44 @@ class SlotEpoch:
             known.value.left if known is not None else (),
             known.value.retired_producer_ids if known is not None else (),
             int(time.time() * 1000),
+            known.value.former if known is not None else (),
+            tenure.ids_from,
         )
         await journal.append([Record(tenure.domain.key, entry)])
         raised = replace(tenure, stamp=stamp, journal=journal, bases=bases, refused=refused)
-        return SlotEpoch(raised, self._forwarder, self._owner)
+        if self.ids is not None and tenure.domain.is_master:
+            self.ids.renewed(stamp)
+        return SlotEpoch(raised, self._forwarder, self._owner, self.ids)
+
+    # Keeper of its gates --------------------------------------------------------------------------------------------
+
+    async def shift(self, partition: int, from_sequence: int, base: int, before: int) -> None:
+        """See `sidecar.dedup.gate.Keeper`."""
+        tenure, domain = self.tenure, self.tenure.domain
+        record = state.SequenceBase(
+            topic_id=tenure.topic_id.bytes,
+            producer_id=tenure.stamp.producer_id,
+            producer_epoch=tenure.stamp.epoch,
+            session=tenure.session,
+            client_epoch=self._spaces[partition].client_epoch,
+            from_sequence=from_sequence,
+            base=base,
+            base_before=before,
+        )
+        await tenure.journal.append([Record(sequence_base_key(domain.topic, domain.slot, partition), record)])
+
+    def shift_failed(self, partition: int, error: Exception) -> None:
+        """See `sidecar.dedup.gate.Keeper`."""
+        if not isinstance(error, KafkaError | ChangelogError | RetryTimeoutError | UpstreamError | TimeoutError):
+            raise error
+        self._owner.fenced(self._lanes[partition])
+
+    def refused(self, partition: int, first: int, records: int) -> None:
+        """See `sidecar.dedup.gate.Keeper`."""
+        if self._idempotent:
+            self._owner.refused(partition, self._spaces[partition].client_epoch, first, records)
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """See `sidecar.dedup.gate.Keeper`."""
+        assert self.ids is not None
+        self.ids.around.tasks.start(work)

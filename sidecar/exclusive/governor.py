@@ -16,7 +16,11 @@ from metadata.nodes import Holder as MetadataHolder
 from metadata.nodes import ServeStatus
 from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import MASTER_SLOT, Kind
+from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import TopicKind
+from sidecar.dedup.content import Headers
+from sidecar.dedup.marks import NAMES_LIMIT
+from sidecar.dedup.topic import Surroundings as Ids
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.chronicle import Chronicle
@@ -24,7 +28,7 @@ from sidecar.exclusive.claims import NAME_LIMIT, Claimant
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.partitions import PartitionedTopic
-from sidecar.exclusive.policies import Scope
+from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.queues import Queues
 from sidecar.exclusive.shares import Shares
 from sidecar.exclusive.topic import GovernedTopic
@@ -32,6 +36,7 @@ from sidecar.forwarder.lane import LONGEST_WAIT_MS, Outcome
 from sidecar.forwarder.whole import WholeRequest
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
+from sidecar.protocol.caller import Lane
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProduceResult
@@ -63,6 +68,8 @@ _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FEN
 _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
 _ORPHANS_S: Final = 2.0
+_SNAPSHOTS_S: Final = 0.5
+_TIDY_S: Final = 60.0
 _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
 
@@ -110,7 +117,13 @@ class Governor:
         reconnect_grace: float,
         disconnect_grace: float,
         queue_limit: int,
+        headers: Headers = Headers(),  # noqa: B008  a tuple
+        names_limit: int = NAMES_LIMIT,
+        deduplication: bool = False,
     ) -> None:
+        """`headers` carry sequence ids and names, of which `names_limit` are remembered per partition; `deduplication`
+        is the default of topics without a nearer policy.
+        """
         self.around = around
         self.forwarder = forwarder
         self.tasks = tasks
@@ -118,7 +131,9 @@ class Governor:
         self.reconnect_grace = reconnect_grace
         self.disconnect_grace = disconnect_grace
         self.queue_limit = queue_limit
-        self.catalog = PolicyCatalog(around)
+        logs = LogReader(around.upstream, Lane("sequence-ids"))
+        self.ids = Ids(logs, around.changelog, around.store, tasks, hooks, headers, names_limit)
+        self.catalog = PolicyCatalog(around, PolicyFields(deduplication=True) if deduplication else None)
         self.chronicle = Chronicle(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
         self.catalog.changed = self.chronicle.policy_changed
         self.queues = Queues(around, tasks)
@@ -165,6 +180,10 @@ class Governor:
     def mode_of(self, topic: str) -> AccessMode:
         policy = self.catalog.book.effective(topic)
         return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
+
+    def deduplicates(self, topic: str) -> bool:
+        policy = self.catalog.book.effective(topic)
+        return policy is not None and bool(policy.deduplication)
 
     def is_served_elsewhere(self, topic: str) -> bool:
         node = self._nodes.serving.get(topic.encode(), self.node_id)
@@ -368,7 +387,7 @@ class Governor:
 
     def _apply_policies(self) -> None:
         book = self.catalog.read()
-        self._resolver.set_policies(book.topics, book.prefixes)
+        self._resolver.set_policies(book.topics, book.governed_prefixes)
         self.catalog.settings_changed()
         for name, topic in list(self._topics.items()):
             if book.effective(name) is None:
@@ -394,6 +413,21 @@ class Governor:
         else:
             sessions = frozenset(deposed.session for deposed in ownership.deposed)
             self._deposed.setdefault(key.topic, {})[slot] = ownership.generation, sessions
+
+    # Sequence ids ---------------------------------------------------------------------------------------------------
+
+    async def keep_ids(self) -> None:
+        """Write snapshots when it is time, forget names that are idle. Until cancelled."""
+        tidied = self.now()
+        while True:
+            await asyncio.sleep(_SNAPSHOTS_S)
+            tidy = self.now() - tidied > _TIDY_S
+            tidied = self.now() if tidy else tidied
+            for topic in list(self._topics.values()):
+                if topic.ids is not None and topic.serving:
+                    if tidy:
+                        topic.ids.tidy()
+                    await topic.ids.save_due()
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,9 @@ from typing import Final
 from metadata.ownership import AccessMode
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
+NAME_LIMIT: Final = 255
+"""Bytes of a producer name."""
+
 _MAX_GENERATION: Final = 2**63 - 1
 _DEFAULT_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z")
 
@@ -40,6 +43,14 @@ class ClientIdentity:
     def is_named(self) -> bool:
         """False for the default names of client libraries: two processes would bear the same one."""
         return not _DEFAULT_NAMES.match(self.name)
+
+
+def producer_name(name: str) -> bytes | None:
+    """The name of a client as a producer name for sequence ids; None where it tells no two clients apart, or is longer
+    than 255 bytes.
+    """
+    found = name.encode()
+    return found if len(found) <= NAME_LIMIT and not _DEFAULT_NAMES.match(name) else None
 
 
 def parse(raw: bytes) -> ClientIdentity:

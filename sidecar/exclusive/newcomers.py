@@ -31,13 +31,16 @@ class Refusals:
 
     def add(self, claimant: Claimant, partition: int, header: BatchHeader) -> None:
         """A final error that is not the end of the session: its client counts these sequences as used."""
-        if header.producer_id < 0:
-            return
-        if claimant.session not in self._found and len(self._found) >= _REFUSED_KEPT:
+        if header.producer_id >= 0:
+            self.note(claimant.session, partition, header.producer_epoch, header.base_sequence, header.records)
+
+    def note(self, session: str, partition: int, client_epoch: int, first: int, records: int) -> None:
+        """As `add`, for an idempotent session."""
+        if session not in self._found and len(self._found) >= _REFUSED_KEPT:
             del self._found[next(iter(self._found))]
-        by_partition = self._found.setdefault(claimant.session, {})
-        found = by_partition.setdefault(partition, RefusedSequences(header.producer_epoch))
-        found.refused(header.producer_epoch, header.base_sequence, header.records)
+        by_partition = self._found.setdefault(session, {})
+        found = by_partition.setdefault(partition, RefusedSequences(client_epoch))
+        found.refused(client_epoch, first, records)
 
     def has(self, session: str) -> bool:
         """Whether anything of a session was refused that is not written down."""

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.succession import Intent
 from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.tenure import writer_names
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.forwarder.lane import Outcome
@@ -52,6 +54,8 @@ class PartitionedTopic:
         self._tenure: Tenure | None = None
         self._idle: dict[SlotName, WriterSlot] = {}
         self._taking = asyncio.Lock()
+        self._without_ids = -1
+        self.ids = self._new_ids()
         for entry in environment.changelog.view.of_topic(name):
             index = _partition_of(entry.key)
             if entry.key.kind is Kind.OWNERSHIP and index is not None:
@@ -80,6 +84,15 @@ class PartitionedTopic:
     def generation(self) -> int:
         """The highest of all partitions."""
         return max((part.generation for part in self.partitions.values()), default=0)
+
+    async def know_ids(self, timeout: float) -> TopicIds:
+        """As `GovernedTopic.know_ids`."""
+        if self.ids is None:
+            raise LookupError(self.name)
+        if not self.ids.is_begun:
+            await self.take(0)
+        await self.ids.known(timeout)
+        return self.ids
 
     # Batches --------------------------------------------------------------------------------------------------------
 
@@ -129,7 +142,29 @@ class PartitionedTopic:
         return not self._taking.locked() and all(part.may_move for part in self.parts)
 
     def policy_changed(self) -> None:
-        """Nobody writes here by a right that a policy could take away."""
+        """Sequence ids begin or end: every partition goes on under its next epoch, the topic being fenced anew."""
+        if (self.ids is not None) is self._env.deduplicates(self.name):
+            return
+        if self.ids is not None:
+            self.ids.end()
+            self._without_ids = self._env.changelog.position
+        self.ids = self._new_ids()
+        self._fence_wanted()
+
+    def _new_ids(self) -> TopicIds | None:
+        if not self._env.deduplicates(self.name):
+            return None
+        since = self._without_ids
+        return TopicIds(self.name, self._env.ids, self._is_live, self._fence_wanted, by_partition=True, since=since)
+
+    def _is_live(self, session: str) -> bool:
+        return any(part.is_live(session) for part in self.partitions.values())
+
+    def _fence_wanted(self) -> None:
+        self._tenure = None
+        for part in self.parts:
+            part.ids = self.ids
+            part.drop_epoch(MOVED)
 
     # The master slot --------------------------------------------------------------------------------------------------
 
@@ -158,8 +193,15 @@ class PartitionedTopic:
         """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
         began = self._env.now()
         intent = Intent("", "", AccessMode.EXCLUSIVE, adopts=True, splits=True)
-        takeover = Takeover(self._env.around, self.domain, intent, trusted_ms=self.upkeep.trusted_ms)
-        tenure = self._tenure = await takeover.run()
+        ids = self.ids
+        takeover = Takeover(self._env.around, self.domain, intent, trusted_ms=self.upkeep.trusted_ms, ids=ids)
+        tenure = await takeover.run()
+        if ids is not self.ids:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
+        self._tenure = tenure
+        if ids is not None:
+            names = writer_names(self._env.changelog.view, self.name)
+            ids.begin(tenure.topic_id, tenure.stamp, tenure.partitions, tenure.ids_from or {}, names)
         self._idle = dict(tenure.others)
         self.upkeep.kept(began)
         return tenure
@@ -221,6 +263,9 @@ class PartitionedTopic:
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
         await asyncio.gather(*[part.hand_back() for part in self.parts])
+        if self.ids is not None:
+            await self.ids.save_all()
+            self.ids.end()
         self._tenure, self._idle, self.serving = None, {}, False
         self._env.hooks.topic_forgotten(self.name)
         for part in self.parts:

@@ -86,10 +86,12 @@ def _first(*values: Any) -> Any:
 class PolicyBook:
     """All policies of a cluster of nodes."""
 
-    __slots__ = ("_by_name", "_prefixes")
+    __slots__ = ("_by_name", "_default", "_prefixes")
 
-    def __init__(self, by_name: Mapping[str, PolicyFields]) -> None:
+    def __init__(self, by_name: Mapping[str, PolicyFields], default: PolicyFields | None = None) -> None:
+        """`default` governs every topic that no policy covers, and decides what those leave open."""
         self._by_name = dict(by_name)
+        self._default = default
         self._prefixes = sorted((name[:-1] for name in by_name if name.endswith("*")), key=len, reverse=True)
 
     def exact(self, name: str) -> PolicyFields | None:
@@ -106,6 +108,11 @@ class PolicyBook:
         """Prefixes with a policy, without the star."""
         return list(self._prefixes)
 
+    @property
+    def governed_prefixes(self) -> list[str]:
+        """Prefixes of topics that are governed: all, where there is a default."""
+        return list(self._prefixes) if self._default is None else [*self._prefixes, ""]
+
     def scope(self, topic: str) -> Scope:
         """What one owner of a topic owns."""
         return getattr(self.effective(topic), "scope", None) or Scope.TOPIC
@@ -118,6 +125,8 @@ class PolicyBook:
             return None
         found = [self._by_name[topic]] if topic in self._by_name else []
         found += [self._by_name[prefix + "*"] for prefix in self._prefixes if topic.startswith(prefix)]
+        if self._default is not None:
+            found.append(self._default)
         if not found:
             return None
         merged = PolicyFields()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import ChangelogError, RetryTimeoutError, shared_slot
@@ -23,6 +23,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.succession import Intent, is_plain
 from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.tenure import writer_names
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.lane import Outcome
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sidecar.changelog import Position, SlotName
+    from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.newcomers import Refusals
@@ -52,11 +54,20 @@ _PLACES_LIMIT: Final = 100_000
 """Sessions times partitions: every takeover notes where each session stands in each partition."""
 
 
+class Together(Protocol):
+    """The topic that sessions write to beside each other."""
+
+    name: str
+    upkeep: Upkeep
+    refusals: Refusals
+    ids: TopicIds | None
+
+
 class SharedSession(SlotWriter):
     """One session and its slot."""
 
     def __init__(self, sessions: SharedSessions, claimant: Claimant, slot: SlotName, client: str) -> None:
-        super().__init__(sessions.topic, sessions.env, sessions.upkeep)
+        super().__init__(sessions.topic, sessions.env, sessions.upkeep, sessions.refusals)
         self.session = claimant.session
         self.label = claimant.label
         self.client = client
@@ -124,13 +135,17 @@ class SharedSession(SlotWriter):
         master = sessions.master
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
+        ids = sessions.ids
         tenure = await Takeover(
-            self._env.around, self.domain, intent, master=master.stamp, trusted_ms=self.upkeep.trusted_ms
+            self._env.around, self.domain, intent, master=master.stamp, trusted_ms=self.upkeep.trusted_ms, ids=ids
         ).run()
         if sessions.master is not master:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
         sessions.opened(self, tenure)
-        self.epoch = SlotEpoch(tenure, self._env.forwarder, self)
+        if ids is not None:
+            names = writer_names(self._env.changelog.view, self.name)
+            ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
+        self.epoch = SlotEpoch(tenure, self._env.forwarder, self, ids)
 
     async def _grow(self, partition: int) -> None:
         await self._sessions.grown(partition)
@@ -163,25 +178,24 @@ class SharedSession(SlotWriter):
 class SharedSessions:
     """The shared sessions of one topic on the node that serves it. `grown` fences a topic with a new partition."""
 
-    def __init__(
-        self,
-        topic: str,
-        environment: Environment,
-        upkeep: Upkeep,
-        refusals: Refusals,
-        grown: Callable[[int], Awaitable[None]],
-    ) -> None:
-        self.topic = topic
+    def __init__(self, topic: Together, environment: Environment, grown: Callable[[int], Awaitable[None]]) -> None:
+        self.topic = topic.name
         self.env = environment
-        self.upkeep = upkeep
-        self.refusals = refusals
+        self.upkeep = topic.upkeep
+        self.refusals = topic.refusals
         self.grown = grown
+        self._together = topic
         self.master: Tenure | None = None
         self.awaited_until = 0.0
         """Sessions of the node that served the topic before may come back until then (monotonic seconds)."""
         self._sessions: dict[str, SharedSession] = {}
         self._gone: dict[str, SharedSession] = {}
         self._slots: dict[SlotName, WriterSlot] = {}
+
+    @property
+    def ids(self) -> TopicIds | None:
+        """The sequence ids of the topic, where it has any."""
+        return self._together.ids
 
     # Who is here ----------------------------------------------------------------------------------------------------
 
@@ -194,6 +208,11 @@ class SharedSessions:
     def connected(self) -> list[SharedSession]:
         """The sessions that have a connection to this node."""
         return [found for found in self._sessions.values() if found.connections]
+
+    def is_live(self, session: str) -> bool:
+        """Whether a session has a connection to this node."""
+        found = self._sessions.get(session)
+        return found is not None and bool(found.connections)
 
     def of(self, claimant: Claimant) -> SharedSession | None:
         """The session of a batch, where its connection is known to carry it."""

@@ -8,7 +8,7 @@ without being deposed are listed with theirs for a day, so that they find their 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_offsets, pack_positions, unpack_positions
@@ -18,7 +18,7 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from uuid import UUID
 
     from sidecar.changelog import Opened
@@ -50,6 +50,12 @@ _MODES: Final = {
 }
 _MODE_NAMES: Final = {int(number): mode for mode, number in _MODES.items()}
 _ListedT = TypeVar("_ListedT", state.Deposed, state.LeftSession)
+
+
+Shifts: TypeAlias = "Mapping[int, state.SequenceBase]"
+"""Where the base of a slot's session moved within its newest epoch, by partition."""
+
+_UNSHIFTED: Final[Shifts] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +117,18 @@ def mode_number(mode: AccessMode) -> control.AccessMode:
     return _MODES[mode]
 
 
-def next_positions(base: state.Positions, last: Mapping[int, int]) -> dict[int, Position]:
-    """A session's next sequence per partition: its base where nothing was stamped, else behind the last one."""
+def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shifts = _UNSHIFTED) -> dict[int, Position]:
+    """A session's next sequence per partition: its base where nothing was stamped, else behind the last one; the base
+    being another one where duplicates were dropped.
+    """
     found: dict[int, Position] = {}
     for index, at in unpack_positions(base).items():
-        stamped = last.get(index, NOTHING)
-        sequence = at.sequence if stamped == NOTHING else (at.sequence + stamped + 1) % MODULUS
-        found[index] = Position(at.client_epoch, sequence)
+        behind = (last.get(index, NOTHING) + 1) % MODULUS
+        begins, shift = at.sequence, shifts.get(index)
+        if shift is not None:
+            is_behind = (behind - shift.from_sequence) % MODULUS < MODULUS // 2
+            begins = shift.base if is_behind else shift.base_before
+        found[index] = Position(at.client_epoch, (begins + behind) % MODULUS)
     return found
 
 
@@ -150,10 +161,12 @@ def begin_at(known: Position | None, refused: RefusedSequences | None, client_ep
     return Position(known.client_epoch, refused.behind(known.sequence))
 
 
-def mention(session: str, opened: Opened, at: int, last: Mapping[int, int], now_ms: int) -> Mention | None:
+def mention(
+    session: str, opened: Opened, at: int, last: Mapping[int, int], now_ms: int, shifts: Shifts = _UNSHIFTED
+) -> Mention | None:
     """What the record at offset `at`, behind whose epoch `last` are the last stamped sequences, says of a session."""
     if opened.session == session:
-        return Mention(at, next_positions(opened.base, last), unpack_refused(opened.refused))
+        return Mention(at, next_positions(opened.base, last, shifts), unpack_refused(opened.refused))
     for left in opened.left:
         if left.session == session and now_ms - left.left_ms < REMEMBERED_MS:
             return Mention(left.opened_at, unpack_positions(left.next), unpack_refused(left.refused))
@@ -170,14 +183,16 @@ def sequences(
     *,
     at: int = 0,
     elsewhere: Iterable[Mention] = (),
+    shifts: Shifts = _UNSHIFTED,
 ) -> tuple[dict[int, Position], dict[int, RefusedSequences], list[state.LeftSession]]:
     """The bases of the next epoch, what is below them without being in the log, and the sessions that left.
 
     `last` are the last stamped sequences under the slot's newest epoch, which the record `opened` at offset `at`
-    opened; `before` is the session's `history`, `elsewhere` what other slots' records say of it.
+    opened, and `shifts` say where its bases moved since; `before` is the session's `history`, `elsewhere` what other
+    slots' records say of it.
     """
     mentions = list(elsewhere)
-    if opened is not None and (own := mention(intent.session, opened, at, last, now_ms)) is not None:
+    if opened is not None and (own := mention(intent.session, opened, at, last, now_ms, shifts)) is not None:
         mentions.append(own)
     mentions.sort(key=lambda found: found.at)
     known = dict(before)
@@ -194,7 +209,7 @@ def sequences(
             session=opened.session,
             name=opened.name,
             left_ms=now_ms,
-            next=pack_positions(next_positions(opened.base, last)),
+            next=pack_positions(next_positions(opened.base, last, shifts)),
             refused=opened.refused,
             opened_at=at,
         )
@@ -287,6 +302,8 @@ def opening(
     left: Iterable[state.LeftSession],
     retired_ids: Iterable[int],
     now_ms: int,
+    former: Iterable[state.FormerWriter] = (),
+    ids_from: Mapping[int, int] | None = None,
 ) -> Opened:
     """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation."""
     record = state.Slot() if generation is None else state.Serving(generation=generation)
@@ -297,7 +314,39 @@ def opening(
     record.refused.extend(pack_refused(refused))
     record.left.extend(left)
     record.retired_producer_ids.extend(retired_ids)
+    record.former.extend(former)
+    if ids_from is not None and isinstance(record, state.Serving):
+        record.ids_from.CopyFrom(pack_offsets(ids_from))
     return record
+
+
+def former_writers(
+    opened: Opened | None, stamp: Stamp, name: str, is_covered: Callable[[int, int], bool], most: int
+) -> list[state.FormerWriter]:
+    """Whose the earlier epochs of a slot were, oldest first; `name` is whose the new one is. `is_covered` tells of a
+    producer id and epoch whether snapshots have all of it; of those, and of more than `most`, only the last is kept,
+    without its name, so that nothing of theirs is ever taken for another's.
+
+    A session that raised its epoch, or comes again under its name, needs no entry: one holds up to its epoch from the
+    one before on.
+    """
+    if opened is None:
+        return []
+    found = list(opened.former)
+    goes_on = opened.producer_id == stamp.producer_id and opened.name == name
+    if opened.session and not goes_on:
+        found.append(
+            state.FormerWriter(producer_id=opened.producer_id, last_epoch=opened.producer_epoch, name=opened.name)
+        )
+    forgotten: dict[int, state.FormerWriter] = {}
+    kept: list[state.FormerWriter] = []
+    for index, each in enumerate(found):
+        if each.forgotten or index < len(found) - most or is_covered(each.producer_id, each.last_epoch):
+            one = state.FormerWriter(producer_id=each.producer_id, last_epoch=each.last_epoch, forgotten=True)
+            forgotten[each.producer_id] = one
+        else:
+            kept.append(each)
+    return [*forgotten.values(), *kept]
 
 
 def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Ownership:

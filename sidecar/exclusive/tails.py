@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import Record, tail_key
+from sidecar.cluster.logs import LogReader
 from sidecar.exclusive.succession import NOTHING
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.protocol.batch import batch_sizes, read_header
-from sidecar.protocol.calls import FetchPartition, ListOffsets, OffsetAt
-from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import SlotName, View
     from sidecar.fencing import Witness
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls import ListedOffset, PartitionProducers
+    from sidecar.protocol.calls import PartitionProducers
 
 _FETCH_BYTES: Final = 1024 * 1024
 _READERS: Final = 16
@@ -70,9 +69,17 @@ class TailReader:
     """Reads tails of the slots of one topic."""
 
     def __init__(self, upstream: Upstream, witness: Witness, topic: str) -> None:
-        self._upstream = upstream
+        self._logs = LogReader(upstream)
         self._witness = witness
         self._topic = topic
+
+    async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The end (high watermark) of each partition."""
+        return await self._logs.ends(self._topic, partitions)
+
+    async def starts(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The first offset that retention left in each partition."""
+        return await self._logs.starts(self._topic, partitions)
 
     async def look(self, partitions: Iterable[int]) -> Look:
         """In this order: a batch that lands between the two is seen twice, never missed."""
@@ -156,7 +163,7 @@ class TailReader:
     async def _read_on(self, index: int, writer: Stamp, tail: Tail, fence: Stamp, end: int) -> int:
         last, offset = tail.last_sequence, tail.offset
         while offset < end:
-            records = await self._fetch(index, offset)
+            records = await self._logs.fetch(TopicPartition(self._topic, index), offset, _FETCH_BYTES)
             batches = batch_sizes(records, 0, len(records))
             if not batches:
                 break
@@ -169,39 +176,3 @@ class TailReader:
                 if not header.is_control and stamp == writer:
                     last = later(last, header.last_sequence)
         return last
-
-    async def _fetch(self, index: int, offset: int) -> bytes:
-        partition = TopicPartition(self._topic, index)
-        leaders = (await self._upstream.layout(self._topic)).leaders
-        request = FetchPartition(partition, Offset(offset), max_wait_ms=500, max_bytes=_FETCH_BYTES)
-        answer = await self._upstream.call(leaders[index], request)
-        if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            earliest = await self._upstream.call(leaders[index], ListOffsets({partition: OffsetAt.EARLIEST}))
-            request = FetchPartition(partition, earliest[partition].offset, max_wait_ms=500, max_bytes=_FETCH_BYTES)
-            answer = await self._upstream.call(leaders[index], request)
-        if answer.error:
-            await self._upstream.layout(self._topic, refresh=True)
-            raise KafkaError(answer.error, f"reading {partition} from offset {offset}")
-        return answer.records
-
-    async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The end (high watermark) of each partition."""
-        leaders = (await self._upstream.layout(self._topic)).leaders
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for index in partitions:
-            by_leader.setdefault(leaders[index], []).append(TopicPartition(self._topic, index))
-        requests = [
-            self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, OffsetAt.LATEST)))
-            for leader, asked in by_leader.items()
-        ]
-        found: dict[int, int] = {}
-        for answer in await asyncio.gather(*requests):
-            for partition, listed in answer.items():
-                await self._check(partition, listed)
-                found[partition.partition] = listed.offset
-        return found
-
-    async def _check(self, partition: TopicPartition, listed: ListedOffset) -> None:
-        if listed.error:
-            await self._upstream.layout(self._topic, refresh=True)
-            raise KafkaError(listed.error, f"the end of {partition}")

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import MASTER_SLOT, Record, ownership_key, unpack_offsets
 from sidecar.exclusive import succession
@@ -41,16 +41,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
 
-    from sidecar.changelog import Entry, Opened, SlotName
+    from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
     from sidecar.exclusive.succession import Intent, Mention
     from sidecar.exclusive.tails import Look, Tail, TailReader
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import FencedTopic
+    from sidecar.forwarder.sequences import RefusedSequences
     from sidecar.protocol.ids import Stamp
 
 _ATTEMPTS: Final = 4
 _RECORDS_AT_ONCE: Final = 500
 _SEEN_S: Final = 10.0
+_FORMER_KEPT: Final = 200
+_FORMER_WITHOUT_IDS: Final = 20
+
+
+class Covered(Protocol):
+    """What snapshots have of a topic's sequence ids. `since`: behind this offset of the ownership topic it has them; -1
+    where that was never seen to begin.
+    """
+
+    since: int
+
+    def is_covered(self, producer_id: int, last_epoch: int) -> bool:
+        """Everything that was written up to this epoch."""
+        ...
+
+    def urge(self) -> None:
+        """New ones are needed soon."""
+        ...
+
+
+def _never_covered(*_: int) -> bool:
+    """Of a topic without sequence ids there are no snapshots."""
+    return False
 
 
 class LostRaceError(Exception):
@@ -61,11 +85,17 @@ class Takeover:
     """One takeover of one slot; `run` performs it, again from the start where somebody interfered.
 
     `master` is the master slot's stamp of this node, where another slot is taken. `trusted_ms`: how far back leaders
-    surely remember every producer.
+    surely remember every producer. `ids`: what snapshots have of the topic's sequence ids, where it has any.
     """
 
     def __init__(
-        self, around: Surroundings, domain: Domain, intent: Intent, master: Stamp | None = None, trusted_ms: float = 0.0
+        self,
+        around: Surroundings,
+        domain: Domain,
+        intent: Intent,
+        master: Stamp | None = None,
+        trusted_ms: float = 0.0,
+        ids: Covered | None = None,
     ) -> None:
         self._around = around
         self._domain = domain
@@ -73,6 +103,7 @@ class Takeover:
         self._intent = intent
         self._master = master
         self._trusted_ms = trusted_ms
+        self._ids = ids
         self._view = around.changelog.view
         self._arbitration = Arbitration(around, domain, intent)
         self._now_ms = int(time.time() * 1000)
@@ -97,6 +128,7 @@ class Takeover:
         known = self._known(layout.topic_id)
         ownership, opened, others = known
         keeps = self._keeps(ownership)
+        self._check_former(opened)
         token, generation = await self._arbitration.claim(ownership, opened, keeps=keeps)
         published = False
         granted()
@@ -118,17 +150,10 @@ class Takeover:
             partitions = tuple(domain.of(fenced.partitions))
             ends = await reader.ends(partitions)
             last = await self._last(reader, formers, tails, slot.stamp, ends)
+            before = intent.stands_at or succession.history(intent.session, self._topic, look.remembered)
+            bases, refused, left = self._sequences(fenced.topic_id, partitions, opened, last, before)
             record = opened.value if opened is not None else None
-            bases, refused, left = succession.sequences(
-                intent,
-                record,
-                partitions,
-                last.get(domain.slot, {}),
-                intent.stands_at or succession.history(intent.session, self._topic, look.remembered),
-                self._now_ms,
-                at=opened.offset if opened is not None else 0,
-                elsewhere=self._mentions(fenced.topic_id, last),
-            )
+            ids_from = self._ids_from(opened, ends)
             owned = ownership.value if ownership is not None else None
             owner = succession.ownership(intent, owned, fenced.topic_id, generation, ends, self._now_ms, keeps=keeps)
             unowned = domain.is_shared or (intent.adopts and owned is None)
@@ -145,15 +170,12 @@ class Takeover:
                 left,
                 succession.retired(record, slot.stamp),
                 self._now_ms,
+                self._former(record, slot.stamp, "" if intent.adopts else intent.name),
+                ids_from,
             )
             journal = around.changelog.journal(slot.stamp)
-            batch = [Record(domain.key, entry)]
             changed = not unowned and owner != owned
-            if changed:
-                batch.append(Record(ownership_key(self._topic, domain.slot), owner))
-            offset = await journal.append(batch)
-            await around.changelog.tailer.reached(Offset(offset + len(batch) - 1), timeout=_SEEN_S)
-            self._check_master()
+            offset = await self._commit(journal, entry, owner if changed else None)
             tenure = Tenure(
                 domain,
                 fenced.topic_id,
@@ -169,6 +191,7 @@ class Takeover:
                 owner,
                 offset + 1 if changed else ownership.offset if ownership is not None else offset,
                 dict(zip(others, slots[1:], strict=True)),
+                ids_from,
             )
             if not unowned:
                 await self._arbitration.publish(tenure, token)
@@ -177,6 +200,17 @@ class Takeover:
         finally:
             if not published:
                 await self._arbitration.abandon(token)
+
+    async def _commit(self, journal: StampedJournal, entry: Opened, owner: state.Ownership | None) -> Offset:
+        """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""
+        tailer = self._around.changelog.tailer
+        batch = [Record(self._domain.key, entry)]
+        if owner is not None:
+            batch.append(Record(ownership_key(self._topic, self._domain.slot), owner))
+        offset = await journal.append(batch)
+        await tailer.reached(Offset(offset + len(batch) - 1), timeout=_SEEN_S)
+        self._check_master()
+        return offset
 
     # What the changelog says ----------------------------------------------------------------------------------------
 
@@ -204,15 +238,76 @@ class Takeover:
         records = self._opened(topic_id).items() if session else ()
         return {name: entry for name, entry in records if name != own and entry.value.session == session}
 
+    def _sequences(
+        self,
+        topic_id: UUID,
+        partitions: tuple[int, ...],
+        opened: Entry[Opened] | None,
+        last: Mapping[SlotName, Mapping[int, int]],
+        before: Mapping[int, Position],
+    ) -> tuple[dict[int, Position], dict[int, RefusedSequences], list[state.LeftSession]]:
+        """Where the sequences of the session go on, and where those of others stopped."""
+        slot = self._domain.slot
+        return succession.sequences(
+            self._intent,
+            opened.value if opened is not None else None,
+            partitions,
+            last.get(slot, {}),
+            before,
+            self._now_ms,
+            at=opened.offset if opened is not None else 0,
+            elsewhere=self._mentions(topic_id, last),
+            shifts=self._shifts(slot, opened),
+        )
+
     def _mentions(self, topic_id: UUID, last: Mapping[SlotName, Mapping[int, int]]) -> list[Mention]:
         """What other slots' records say of the session."""
         session, own = self._intent.session, self._domain.slot
         found = [
-            succession.mention(session, entry.value, entry.offset, last.get(name, {}), self._now_ms)
+            succession.mention(
+                session, entry.value, entry.offset, last.get(name, {}), self._now_ms, self._shifts(name, entry)
+            )
             for name, entry in self._opened(topic_id).items()
             if name != own and session
         ]
         return [said for said in found if said is not None]
+
+    def _shifts(self, name: SlotName, entry: Entry[Opened] | None) -> dict[int, state.SequenceBase]:
+        """Where the bases of a slot's session moved within its newest epoch: behind the fence nothing is added."""
+        writer = stamp_of(entry)
+        found = {key.partition: shift for key, shift in self._view.shifts(self._topic, name)}
+        return {
+            index: shift
+            for index, shift in found.items()
+            if index is not None and (shift.producer_id, shift.producer_epoch) == (writer.producer_id, writer.epoch)
+        }
+
+    def _check_former(self, opened: Entry[Opened] | None) -> None:
+        """Raises `KafkaError` 5 where more writers of a slot came and went than its record can name."""
+        ids = self._ids
+        if ids is None or opened is None or len(opened.value.former) < _FORMER_KEPT:
+            return
+        if not any(each.forgotten or ids.is_covered(each.producer_id, each.last_epoch) for each in opened.value.former):
+            ids.urge()
+            message = f"{_FORMER_KEPT} writers of {self._topic} came and went since its last snapshot; try again"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+
+    def _former(self, record: Opened | None, stamp: Stamp, name: str) -> list[state.FormerWriter]:
+        """Whose the slot's earlier epochs were."""
+        ids = self._ids
+        if ids is None:
+            return succession.former_writers(record, stamp, name, _never_covered, _FORMER_WITHOUT_IDS)
+        return succession.former_writers(record, stamp, name, ids.is_covered, 2 * _FORMER_KEPT)
+
+    def _ids_from(self, opened: Entry[Opened] | None, ends: Mapping[int, int]) -> dict[int, int] | None:
+        """Where the topic's logs ended when it began to have sequence ids: now, where it had none since."""
+        if self._ids is None or not self._domain.is_master:
+            return None
+        if opened is None or opened.offset < self._ids.since:
+            return dict(ends)
+        value = opened.value
+        has_ids = isinstance(value, state.Serving) and value.HasField("ids_from")
+        return unpack_offsets(value.ids_from) if has_ids else dict(ends)
 
     def _keeps(self, ownership: Entry[state.Ownership] | None) -> bool:
         """Whether the session is the last owner and goes on: the generation stays. Raises `KafkaError` 90 for a
@@ -312,4 +407,7 @@ class Takeover:
             if (one := Domain(self._topic, name).partition) is not None:
                 only[transactional_id(around.cluster, self._topic, name)] = one
         also = {partition.topic: [partition.partition]}
+        if self._ids is not None and self._domain.is_master:
+            snapshots = around.changelog.snapshots_of(self._topic)
+            also[snapshots.topic] = [snapshots.partition]
         return await fence_topic(around.upstream, slots, self._topic, also=also, former=former, only=only)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import Generation, Ownership
 from sidecar.changelog import unpack_offsets
+from sidecar.dedup.names import FORGOTTEN, WriterNames
+from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.succession import mode_of
 from sidecar.exclusive.tails import TailReader
 from sidecar.fencing import Witness
@@ -62,6 +64,8 @@ class Tenure:
     """Offset in the ownership topic of the record that says so."""
     others: Mapping[SlotName, WriterSlot]
     """The other slots of the topic, fenced with it: nothing of an earlier epoch of theirs gets in."""
+    ids_from: Mapping[int, int] | None = None
+    """Where each log ended when the topic began to have sequence ids; None where it has none."""
 
 
 async def tails_now(
@@ -121,6 +125,18 @@ def generation_floor(view: View, domain: Domain) -> int:
     """The highest generation that anybody had of what a slot is for, when the scope was another one."""
     owners = [view.ownership(domain.topic, slot) for slot in view.opened(domain.topic) if domain.overlaps(slot)]
     return max((found.value.generation for found in owners if found is not None), default=0)
+
+
+def writer_names(view: View, topic: str) -> WriterNames:
+    """Whose the batches of a topic's slots are, as far as the changelog tells."""
+    found = WriterNames()
+    for entry in view.opened(topic).values():
+        value = entry.value
+        for former in value.former:
+            name = FORGOTTEN if former.forgotten else producer_name(former.name)
+            found.add(former.producer_id, former.last_epoch, name)
+        found.add(value.producer_id, value.producer_epoch, producer_name(value.name))
+    return found
 
 
 def stamp_of(opened: Entry[Opened] | None) -> Stamp:

@@ -23,6 +23,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
 from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.tenure import writer_names
 from sidecar.exclusive.topic_state import TopicState
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
@@ -34,8 +35,9 @@ from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
+    from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.tenure import Tenure
     from sidecar.forwarder.lane import Lane
     from sidecar.forwarder.whole import WholeRequest
@@ -54,6 +56,38 @@ class GovernedTopic(TopicState):
         """Everything here that can have an owner."""
         return (self,)
 
+    async def know_ids(self, timeout: float) -> TopicIds:
+        """The sequence ids of the topic once they are known; a topic that nobody serves is taken over for that.
+
+        Raises LookupError where it has none, `KafkaError` 5 where they are not known in time, or while an owner may
+        still come back, 6 where another node serves the topic, and as a takeover does.
+        """
+        if self.ids is None:
+            raise LookupError(self.name)
+        await self._operations.over()
+        if not self.ids.is_begun:
+            if self.current_holder is not None:
+                message = f"the owner of {self.name} may still come back; try again"
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+            await self._operate(lambda: self._run_takeover(Intent("", "", AccessMode.EXCLUSIVE, adopts=True)))
+        await self.ids.known(timeout)
+        return self.ids
+
+    async def _operate(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Do something while no batch is decided on. Raises what it raises."""
+        failures: list[Exception] = []
+
+        async def operation() -> None:
+            try:
+                await work()
+            except Exception as error:
+                failures.append(error)
+                raise
+
+        await asyncio.wait([self._operations.begin(operation)])
+        if failures:
+            raise failures[0]
+
     # Batches ------------------------------------------------------------------------------------------------------
 
     def forward(
@@ -69,6 +103,7 @@ class GovernedTopic(TopicState):
         epoch = self._epoch_of(claimant)
         if (
             epoch is None
+            or (epoch.ids is not None and self.refusals.has(claimant.session))
             or not epoch.covers(partition)
             or epoch.verdict(partition, header) is not Verdict.FORWARD
             or self.upkeep.is_old(header.max_timestamp)
@@ -112,7 +147,10 @@ class GovernedTopic(TopicState):
             and claimant.generation is None
             and claimant.mode is not AccessMode.SHARED
         ):
-            self._forward(offer, self.epoch)
+            if self.epoch.ids is not None and self.refusals.has(claimant.session):
+                self._operations.begin(self._again, offer)
+            else:
+                self._forward(offer, self.epoch)
             return
         now = self._env.now()
         verdict = claims.judge(self._situation(now), claimant, now)
@@ -161,9 +199,28 @@ class GovernedTopic(TopicState):
         self._write(offer, epoch)
 
     def policy_changed(self) -> None:
-        """Who wrote beside others may do so no more where the policy says so now."""
+        """Who wrote beside others may do so no more where the policy says so now; sequence ids begin or end."""
+        if self._station is None and (self.ids is not None) is not self._env.deduplicates(self.name):
+            self._change_ids()
         if self.shared.master is not None and self._env.mode_of(self.name) is not AccessMode.SHARED:
             self.shared.dismiss()
+
+    def _change_ids(self) -> None:
+        """What was forwarded without a look at ids is in the log behind the next fence, and so is all that was with."""
+        if self.ids is not None:
+            self.ids.end()
+            self._without_ids = self._env.changelog.position
+        self.ids = self._new_ids()
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Whoever writes goes on under the next epoch."""
+        self.drop_epoch(MOVED)
+        self.shared.close(MOVED)
+
+    def _fence_wanted(self) -> None:
+        if not self._operations.busy:
+            self._reopen()
 
     # Operations ---------------------------------------------------------------------------------------------------
 
@@ -237,9 +294,14 @@ class GovernedTopic(TopicState):
             raise QueueFoundError
         if not self.upkeep.known and (intent.shares or (self.domain.is_master and self.shared.known())):
             await self._read_terms()
-        started = self._env.now()
-        takeover = Takeover(self._env.around, self.domain, intent, master, self.upkeep.trusted_ms)
-        tenure = self._tenure = await takeover.run(self._stop_writing)
+        started, ids = self._env.now(), self.ids
+        takeover = Takeover(self._env.around, self.domain, intent, master, self.upkeep.trusted_ms, ids)
+        tenure = await takeover.run(self._stop_writing)
+        if ids is not self.ids:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
+        self._tenure = tenure
+        if ids is not None:
+            self._read_ids(ids, tenure)
         if self._station is not None:
             self._station.taken(self.domain.slot)
         else:
@@ -255,6 +317,14 @@ class GovernedTopic(TopicState):
             self.holder, self._leftover = None, None
             if tenure.ownership.generation:
                 self._note(tenure.ownership, tenure.position)
+
+    def _read_ids(self, ids: TopicIds, tenure: Tenure) -> None:
+        """What earlier epochs wrote is settled by the fence: it is read before anything else is written."""
+        names = writer_names(self._env.changelog.view, self.name)
+        if self._station is None:
+            ids.begin(tenure.topic_id, tenure.stamp, tenure.partitions, tenure.ids_from or {}, names)
+        else:
+            ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
 
     def _stop_writing(self) -> None:
         self.drop_epoch(MOVED)
@@ -274,7 +344,7 @@ class GovernedTopic(TopicState):
                 connections = before.connections
             if joins is not None and joins.alive():
                 connections |= {joins.claimant.connection}
-            self.epoch = SlotEpoch(tenure, self._env.forwarder, self)
+            self.epoch = SlotEpoch(tenure, self._env.forwarder, self, self.ids)
             self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, connections)
             if not connections:
                 self._left_alone()
@@ -337,9 +407,13 @@ class GovernedTopic(TopicState):
             return
         lost, self._lost = self._lost, None
         stands_at = {} if lost is None or lost.tenure.session != holder.session else lost.stands_at()
+        refused = self.refusals.of(holder.session, self.domain)
         await self._run_takeover(
-            Intent(holder.session, holder.name, holder.mode, client=ownership.client, stands_at=stands_at)
+            Intent(
+                holder.session, holder.name, holder.mode, client=ownership.client, stands_at=stands_at, refused=refused
+            )
         )
+        self.refusals.forgive(holder.session, self.domain)
 
     def _raised(self, epoch: SlotEpoch) -> None:
         self._tenure = epoch.tenure
@@ -413,24 +487,16 @@ class GovernedTopic(TopicState):
         holder = self.current_holder
         if holder is None:
             raise LookupError(self.name)
-        failures: list[Exception] = []
-
-        async def operation() -> None:
-            try:
-                if fence:
-                    await self._run_takeover(Intent(NOBODY, "", AccessMode.EXCLUSIVE_WITH_FENCING, deposes=True))
-                    return
-                if self.epoch is None:
-                    await self._again()
-                await self.let_go()
-            except Exception as error:
-                failures.append(error)
-                raise
-
-        await asyncio.wait([self._operations.begin(operation)])
-        if failures:
-            raise failures[0]
+        await self._operate(self._fence if fence else self._release)
         return holder
+
+    async def _fence(self) -> None:
+        await self._run_takeover(Intent(NOBODY, "", AccessMode.EXCLUSIVE_WITH_FENCING, deposes=True))
+
+    async def _release(self) -> None:
+        if self.epoch is None:
+            await self._again()
+        await self.let_go()
 
     async def ungoverned(self) -> None:
         """The topic has no policy any more: others write, so its owner is one no longer."""
@@ -450,6 +516,9 @@ class GovernedTopic(TopicState):
             self.drop_epoch(MOVED)
         await self.shared.quiet()
         self.shared.close(MOVED)
+        if self.ids is not None and self._station is None:
+            await self.ids.save_all()
+            self.ids.end()
         self.serving, self._tenure = False, None
         if self._station is None:
             self._env.hooks.topic_forgotten(self.name)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from metadata.ownership import Ownership
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.claims import Claimant, Holder, Situation
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
@@ -33,6 +34,7 @@ class Station(Protocol):
     """The topic that a partition with an owner of its own belongs to."""
 
     upkeep: Upkeep
+    ids: TopicIds | None
 
     async def take(self, partition: int) -> Stamp:
         """The right to serve the topic and its master slot, whose stamp is returned."""
@@ -70,15 +72,18 @@ class TopicState(SlotWriter):
         domain: Domain | None = None,
         station: Station | None = None,
     ) -> None:
-        super().__init__(name, environment, station.upkeep if station is not None else Upkeep(environment.terms))
+        upkeep = station.upkeep if station is not None else Upkeep(environment.terms)
+        super().__init__(name, environment, upkeep, refusals)
         self.domain = domain or Domain(name)
         self._station = station
         self.holder: Holder | None = None
         self.ownership: state.Ownership | None = None
         self.position = -1
         self.newcomers = Newcomers(environment.reconnect_grace)
-        self.refusals = refusals
-        self.shared = SharedSessions(name, environment, self.upkeep, refusals, self._grow_shared)
+        self._without_ids = -1
+        """Where the changelog was read to when the topic was seen without sequence ids."""
+        self.ids = station.ids if station is not None else self._new_ids()
+        self.shared = SharedSessions(self, environment, self._grow_shared)
         self.serving = False
         self._deposed: dict[str, tuple[str, int]] = {}
         self._floor = 0
@@ -89,6 +94,23 @@ class TopicState(SlotWriter):
         self._lost: SlotEpoch | None = None
         self._queue: tuple[str, ...] = ()
         self.load()
+
+    def _new_ids(self) -> TopicIds | None:
+        """The sequence ids, where the policy wants them."""
+        if not self._env.deduplicates(self.name):
+            return None
+        return TopicIds(self.name, self._env.ids, self.is_live, self._fence_wanted, since=self._without_ids)
+
+    def is_live(self, session: str) -> bool:
+        """Whether a session that may write here has a connection."""
+        holder = self.holder
+        if holder is not None:
+            return holder.session == session and bool(holder.connections)
+        return self.shared.is_live(session)
+
+    @abstractmethod
+    def _fence_wanted(self) -> None:
+        """Nothing but a fence tells what became of a batch."""
 
     @abstractmethod
     async def _grow_shared(self, partition: int) -> None:

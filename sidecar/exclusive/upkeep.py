@@ -157,7 +157,7 @@ async def renew_fence(around: Surroundings, tenure: Tenure, wrote: Collection[in
         records = await tails_now(around, tenure, layout, wrote)
         if records is None:
             return Renewal.LOST
-        await keep_slot_alive(around, domain, tenure.slot, tenure.partitions)
+        await keep_slot_alive(around, domain, tenure.slot, tenure.partitions, snapshots=tenure.ids_from is not None)
     except FencedError:
         return Renewal.LOST
     for first in range(0, len(records), _RECORDS_AT_ONCE):
@@ -165,13 +165,19 @@ async def renew_fence(around: Surroundings, tenure: Tenure, wrote: Collection[in
     return Renewal.KEPT
 
 
-async def keep_slot_alive(around: Surroundings, domain: Domain, slot: WriterSlot, partitions: Collection[int]) -> None:
+async def keep_slot_alive(
+    around: Surroundings, domain: Domain, slot: WriterSlot, partitions: Collection[int], *, snapshots: bool = False
+) -> None:
     """Renew what makes partitions refuse older epochs of a slot, and all epochs of the producer ids that it had before.
+    `snapshots`: it stamps those too.
 
     Raises as `renew_fence`, and `FencedError`.
     """
     own = around.changelog.partition
     fenced = {domain.topic: sorted(partitions), own.topic: [own.partition]}
+    if snapshots:
+        kept = around.changelog.snapshots_of(domain.topic)
+        fenced[kept.topic] = [kept.partition]
     await slot.keep_alive(fenced)
     opened = domain.opened(around.changelog.view)
     if opened is not None:

@@ -22,17 +22,19 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.epoch import SlotEpoch
+    from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.upkeep import Upkeep
     from sidecar.forwarder.lane import Lane
 
 
 class SlotWriter(ABC):
-    """Implements `sidecar.forwarder.lane.Owner` for the lanes of its epoch."""
+    """Implements `sidecar.exclusive.epoch.Writer` for its epoch."""
 
-    def __init__(self, name: str, environment: Environment, upkeep: Upkeep) -> None:
+    def __init__(self, name: str, environment: Environment, upkeep: Upkeep, refusals: Refusals) -> None:
         """`name` is the topic's."""
         self.name = name
         self.upkeep = upkeep
+        self.refusals = refusals
         self.epoch: SlotEpoch | None = None
         self._env = environment
         self._operations = Operations(
@@ -62,6 +64,11 @@ class SlotWriter(ABC):
     @abstractmethod
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses this epoch."""
+
+    def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
+        """Its client counts these sequences as used: the next epoch begins behind them."""
+        if self.epoch is not None:
+            self.refusals.note(self.epoch.tenure.session, partition, client_epoch, first, records)
 
     @property
     def busy(self) -> bool:

@@ -92,14 +92,31 @@ class Outcome(NamedTuple):
 _TIMED_OUT: Final = Outcome(ErrorCode.REQUEST_TIMED_OUT)
 
 
+class Witness(Protocol):
+    """Hears what becomes of a batch before its client does. `in_order`: where a plain session's batch is given up,
+    nothing that was sent behind it may get into the log.
+    """
+
+    in_order: bool
+
+    def landed(self, outcome: Outcome) -> None:
+        """It is in the log."""
+        ...
+
+    def failed(self, *, in_doubt: bool) -> None:
+        """It was given up; `in_doubt`: it may be in the log all the same, or still get there."""
+        ...
+
+
 class Append:
     """One batch on its way. `sequence` is the stamped one, None while a plain session's batch has no number; of an
-    idempotent session's batch it knows the space and the client's own sequence there.
+    idempotent session's batch it knows the space and the client's own sequences there. `witness`: somebody who keeps
+    count of what is in the log.
     """
 
     __slots__ = (
-        "attempts", "batch", "client_sequence", "deadline", "done", "error", "in_doubt", "order", "records", "sequence",
-        "size", "space", "stamped", "upstream_timeout_ms",
+        "attempts", "batch", "client_records", "client_sequence", "deadline", "done", "error", "in_doubt", "order",
+        "records", "sequence", "size", "space", "stamped", "upstream_timeout_ms", "witness",
     )  # fmt: skip
 
     def __init__(
@@ -112,7 +129,8 @@ class Append:
     ) -> None:
         self.batch = batch
         self.size = len(batch)
-        self.records = records
+        self.records = self.client_records = records
+        self.witness: Witness | None = None
         self.sequence: int | None = None
         self.space: SequenceSpace | None = None
         self.client_sequence = -1
@@ -272,13 +290,18 @@ class Lane:
 
     # Answers ------------------------------------------------------------------------------------------------------
 
-    def acknowledged(self, append: Append) -> None:
-        """A batch is in the log, and its client is told by somebody else: as `settled`, without `done`."""
+    def acknowledged(self, append: Append, outcome: Outcome | None = None) -> None:
+        """A batch is in the log, and its client is told by somebody else: as `settled`, without `done`. A witness hears
+        the outcome.
+        """
         self._in_flight.remove(append)
         self._failures = 0
         self._shipper.released(append.size)
         if append.space is not None:
-            append.space.appended(append.client_sequence, append.records)
+            append.space.appended(append.client_sequence, append.client_records)
+        if append.witness is not None:
+            assert outcome is not None
+            append.witness.landed(outcome)
         if self._queue or self._muted:
             self._go_on()
 
@@ -290,6 +313,7 @@ class Lane:
             self._failures = 0
             self._finish(append, Outcome(ErrorCode.NONE, *outcome[1:]) if error else outcome)
         elif self._closed is not None:
+            append.in_doubt = append.in_doubt or error in _UNKNOWN_OUTCOME
             self._finish(append, self._closed)
         elif error in FENCED:
             self._owner.fenced(self)
@@ -330,7 +354,7 @@ class Lane:
         self._finish(append, _TIMED_OUT if out_of_order else outcome)
         if self._closed is not None:
             return
-        if append.in_doubt or out_of_order:
+        if append.in_doubt or out_of_order or (append.witness is not None and append.witness.in_order):
             self._owner.numbering_lost(self)
             return
         self._muted = True
@@ -397,9 +421,14 @@ class Lane:
         self._shipper.released(append.size)
         if append.space is not None:
             if not outcome.error:
-                append.space.appended(append.client_sequence, append.records)
+                append.space.appended(append.client_sequence, append.client_records)
             elif append.in_doubt:
-                append.space.doubted(append.client_sequence, append.records)
+                append.space.doubted(append.client_sequence, append.client_records)
+        if append.witness is not None:
+            if not outcome.error:
+                append.witness.landed(outcome)
+            else:
+                append.witness.failed(in_doubt=append.in_doubt)
         append.done(outcome)
 
 

@@ -65,19 +65,23 @@ class WholeReply:
     def answer_received(self, frame: Frame) -> None:
         asker = self._asker
         if not produce.all_appended(frame.buffer, frame.start, frame.end, asker.version, len(self._sent)):
-            results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, asker.version)
+            outcomes = self._outcomes(frame)
             self._link.answered(self)
-            outcomes = {result.partition: Outcome.of(result) for result in results}
             sent, self._sent = self._sent, []
             for lane, append in sent:
                 lane.settled(append, outcomes.get(lane.partition) or Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._link.answered(self)
         sent, self._sent = self._sent, []
+        outcomes = self._outcomes(frame) if any(append.witness is not None for _, append in sent) else {}
         for lane, append in sent:
-            lane.acknowledged(append)
+            lane.acknowledged(append, outcomes.get(lane.partition))
         produce.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
         asker.answer_frame(frame)
+
+    def _outcomes(self, frame: Frame) -> dict[int, Outcome]:
+        results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, self._asker.version)
+        return {result.partition: Outcome.of(result) for result in results}
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         self._link.answered(self)

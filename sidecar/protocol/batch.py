@@ -25,6 +25,8 @@ _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
+_CODEC_AT: Final = 22
+_CODEC: Final = 0x07
 
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
@@ -121,6 +123,11 @@ def read_numbers(batch: memoryview) -> Numbers | None:
     ):
         return None
     return new_tuple(Numbers, (producer_id, epoch, sequence, records, newest))
+
+
+def codec_of(batch: Octets) -> int:
+    """How the records of a batch are compressed: 0 not, 1 gzip, 2 snappy, 3 lz4, 4 zstd (KIP-110)."""
+    return batch[_CODEC_AT] & _CODEC
 
 
 def crc_matches(buffer: Octets, start: int, size: int) -> bool:

@@ -53,6 +53,7 @@ class NodeCollector(Collector):
         yield from _api_families(metrics)
         yield from _topic_families(metrics)
         yield from _takeover_families(metrics)
+        yield from _id_families(metrics)
         yield from _redis_families(metrics)
         lag = _histogram("event_loop_lag_seconds", "How late timers of the event loop fire.")
         _observe(lag, (), metrics.loop_lag)
@@ -125,19 +126,23 @@ def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
 def _topic_families(metrics: NodeMetrics) -> Iterator[Metric]:
     records = _counter("produce_records", "Records appended to governed topics.", "topic")
     size = _counter("produce_bytes", "Bytes of the batches appended to governed topics.", "topic")
+    duplicates = _counter(
+        "produce_duplicates", "Records acknowledged and not written, as their sequence ids were in the log.", "topic"
+    )
     fenced = _counter("produce_fenced", "Batches refused for want of a right to write.", "topic", "reason")
     generation = _gauge("producer_generation", "The topic's generation, as this node knows it.", "topic")
     owner = _gauge("producer_owner_info", "The topic's owner, as this node knows it.", "topic", "owner", "mode")
     for topic, stats in metrics.topic_series():
         records.add_metric((topic,), stats.records)
         size.add_metric((topic,), stats.bytes)
+        duplicates.add_metric((topic,), stats.duplicates)
         for reason, count in stats.fenced.items():
             fenced.add_metric((topic, reason), count)
         if stats.generation is not None:
             generation.add_metric((topic,), stats.generation)
         if stats.owner is not None:
             owner.add_metric((topic, *stats.owner), 1)
-    yield from (records, size, fenced, generation, owner)
+    yield from (records, size, duplicates, fenced, generation, owner)
     folded = _counter("labels_dropped", "Observations under topic `_other`, as there are too many topics.")
     yield _add_number(folded, metrics.topics.folded)
 
@@ -147,6 +152,17 @@ def _takeover_families(metrics: NodeMetrics) -> Iterator[Metric]:
     seconds = _histogram("takeover_duration_seconds", "Start of a takeover to its commit in the ownership topic.")
     _observe(seconds, (), metrics.takeover_seconds)
     yield seconds
+
+
+def _id_families(metrics: NodeMetrics) -> Iterator[Metric]:
+    read = _counter("dedup_recovered_records", "Records read to know the sequence ids of topics taken over.")
+    yield _add_number(read, metrics.ids_recovered_records)
+    seconds = _histogram("dedup_recovery_duration_seconds", "A topic's fence to its sequence ids being known.")
+    _observe(seconds, (), metrics.ids_recovery_seconds)
+    yield seconds
+    yield _add_number(_counter("dedup_snapshots", "Snapshots of partitions' sequence ids written."), metrics.snapshots)
+    size = _counter("dedup_snapshot_bytes", "Size of the snapshots of sequence ids written.")
+    yield _add_number(size, metrics.snapshot_bytes)
 
 
 def _redis_families(metrics: NodeMetrics) -> Iterator[Metric]:

@@ -61,6 +61,10 @@ class NodeMetrics:
         self.response_errors: dict[tuple[str, str], int] = dict.fromkeys(EXPECTED_ERRORS, 0)
         self.takeovers: dict[str, int] = dict.fromkeys(ACCESS_MODES, 0)
         self.takeover_seconds = Histogram(REQUEST_BOUNDS)
+        self.ids_recovered_records = 0
+        self.ids_recovery_seconds = Histogram(REQUEST_BOUNDS)
+        self.snapshots = 0
+        self.snapshot_bytes = 0
         self.redis_errors: dict[str, int] = {}
         self.redis_seconds: dict[str, Histogram] = {}
         self.loop_lag = Histogram(LAG_BOUNDS)
@@ -145,6 +149,20 @@ class NodeMetrics:
         """A change of owner or a failover was completed in `seconds`."""
         self.takeovers[mode] = self.takeovers.get(mode, 0) + 1
         self.takeover_seconds.observe(seconds)
+
+    def duplicates_dropped(self, topic: str, records: int) -> None:
+        """Records whose sequence ids the log held were acknowledged and not written."""
+        self.topics.get(topic).duplicates += records
+
+    def ids_recovered(self, records: int, seconds: float) -> None:
+        """The sequence ids of a topic that was taken over are known; `records` of its logs were read for that."""
+        self.ids_recovered_records += records
+        self.ids_recovery_seconds.observe(seconds)
+
+    def snapshot_written(self, size: int) -> None:
+        """A snapshot of a partition's sequence ids is in Kafka; `size` in bytes."""
+        self.snapshots += 1
+        self.snapshot_bytes += size
 
     # Redis --------------------------------------------------------------------------------------------------------
 

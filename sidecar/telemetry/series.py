@@ -63,11 +63,12 @@ class ApiStats:
 class TopicStats:
     """One governed topic. `owner` is (name, mode); `generation` None: not known here."""
 
-    __slots__ = ("bytes", "fenced", "generation", "owner", "records")
+    __slots__ = ("bytes", "duplicates", "fenced", "generation", "owner", "records")
 
     def __init__(self) -> None:
         self.records = 0
         self.bytes = 0
+        self.duplicates = 0
         self.fenced: dict[str, int] = {}
         self.generation: int | None = None
         self.owner: tuple[str, str] | None = None

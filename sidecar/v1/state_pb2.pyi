@@ -100,7 +100,7 @@ class LeftSession(_message.Message):
     def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., opened_at: _Optional[int] = ...) -> None: ...
 
 class Serving(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused", "former", "ids_from")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,8 @@ class Serving(_message.Message):
     RETIRED_PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
+    IDS_FROM_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -125,10 +127,24 @@ class Serving(_message.Message):
     retired_producer_ids: _containers.RepeatedScalarFieldContainer[int]
     since_ms: int
     refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ...) -> None: ...
+    former: _containers.RepeatedCompositeFieldContainer[FormerWriter]
+    ids_from: Offsets
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., ids_from: _Optional[_Union[Offsets, _Mapping]] = ...) -> None: ...
+
+class FormerWriter(_message.Message):
+    __slots__ = ("producer_id", "last_epoch", "name", "forgotten")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    last_epoch: int
+    name: str
+    forgotten: bool
+    def __init__(self, producer_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., name: _Optional[str] = ..., forgotten: _Optional[bool] = ...) -> None: ...
 
 class Slot(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "left", "refused")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "left", "refused", "former")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +156,7 @@ class Slot(_message.Message):
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -151,7 +168,8 @@ class Slot(_message.Message):
     since_ms: int
     left: _containers.RepeatedCompositeFieldContainer[LeftSession]
     refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ...) -> None: ...
+    former: _containers.RepeatedCompositeFieldContainer[FormerWriter]
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ...) -> None: ...
 
 class Tail(_message.Message):
     __slots__ = ("topic_id", "producer_id", "producer_epoch", "last_sequence", "offset", "last", "at_ms")
@@ -182,7 +200,7 @@ class TailBatch(_message.Message):
     def __init__(self, first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., base_offset: _Optional[int] = ...) -> None: ...
 
 class SequenceBase(_message.Message):
-    __slots__ = ("topic_id", "producer_id", "producer_epoch", "session", "client_epoch", "from_sequence", "base")
+    __slots__ = ("topic_id", "producer_id", "producer_epoch", "session", "client_epoch", "from_sequence", "base", "base_before")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +208,7 @@ class SequenceBase(_message.Message):
     CLIENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FROM_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
+    BASE_BEFORE_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     producer_id: int
     producer_epoch: int
@@ -197,7 +216,32 @@ class SequenceBase(_message.Message):
     client_epoch: int
     from_sequence: int
     base: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., client_epoch: _Optional[int] = ..., from_sequence: _Optional[int] = ..., base: _Optional[int] = ...) -> None: ...
+    base_before: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., client_epoch: _Optional[int] = ..., from_sequence: _Optional[int] = ..., base: _Optional[int] = ..., base_before: _Optional[int] = ...) -> None: ...
+
+class Snapshot(_message.Message):
+    __slots__ = ("topic_id", "covered", "number", "chunk", "chunks", "name", "id", "offset", "seen_s", "at_ms")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    COVERED_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEEN_S_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    covered: int
+    number: int
+    chunk: int
+    chunks: int
+    name: _containers.RepeatedScalarFieldContainer[bytes]
+    id: _containers.RepeatedScalarFieldContainer[int]
+    offset: _containers.RepeatedScalarFieldContainer[int]
+    seen_s: _containers.RepeatedScalarFieldContainer[int]
+    at_ms: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., covered: _Optional[int] = ..., number: _Optional[int] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., name: _Optional[_Iterable[bytes]] = ..., id: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., seen_s: _Optional[_Iterable[int]] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
     __slots__ = ("access_mode", "deduplication", "exclusive_reader", "scope", "log_append_time", "version", "at_ms")

@@ -78,6 +78,13 @@ def create_topic(bootstrap: str, partitions: int = 2, **config: str) -> str:
     return name
 
 
+def delete_records(bootstrap: str, topic: str, partition: int = 0) -> None:
+    """Retention takes all that is in a log."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    everything = TopicPartition(topic, partition, -1)
+    admin.delete_records([everything])[everything].result(20)
+
+
 def govern(rest: Rest, topic: str, mode: str = "exclusive") -> None:
     """Put a topic under a policy."""
     status, answer = rest.call("PUT", f"/v1/topics/{topic}/policy", {"access_mode": mode})

@@ -29,11 +29,13 @@ def batch_of(
     *,
     transactional: bool = False,
     timestamp_ms: int | None = None,
+    headers: list[list[tuple[str, bytes | None]]] | None = None,
+    codec: int = 0,
 ) -> bytearray:
-    """One batch as a client sends it; its records are of now unless told otherwise."""
+    """One batch as a client sends it; its records are of now unless told otherwise. `headers` are those of each."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
-        compression_type=0,
+        compression_type=codec,
         is_transactional=transactional,
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -42,8 +44,19 @@ def batch_of(
     )
     now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     for index, each in enumerate(values):
-        builder.append(index, now, None, each, [])
+        builder.append(index, now, None, each, [] if headers is None else headers[index])
     return bytearray(builder.build())
+
+
+def id_headers(sequence_id: int | bytes | None, name: bytes | None = None) -> list[tuple[str, bytes | None]]:
+    """A record's headers: its sequence id (bytes: as they are), and a producer name of its own."""
+    found: list[tuple[str, bytes | None]] = []
+    if sequence_id is not None:
+        text = sequence_id if isinstance(sequence_id, bytes) else str(sequence_id).encode()
+        found.append(("sidecar-sequence-id", text))
+    if name is not None:
+        found.append(("sidecar-producer-name", name))
+    return found
 
 
 @dataclass(frozen=True)

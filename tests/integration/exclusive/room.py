@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import pytest
+from redis.asyncio import Redis
+
 from metadata import MetadataStore, MetadataUnavailable
 from metadata.errors import Reason
 from metadata.nodes import Node as Registration
@@ -31,6 +34,7 @@ from sidecar.exclusive.governor import Governor
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.tenure import Surroundings
 from sidecar.exclusive.topic import GovernedTopic
+from sidecar.forwarder import brokers, whole
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import Outcome
 from sidecar.network.framing import Frame
@@ -38,7 +42,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, decode_answer, walk
-from tests.integration.exclusive.producers import batch_of
+from tests.integration.exclusive.producers import batch_of, id_headers
 from tests.wait import wait_for_async
 
 Step = Callable[[], Awaitable[None]]
@@ -159,6 +163,38 @@ class GatedUpstream(KafkaUpstream):
         return self.gates.after(step, await super().call_pair(broker_id, first, second, **options))
 
 
+class HeldAnswers:
+    """Answers of leaders that came and are not told yet."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self._held: list[Callable[[], None]] = []
+        for kind in (brokers._ProduceReply, whole.WholeReply):
+            monkeypatch.setattr(kind, "answer_received", self._holding(kind.answer_received))
+
+    def _holding(self, told: Callable[[Any, Frame], None]) -> Callable[[Any, Frame], None]:
+        def hold(reply: Any, frame: Frame) -> None:
+            kept = frame.own()
+            self._held.append(lambda: told(reply, kept))
+
+        return hold
+
+    async def came(self, number: int) -> None:
+        async def enough() -> bool:
+            return len(self._held) >= number
+
+        await wait_for_async(enough, f"{number} answers")
+
+    def end(self) -> None:
+        """What comes from here on is told at once."""
+        self._patch.undo()
+
+    def tell(self) -> None:
+        for each in self._held:
+            each()
+        self._held.clear()
+
+
 REDIS_AWAY = MetadataUnavailable(Reason.AWAY, "no connection")
 REDIS_LOST = MetadataUnavailable(Reason.TIMEOUT, "no answer", maybe_applied=True)
 
@@ -170,6 +206,12 @@ class Told:
     takeovers: list[tuple[str, int, str | None]] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
     released_sessions: list[str] = field(default_factory=list)
+    duplicates: int = 0
+    recovered: list[int] = field(default_factory=list)
+    """Records read, by recovery."""
+    lost: list[str] = field(default_factory=list)
+    snapshots: list[int] = field(default_factory=list)
+    """Names in each."""
 
     def governed_produce(self, topic: str, records: int, size: int) -> None: ...
     def fenced(self, topic: str, reason: str) -> None: ...
@@ -187,6 +229,18 @@ class Told:
 
     def operation_failed(self, topic: str, error: BaseException) -> None:
         self.failures.append(error)
+
+    def duplicates_dropped(self, topic: str, records: int) -> None:
+        self.duplicates += records
+
+    def ids_recovered(self, topic: str, records: int, seconds: float) -> None:
+        self.recovered.append(records)
+
+    def ids_lost(self, topic: str, reason: str) -> None:
+        self.lost.append(reason)
+
+    def snapshot_written(self, topic: str, names: int, size: int) -> None:
+        self.snapshots.append(names)
 
 
 class Asker:
@@ -237,16 +291,30 @@ class Party:
         self._room.governor.connection_closed(self.connection_id)
 
     def begin(
-        self, topic: str, value: bytes = b"v", *, partition: int = 0, sequence: int | None = None, epoch: int = 0
+        self,
+        topic: str,
+        value: bytes = b"v",
+        *,
+        partition: int = 0,
+        sequence: int | None = None,
+        epoch: int = 0,
+        ids: list[int | bytes | None] | None = None,
+        name: bytes | None = None,
+        codec: int = 0,
+        timeout_ms: int = 10_000,
     ) -> asyncio.Future[ProduceResult]:
-        """Send one batch; the sequence counts on by itself."""
+        """Send one batch; the sequence counts on by itself. `ids`: a record each, with this sequence id."""
+        values = [value] if ids is None else [b"%s" % (b"-" if each is None else str(each).encode()) for each in ids]
         if sequence is None:
             sequence = self.sequence
-            self.sequence += 1
+            self.sequence += len(values)
         plain = self.producer_id < 0
-        batch = batch_of([value], self.producer_id, -1 if plain else epoch, -1 if plain else sequence)
+        headers = None if ids is None else [id_headers(each, name) for each in ids]
+        batch = batch_of(
+            values, self.producer_id, -1 if plain else epoch, -1 if plain else sequence, headers=headers, codec=codec
+        )
         records: list[tuple[bytes, int, Octets]] = [(topic.encode(), partition, batch)]
-        data = bytearray(b"".join(produce_upstream.encode_request(1, b"party", _VERSION, -1, 10_000, records)))
+        data = bytearray(b"".join(produce_upstream.encode_request(1, b"party", _VERSION, -1, timeout_ms, records)))
         frame, body = Frame(data, 0, len(data), True), 14 + len(b"party")
         request = walk(data, body, len(data), _VERSION)
         answer: asyncio.Future[ProduceResult] = asyncio.get_running_loop().create_future()
@@ -260,13 +328,26 @@ class Party:
         governor = self._room.governor
         self._room.sent.append(answer)
         if not governor.append_whole(self, request, frame, body, 0, Asker(done)):
-            governor.append(self, part, frame.view(part.start, part.end), 10_000, done)
+            governor.append(self, part, frame.view(part.start, part.end), timeout_ms, done)
         return answer
+
+    async def send_ids(self, topic: str, ids: list[int | bytes | None], **options: Any) -> int:
+        """The error code of one batch with a record for each sequence id."""
+        async with asyncio.timeout(20):
+            return (await self.begin(topic, ids=ids, **options)).error
 
     async def send(self, topic: str, value: bytes = b"v", **options: Any) -> int:
         """The error code of one batch."""
         async with asyncio.timeout(20):
             return (await self.begin(topic, value, **options)).error
+
+
+async def forget_redis(redis: str, cluster: str) -> None:
+    """Redis loses everything that it had of a cluster of nodes."""
+    client = Redis.from_url(redis)
+    async for key in client.scan_iter(f"sidecar:{{{cluster}}}:*"):
+        await client.delete(key)
+    await client.aclose()
 
 
 class Room:
@@ -277,6 +358,7 @@ class Room:
         self.gates = gates
         self.told = told
         self.boot = boot
+        self.is_dead = False
         self.unexpected: list[BaseException] = []
         self.sent: list[asyncio.Future[ProduceResult]] = []
         self._connections = count(1)
@@ -295,6 +377,10 @@ class Room:
 
     async def govern(self, topic: str, mode: AccessMode = AccessMode.EXCLUSIVE) -> None:
         await self.governor.catalog.set(topic, PolicyFields(mode))
+
+    def crash(self) -> None:
+        """Nothing is handed back when the room ends."""
+        self.is_dead = True
 
     async def gives_up(self, topic: str) -> None:
         """The right to serve a topic goes to whoever asks first, and this node does not know it yet."""
@@ -348,7 +434,8 @@ async def open_room(
         await _at_rest(room, forwarder)
     finally:
         await tasks.cancel()
-        await membership.leave()
+        if not room.is_dead:
+            await membership.leave()
         forwarder.close()
         await changelog.close()
         await upstream.close()

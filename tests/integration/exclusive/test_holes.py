@@ -6,18 +6,15 @@ On the real Kafka and Redis, with the moments in hand (`room`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from sidecar.forwarder import brokers, whole
 from sidecar.local import Kafka, KafkaConfig
-from sidecar.network.framing import Frame
 from sidecar.protocol.errors import KafkaError
 from tests.conftest import QUICK_RETURN, Unique
 from tests.integration.exclusive.conftest import create_topic, governed_in, read_log
-from tests.integration.exclusive.room import REDIS_AWAY, Room, free, open_room, until
+from tests.integration.exclusive.room import REDIS_AWAY, HeldAnswers, Room, free, open_room, until
 from tests.services import Services
 from tests.wait import wait_for_async
 
@@ -40,38 +37,6 @@ def queue_of(room: Room, topic: str) -> list[str]:
 
 
 # E1: a fencer while the old holder has publishes in flight ----------------------------------------------------------
-
-
-class HeldAnswers:
-    """Answers of leaders that came and are not told yet."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._patch = monkeypatch
-        self._held: list[Callable[[], None]] = []
-        for kind in (brokers._ProduceReply, whole.WholeReply):
-            monkeypatch.setattr(kind, "answer_received", self._holding(kind.answer_received))
-
-    def _holding(self, told: Callable[[Any, Frame], None]) -> Callable[[Any, Frame], None]:
-        def hold(reply: Any, frame: Frame) -> None:
-            kept = frame.own()
-            self._held.append(lambda: told(reply, kept))
-
-        return hold
-
-    async def came(self, number: int) -> None:
-        async def enough() -> bool:
-            return len(self._held) >= number
-
-        await wait_for_async(enough, f"{number} answers")
-
-    def end(self) -> None:
-        """What comes from here on is told at once."""
-        self._patch.undo()
-
-    def tell(self) -> None:
-        for each in self._held:
-            each()
-        self._held.clear()
 
 
 @pytest.mark.parametrize("leaves_first", [False, True], ids=["answers first", "leaves first"])

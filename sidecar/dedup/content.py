@@ -1,0 +1,133 @@
+"""What a batch says of sequence ids: none, one name's rising ones, or something to be looked at record by record. Pure.
+
+The first two are told by one pass in compiled code; only a batch that is partly a duplicate, or bad, is taken apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.dedup.marks import Judgement, Marks, Pushed
+from sidecar.protocol import records as wire
+from sidecar.protocol.batch import HEADER_BYTES, codec_of
+from sidecar.protocol.compression import decompress
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.records import Kind
+
+if TYPE_CHECKING:
+    from sidecar.protocol.primitives import Octets
+    from sidecar.protocol.records import RecordIds
+
+LARGEST_BYTES: Final = 64 * 1024 * 1024
+"""Of a batch's records, decompressed: more is no batch but a bomb."""
+
+_NO_NAME: Final = (
+    "a sequence id but no producer name: give the client a client.id of its own, or each record a header {header}"
+)
+
+
+class Headers(NamedTuple):
+    """The names of the record headers that carry a sequence id and a producer name."""
+
+    sequence_id: bytes = b"sidecar-sequence-id"
+    producer_name: bytes = b"sidecar-producer-name"
+
+
+class Content:
+    """The ids of one batch. `marks` are the highest by name, `names` their names; both empty where there are no ids.
+
+    `first` and `last` are the ids of a batch whose ids rise, all under the session's own name; else -1.
+    """
+
+    __slots__ = ("_batch", "_headers", "_payload", "_records", "count", "first", "last", "marks", "name")
+
+    def __init__(self, batch: memoryview, count: int, headers: Headers, name: bytes | None) -> None:
+        """Raises `KafkaError` 2 where the records do not parse, 10 where they are too large, 76 for an unknown codec,
+        87 for ids that are malformed, or missing in some records only, or without a name.
+        """
+        self.count = count
+        self.name = name
+        self.first = self.last = -1
+        self.marks: tuple[Pushed, ...] = ()
+        self._batch = batch
+        self._headers = headers
+        self._payload = payload_of(batch)
+        self._records: list[RecordIds] | None = None
+        kind, first, last = wire.summarise(self._payload, count, headers.sequence_id, headers.producer_name)
+        if kind is Kind.NONE:
+            return
+        if kind is Kind.RISING:
+            if name is None:
+                raise KafkaError(ErrorCode.INVALID_RECORD, _NO_NAME.format(header=headers.producer_name.decode()))
+            self.first, self.last = first, last
+            self.marks = (Pushed(name, last, count - 1),)
+        else:
+            self.marks = self._highest(self.records())
+
+    @property
+    def has_ids(self) -> bool:
+        return bool(self.marks)
+
+    @property
+    def names(self) -> list[bytes]:
+        return [mark.name for mark in self.marks]
+
+    def records(self) -> list[RecordIds]:
+        """Every record with its id and name. Raises as the constructor."""
+        if self._records is None:
+            headers = self._headers
+            found = wire.each(self._payload, self.count, headers.sequence_id, headers.producer_name)
+            self._records = [self._named(index, record) for index, record in enumerate(found)]
+        return self._records
+
+    def _named(self, index: int, record: RecordIds) -> RecordIds:
+        if record.problem is not None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"record {index} of the batch: {record.problem}")
+        if record.sequence_id is None:
+            message = f"record {index} of the batch has no sequence id, others have"
+            raise KafkaError(ErrorCode.INVALID_RECORD, message)
+        if record.name is not None:
+            return record
+        if self.name is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, _NO_NAME.format(header=self._headers.producer_name.decode()))
+        return record._replace(name=self.name)
+
+    @staticmethod
+    def _highest(records: list[RecordIds]) -> tuple[Pushed, ...]:
+        highest: dict[bytes, Pushed] = {}
+        for index, record in enumerate(records):
+            assert record.name is not None
+            assert record.sequence_id is not None
+            known = highest.get(record.name)
+            if known is None or record.sequence_id > known.id:
+                highest[record.name] = Pushed(record.name, record.sequence_id, index)
+        return tuple(highest.values())
+
+    def kept(self, marks: Marks) -> list[RecordIds] | None:
+        """The records that the log does not hold, by these marks; None where that is not known of all of them.
+
+        An id that does not rise within the batch is a repeat too.
+        """
+        found: list[RecordIds] = []
+        highest: dict[bytes, int] = {}
+        for record in self.records():
+            assert record.name is not None
+            assert record.sequence_id is not None
+            judgement = marks.judge(record.name, record.sequence_id)
+            if judgement is Judgement.UNSETTLED:
+                return None
+            if judgement is Judgement.NEW and record.sequence_id > highest.get(record.name, -1):
+                highest[record.name] = record.sequence_id
+                found.append(record)
+        return found
+
+    def without_duplicates(self, kept: list[RecordIds]) -> tuple[bytearray, tuple[Pushed, ...]]:
+        """The batch with these records alone, and their marks."""
+        return wire.keep(self._batch, self._payload, kept), self._highest(kept)
+
+
+def payload_of(batch: memoryview) -> Octets:
+    """The records of a batch, decompressed. Raises `KafkaError` 2, 10 or 76."""
+    codec = codec_of(batch)
+    records = batch[HEADER_BYTES:]
+    return decompress(codec, records, LARGEST_BYTES) if codec else records

@@ -1,0 +1,447 @@
+"""The batches of one session in one partition of a topic with sequence ids, on their way to its lane.
+
+Most go on at once: the client's next in order, its ids above everything that was sent. What cannot be decided yet waits
+here, and everything behind it, in order: ids that are under way, a partition whose marks are being read, a duplicate
+with earlier batches under way. Two seconds at most, then all of it is answered 5 and comes again: a held answer blocks
+whatever else its client sends.
+
+A dropped record shifts the session's base: stamped sequence = client sequence - base. The shift is in the changelog
+before the drop is acknowledged, and before the next batch goes out, so that whoever takes over goes on in the right
+place (`SequenceBase`; mutants ShiftFirst and DropWaits of the model show what breaks otherwise).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from sidecar.dedup.content import Content
+from sidecar.dedup.order import ClientOrder, Passed, Place
+from sidecar.forwarder.lane import Append, Outcome
+from sidecar.forwarder.sequences import MODULUS
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from sidecar.dedup.content import Headers
+    from sidecar.dedup.marks import Pushed, UnderWay
+    from sidecar.dedup.topic import PartitionIds
+    from sidecar.forwarder.lane import Lane
+    from sidecar.forwarder.sequences import SequenceSpace
+    from sidecar.protocol.records import RecordIds
+
+_HELD_S: Final = 2.0
+_LATER: Final = Outcome(
+    ErrorCode.LEADER_NOT_AVAILABLE, message="whether these sequence ids are in the log is not known yet; try again"
+)
+_REPEATED: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_OUT_OF_ORDER: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+_DUPLICATE: Final = Outcome(ErrorCode.NONE)
+"""Acknowledged without an offset: nothing was written."""
+
+
+class Session(NamedTuple):
+    """Who writes: its session id, its producer name (None where it has none that tells it apart), and the producer id
+    of its slot.
+    """
+
+    id: str
+    name: bytes | None
+    producer_id: int
+
+
+class Keeper(Protocol):
+    """What a gate needs of the slot epoch at work."""
+
+    async def shift(self, partition: int, from_sequence: int, base: int, before: int) -> None:
+        """Write down that the session's base is another one from a stamped sequence on; `before` below it. Raises what
+        ends the epoch.
+        """
+        ...
+
+    def shift_failed(self, partition: int, error: Exception) -> None:
+        """The epoch is of no more use."""
+        ...
+
+    def refused(self, partition: int, first: int, records: int) -> None:
+        """A batch got a final error: the client counts its sequences as used."""
+        ...
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Run a task that nobody awaits."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A batch that wants in. `first` is the client's base sequence, -1 for a plain session."""
+
+    batch: memoryview
+    first: int
+    records: int
+    timeout_ms: int
+    done: Callable[[Outcome], None]
+    content: Content | None = None
+    until: float = 0.0
+    is_answered: bool = False
+
+
+class Flight:
+    """A batch of `records` in its lane. Implements `sidecar.forwarder.lane.Witness`. `shift`: records of the client's
+    batch that were left out; `passed` is None for a plain session.
+    """
+
+    __slots__ = ("_gate", "in_order", "passed", "records", "shift", "under_way")
+
+    def __init__(self, gate: Gate, under_way: UnderWay, passed: Passed | None, records: int, shift: int) -> None:
+        self.under_way = under_way
+        self.passed = passed
+        self.records = records
+        self.shift = shift
+        self.in_order = bool(under_way.marks)
+        self._gate = gate
+
+    def landed(self, outcome: Outcome) -> None:
+        self._gate.landed(self, outcome)
+
+    def failed(self, *, in_doubt: bool) -> None:
+        self._gate.failed(self, in_doubt=in_doubt)
+
+
+class Gate:
+    """One session's way into one partition, under one slot epoch. `space` and `order` are None for a plain session."""
+
+    def __init__(
+        self,
+        state: PartitionIds,
+        session: Session,
+        lane: Lane,
+        space: SequenceSpace | None,
+        headers: Headers,
+        keeper: Keeper,
+        released: Callable[[int], None],
+    ) -> None:
+        """`released` gives bytes of dropped records back to the forwarder's buffer."""
+        self._state = state
+        self._session = session
+        self._lane = lane
+        self._space = space
+        self._order = None if space is None else ClientOrder(space.next)
+        self._headers = headers
+        self._keeper = keeper
+        self._released = released
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Arrival] = deque()
+        self._under_way = 0
+        self._shifting = False
+        """The session's base is about to move: what comes behind is stamped by the new one."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed: Outcome | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, nothing is being written down."""
+        return not self._queue and not self._shifting
+
+    # The usual case -------------------------------------------------------------------------------------------------
+
+    def admits(self, batch: memoryview, first: int, records: int) -> Content | None:
+        """The ids of a batch that may go out at once; None where there is anything to decide. Changes nothing."""
+        state = self._state
+        if self._queue or self._shifting or not state.is_ready or self._closed is not None:
+            return None
+        if self._order is not None and first != self._order.expected:
+            return None
+        try:
+            content = Content(batch, records, self._headers, self._session.name)
+        except KafkaError:
+            return None
+        return content if self._is_new(content) else None
+
+    def _is_new(self, content: Content) -> bool:
+        """Whether all of a batch is surely new, and its session may write under its names."""
+        session, marks, names = self._session, self._state.marks, self._state.names
+        if not content.marks:
+            return not names.must_carry(session.id)
+        name, first = content.name, content.first
+        if first < 0 or name is None:
+            return False
+        if marks.has_doubts or first <= marks.pushed(name) or not marks.knows(name):
+            return False
+        return names.session_of(name) == session.id
+
+    def begin(self, content: Content, append: Append, first: int) -> None:
+        """A batch that `admits`, or a decision, lets go out: whoever calls this hands it to the lane."""
+        self._watch(append, content.marks, first)
+
+    def _watch(self, append: Append, marks: tuple[Pushed, ...], first: int, shift: int = 0) -> None:
+        under_way = self._state.marks.push(marks, self._session.producer_id)
+        passed = self._order.take(first, append.client_records) if self._order is not None else None
+        self._under_way += 1
+        append.witness = Flight(self, under_way, passed, append.records, shift)
+
+    # Everything else ------------------------------------------------------------------------------------------------
+
+    def offer(self, arrival: Arrival) -> None:
+        """Take a batch; its `done` is called once. Its bytes are admitted to the forwarder's buffer."""
+        if self._closed is not None:
+            self._answer(arrival, self._closed)
+            return
+        content = self.admits(arrival.batch, arrival.first, arrival.records)
+        if content is not None:
+            self._send(arrival, content)
+            return
+        arrival.until = self._loop.time() + _HELD_S
+        self._queue.append(arrival)
+        self.pump()
+
+    def pump(self) -> None:
+        """Go on with what waits, as far as it can be decided."""
+        while self._queue and not self._shifting and self._closed is None:
+            try:
+                is_settled = self._decide(self._queue[0])
+            except KafkaError as error:
+                self._answer(self._queue[0], Outcome(error.code, message=error.message))
+                is_settled = True
+            if not is_settled:
+                break
+            if not self._shifting:
+                self._queue.popleft()
+        if self._queue and self._timer is None and self._closed is None:
+            self._timer = self._loop.call_at(self._queue[0].until, self._held_too_long)
+        elif not self._queue and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _decide(self, arrival: Arrival) -> bool:
+        """Forward, drop or answer the batch in front; False where it has to wait. Raises `KafkaError` for a bad one."""
+        state = self._state
+        if not state.is_ready:
+            if state.problem is not None:
+                self._answer(arrival, state.problem)
+                return True
+            return state.wait(self)
+        if self._order is not None and (place := self._order.place(arrival.first, arrival.records)) is not Place.NEXT:
+            return self._answer_place(arrival, place)
+        content = arrival.content
+        if content is None:
+            content = arrival.content = Content(arrival.batch, arrival.records, self._headers, self._session.name)
+        if not content.marks:
+            if state.names.must_carry(self._session.id):
+                message = "records without a sequence id from a producer that has sent some with one"
+                raise KafkaError(ErrorCode.INVALID_RECORD, message)
+            self._send(arrival, content)
+            return True
+        if (refusal := self._refusal(content)) is not None:
+            self._keeper.refused(state.partition, arrival.first, arrival.records)
+            self._answer(arrival, refusal)
+            return True
+        state.names.hold(content.names, self._session.id)
+        return self._decide_ids(arrival, content)
+
+    def _answer_place(self, arrival: Arrival, place: Place) -> bool:
+        assert self._order is not None
+        if place is Place.REPEAT:
+            passed = self._order.passed(arrival.first, arrival.records)
+            assert passed is not None
+            if passed.answer is None:
+                return False  # its outcome is this one's too
+            self._answer(arrival, Outcome(ErrorCode.NONE, *passed.answer))
+        else:
+            self._answer(arrival, _REPEATED if place is Place.OLD else _OUT_OF_ORDER)
+        return True
+
+    def _refusal(self, content: Content) -> Outcome | None:
+        """Why a session may not write under the names of a batch."""
+        state = self._state
+        rival = state.names.rival(content.names, self._session.id)
+        if rival is not None:
+            name = rival.name.decode(errors="replace")
+            message = (
+                f"producer name {name} is in use by another live session ({rival.session}): one at a time may write"
+                " sequence ids under a name"
+            )
+            return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
+        if not state.marks.make_room(content.names, state.names.is_live):
+            message = f"this partition knows {len(state.marks)} producer names, all of them in use"
+            return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
+        return None
+
+    def _decide_ids(self, arrival: Arrival, content: Content) -> bool:
+        state, marks = self._state, self._state.marks
+        own = self._session.producer_id
+        if marks.has_doubts and any(marks.doubtful(mark.name, mark.id, own) for mark in content.marks):
+            state.want_fence()
+            return state.wait(self)
+        if content.first >= 0 and content.first > marks.pushed(content.marks[0].name):
+            self._send(arrival, content)
+            return True
+        if content.last >= 0 and content.last <= marks.persisted(content.marks[0].name):
+            kept: list[RecordIds] | None = []
+        else:
+            kept = content.kept(marks)
+        if kept is None:
+            return state.wait(self)
+        if len(kept) == content.count:
+            self._send(arrival, content)
+            return True
+        if self._under_way:
+            return False  # an outcome pumps again
+        self._drop(arrival, content, kept)
+        return True
+
+    def _send(self, arrival: Arrival, content: Content) -> None:
+        append = self._append(arrival, arrival.batch, arrival.records)
+        self._watch(append, content.marks, arrival.first)
+        self._lane.append(append)
+
+    def _append(self, arrival: Arrival, batch: memoryview, records: int) -> Append:
+        deadline = self._loop.time() + arrival.timeout_ms / 1000
+        append = Append(batch, records, deadline, arrival.timeout_ms, arrival.done)
+        append.client_records = arrival.records
+        if self._space is not None:
+            append.belongs(self._space, arrival.first)
+        return append
+
+    # Duplicates -----------------------------------------------------------------------------------------------------
+
+    def _drop(self, arrival: Arrival, content: Content, kept: list[RecordIds]) -> None:
+        """Leave out what the log holds. Nothing of this session is under way."""
+        if self._space is None:
+            self._state.dropped(content.count - len(kept))
+            if kept:
+                self._send_rest(arrival, content, kept)
+            else:
+                self._answer(arrival, _DUPLICATE)
+            return
+        run = [arrival]
+        if not kept:
+            run += self._duplicates_behind(arrival)
+        self._shifting = True
+        self._keeper.start(self._shift(run, content, kept))
+
+    def _duplicates_behind(self, arrival: Arrival) -> list[Arrival]:
+        """The batches that wait behind a duplicate and are duplicates too: one shift does for all."""
+        assert self._order is not None
+        found: list[Arrival] = []
+        expected = (arrival.first + arrival.records) % MODULUS
+        for behind in list(self._queue)[1:]:
+            if behind.first != expected:
+                break
+            try:
+                if behind.content is None:
+                    behind.content = Content(behind.batch, behind.records, self._headers, self._session.name)
+            except KafkaError:
+                break
+            content = behind.content
+            if not content.marks or self._refusal(content) is not None or content.kept(self._state.marks) != []:
+                break
+            found.append(behind)
+            expected = (behind.first + behind.records) % MODULUS
+        return found
+
+    async def _shift(self, run: list[Arrival], content: Content, kept: list[RecordIds]) -> None:
+        space, partition = self._space, self._state.partition
+        assert space is not None
+        first = run[0].first
+        total = sum(arrival.records for arrival in run)
+        base = (space.base + total - len(kept)) % MODULUS
+        behind = (space.stamped(first) + len(kept)) % MODULUS
+        try:
+            await self._keeper.shift(partition, behind, base, space.base)
+        except Exception as error:  # noqa: BLE001  the epoch's keeper raises again what it does not know
+            self._shifting = False
+            self._keeper.shift_failed(partition, error)
+            return
+        self._shifting = False
+        if self._closed is not None:
+            return  # answered already; whoever goes on reads what was written down
+        dropped = total - len(kept)
+        self._state.dropped(dropped)
+        head = run[0]
+        if kept:
+            if self._queue and self._queue[0] is head:
+                self._queue.popleft()
+                self._shifting = True  # until these are in the log
+                self._send_rest(head, content, kept, dropped)
+            else:
+                self.pump()
+            return
+        space.base = base
+        for arrival in run:
+            self._order_passed(arrival)
+            space.appended(arrival.first, arrival.records)
+            if self._queue and self._queue[0] is arrival:
+                self._queue.popleft()
+                self._answer(arrival, _DUPLICATE)
+        self.pump()
+
+    def _order_passed(self, arrival: Arrival) -> None:
+        assert self._order is not None
+        self._order.landed(self._order.take(arrival.first, arrival.records), (-1, -1, -1))
+
+    def _send_rest(self, arrival: Arrival, content: Content, kept: list[RecordIds], shift: int = 0) -> None:
+        batch, marks = content.without_duplicates(kept)
+        self._released(len(arrival.batch) - len(batch))
+        done = arrival.done
+        arrival.done = lambda outcome: done(outcome if outcome.error else outcome._replace(offset=-1))
+        append = self._append(arrival, memoryview(batch), len(kept))
+        self._watch(append, marks, arrival.first, shift)
+        self._lane.append(append)
+
+    # Outcomes -------------------------------------------------------------------------------------------------------
+
+    def landed(self, flight: Flight, outcome: Outcome) -> None:
+        """A batch of this gate is in the log."""
+        self._under_way -= 1
+        self._state.landed(flight.under_way, outcome.offset, flight.records)
+        if flight.passed is not None:
+            assert self._order is not None
+            assert self._space is not None
+            offset = -1 if flight.shift else outcome.offset
+            self._order.landed(flight.passed, (offset, outcome.log_append_time, outcome.log_start_offset))
+            self._space.base = (self._space.base + flight.shift) % MODULUS
+        self._over(flight)
+
+    def failed(self, flight: Flight, *, in_doubt: bool) -> None:
+        """A batch of this gate was given up."""
+        self._under_way -= 1
+        self._state.failed(flight.under_way, in_doubt=in_doubt)
+        if flight.passed is not None:
+            assert self._order is not None
+            self._order.failed(flight.passed)
+        self._over(flight)
+
+    def _over(self, flight: Flight) -> None:
+        if flight.shift:
+            self._shifting = False
+        if self._queue and not self._shifting:
+            self._loop.call_soon(self.pump)
+
+    def _held_too_long(self) -> None:
+        self._timer = None
+        if self._queue and self._queue[0].until > self._loop.time():
+            self.pump()
+            return
+        self._answer_all(_LATER)
+
+    def _answer_all(self, outcome: Outcome) -> None:
+        queue, self._queue = self._queue, deque()
+        for arrival in queue:
+            self._answer(arrival, outcome)
+
+    def _answer(self, arrival: Arrival, outcome: Outcome) -> None:
+        self._released(len(arrival.batch))
+        arrival.done(outcome)
+
+    def close(self, outcome: Outcome) -> None:
+        """End with the epoch: what waits is answered with `outcome`."""
+        if self._closed is None:
+            self._closed = outcome
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._answer_all(outcome)

@@ -1,0 +1,86 @@
+"""The order of one idempotent session's batches in one partition of a topic with sequence ids. Pure.
+
+Where records are dropped, the sequences that Kafka sees are not the client's any more, so a node keeps those itself:
+a gap is 45 before any id is looked at, as Kafka would say. librdkafka reports batches as delivered that were overtaken
+(docs/architecture.md, "Sequences").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import Final
+
+from sidecar.forwarder.sequences import MODULUS
+
+_HALF: Final = 2**30
+KEPT: Final = 5
+"""Batches whose repeats get their own answer, as many as a broker remembers (KIP-98)."""
+
+
+class Place(Enum):
+    """Where a batch stands."""
+
+    NEXT = "the next one"
+    GAP = "ahead of one that is missing: out of order (45)"
+    REPEAT = "one of those that came last"
+    OLD = "in front of them: in the log, or dropped as a duplicate"
+    ASTRIDE = "overlaps what came before: out of order, as Kafka would say of no batch that it knows"
+
+
+class Passed:
+    """A batch that went through; `answer` is None until it has an outcome."""
+
+    __slots__ = ("answer", "first", "records")
+
+    def __init__(self, first: int, records: int) -> None:
+        self.first = first
+        self.records = records
+        self.answer: tuple[int, int, int] | None = None
+        """Offset, log append time, log start offset; -1 each where nothing was written."""
+
+
+class ClientOrder:
+    """`expected` is the client's next sequence, modulo 2^31."""
+
+    __slots__ = ("_passed", "expected")
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self._passed: deque[Passed] = deque(maxlen=KEPT)
+
+    def place(self, first: int, records: int) -> Place:
+        """Where a batch of so many records stands."""
+        ahead = (first - self.expected) % MODULUS
+        if not ahead:
+            return Place.NEXT
+        if ahead < _HALF:
+            return Place.GAP
+        if self.passed(first, records) is not None:
+            return Place.REPEAT
+        return Place.OLD if MODULUS - ahead >= records else Place.ASTRIDE
+
+    def passed(self, first: int, records: int) -> Passed | None:
+        """The batch that this one repeats."""
+        return next((found for found in self._passed if (found.first, found.records) == (first, records)), None)
+
+    def take(self, first: int, records: int) -> Passed:
+        """The next batch goes through."""
+        found = Passed(first, records)
+        self._passed.append(found)
+        self.expected = (first + records) % MODULUS
+        return found
+
+    def landed(self, batch: Passed, answer: tuple[int, int, int]) -> None:
+        """It is in the log or needs not be; so is everything in front of it."""
+        batch.answer = answer
+        behind = (batch.first + batch.records) % MODULUS
+        if (behind - self.expected) % MODULUS < _HALF:
+            self.expected = behind
+
+    def failed(self, batch: Passed) -> None:
+        """It is not in the log: its client sends it again, and what is behind it cannot get there before."""
+        if batch in self._passed:
+            self._passed.remove(batch)
+        if (batch.first - self.expected) % MODULUS >= _HALF:
+            self.expected = batch.first

@@ -1,0 +1,153 @@
+"""The marks of a partition out of its newest snapshot and the log behind that, merged by the higher id.
+
+Where ids cannot be known, because no snapshot is left and retention took the log that would tell, that is said
+(`IdsLostError`), never guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+from sidecar.dedup.content import payload_of
+from sidecar.dedup.marks import Mark, Marks
+from sidecar.dedup.names import FORGOTTEN
+from sidecar.protocol import records as wire
+from sidecar.protocol.batch import batch_sizes, read_header
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.records import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.cluster.logs import LogReader
+    from sidecar.dedup.content import Headers
+    from sidecar.dedup.names import WriterNames
+    from sidecar.dedup.snapshots import Saved
+    from sidecar.protocol.batch import BatchHeader
+
+FETCH_BYTES: Final = 4 * 1024 * 1024
+
+
+class IdsLostError(Exception):
+    """Which sequence ids a partition holds cannot be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What there is of a partition: its log from `start` to `end`; from `ids_from` on no id may be missed."""
+
+    start: int
+    end: int
+    ids_from: int
+
+    def reads_from(self, covered: int) -> int | None:
+        """Where to read on from what is known up to `covered`; None where something between is gone, or the log ends
+        in front of it (an unclean election took what was acknowledged).
+        """
+        if self.start <= covered <= self.end:
+            return covered
+        return None
+
+    @property
+    def from_scratch(self) -> int | None:
+        """Where to read from without anything known; None where retention took what would have told."""
+        return self.start if self.start <= self.ids_from else None
+
+
+def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPartition) -> int:
+    """Take over a snapshot, and say from which offset on the log has to be read. Raises `IdsLostError`."""
+    known = extent.reads_from(marks.covered)
+    if saved is not None and (its := extent.reads_from(saved.covered)) is not None:
+        for mark in saved.marks:
+            marks.learn(mark)
+        known = its if known is None else max(known, its)
+    if known is None:
+        known = extent.from_scratch
+    if known is None:
+        raise IdsLostError(
+            f"the log of {partition} begins at offset {extent.start}, and no snapshot is left that would tell of the"
+            f" sequence ids between {extent.ids_from} and there"
+        )
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read a log: whose its batches are, the headers to look for, and the offset from which on no id may be
+    missed.
+    """
+
+    writers: WriterNames
+    headers: Headers
+    ids_from: int
+
+
+def replay(data: bytes, marks: Marks, reading: Reading, now: int) -> tuple[int, int]:
+    """Learn what the batches of a fetched record set tell; the offset behind them (-1: none) and how many records.
+
+    Batches without ids, markers, and ids that no node would have let in tell nothing. Raises `IdsLostError` for an id
+    whose writer is forgotten.
+    """
+    behind, records = -1, 0
+    window = memoryview(data)
+    for start, size in batch_sizes(data, 0, len(data)):
+        header = read_header(data, start, start + size)
+        behind = header.base_offset + header.last_offset_delta + 1
+        if header.is_control or not header.records:
+            continue
+        records += header.records
+        _learn(window[start : start + size], header, marks, reading, now)
+    return behind, records
+
+
+def _learn(batch: memoryview, header: BatchHeader, marks: Marks, reading: Reading, now: int) -> None:
+    name, headers = reading.writers.of(header.producer_id, header.producer_epoch), reading.headers
+    base = header.base_offset
+    try:
+        payload = payload_of(batch)
+        kind, _, last = wire.summarise(payload, header.records, headers.sequence_id, headers.producer_name, dense=False)
+        if kind is Kind.NONE:
+            return
+        if kind is Kind.RISING:
+            if _is_known(name, base, reading):
+                marks.learn(Mark(name, last, base + header.last_offset_delta, now))
+            return
+        found = wire.each(payload, header.records, headers.sequence_id, headers.producer_name, dense=False)
+    except KafkaError:
+        return  # no node let it in
+    for record in found:
+        its_name = record.name if record.name is not None else name
+        if record.problem is None and record.sequence_id is not None and _is_known(its_name, base, reading):
+            marks.learn(Mark(its_name, record.sequence_id, base + record.offset_delta, now))
+
+
+def _is_known(name: bytes | None, offset: int, reading: Reading) -> TypeGuard[bytes]:
+    if name == FORGOTTEN:
+        if offset >= reading.ids_from:
+            raise IdsLostError(f"whose the sequence ids at offset {offset} are is not known any more")
+        return False
+    return name is not None
+
+
+async def read_on(
+    logs: LogReader,
+    partition: TopicPartition,
+    marks: Marks,
+    offset: int,
+    end: int,
+    reading: Reading,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Learn from the log between two offsets. `progress` hears how far it came and how many records that were."""
+    while offset < end:
+        data = await logs.fetch(partition, offset, FETCH_BYTES)
+        behind, records = replay(data, marks, reading, int(time.time()))
+        if behind <= offset:
+            break  # compaction took all that was left
+        progress(behind - offset, records)
+        offset = behind
+        await asyncio.sleep(0)  # the other topics go on
