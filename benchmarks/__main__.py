@@ -17,6 +17,8 @@ import uvloop
 
 from benchmarks import machine, profiles, report, rounds
 from benchmarks.arena import Arena
+from benchmarks.ids import report as ids_report
+from benchmarks.ids import run as ids_run
 from benchmarks.measures import Target
 from benchmarks.ownership import report as ownership_report
 from benchmarks.ownership import run as ownership_run
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench-results"
 DOCUMENT = ROOT / "docs" / "performance.md"
 OWNERSHIP = "ownership"
+IDS = "ids"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         say("CPU, memory and sockets are read from /proc: the benchmarks run on Linux alone")
         return 1
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    measure = _ownership if options.ownership else _load
+    measure = _ownership if options.ownership else _ids if options.ids else _load
     try:
         with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory:
             told = measure(options, Path(directory), when)
@@ -97,16 +100,30 @@ def _ownership(options: argparse.Namespace, directory: Path, when: str) -> Told:
     )
 
 
+def _ids(options: argparse.Namespace, directory: Path, when: str) -> Told:
+    """What deduplication by sequence id costs."""
+    started = time.monotonic()
+    with Arena(directory) as arena:
+        around = _around(arena, when)
+        results = ids_run.run(arena, ids_run.QUICK if options.quick else ids_run.Work(), started)
+    return Told(
+        ids_report.terminal(results, around),
+        ids_report.document(results, around),
+        (ids_report.BEGIN, ids_report.END),
+        partial(ids_report.write_json, results=results, around=around),
+    )
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
     options = parser.parse_args(arguments)
     only: frozenset[str] = options.only or frozenset()
-    options.ownership = OWNERSHIP in only
-    if options.ownership:
+    options.ownership, options.ids = OWNERSHIP in only, IDS in only
+    if options.ownership or options.ids:
         if len(only) > 1:
-            parser.error(f"--only {OWNERSHIP} is a run of its own, with two nodes")
+            parser.error(f"--only {OWNERSHIP} and --only {IDS} are runs of their own")
         if options.profile or options.rounds or options.targets or options.limit:
-            parser.error(f"--only {OWNERSHIP} takes --quick, --json and --write-docs alone")
+            parser.error(f"--only {min(only)} takes --quick, --json and --write-docs alone")
     return options
 
 
@@ -114,7 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure a node against direct Kafka.")
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under two minutes")
     parser.add_argument("--rounds", type=int, help=f"rounds at most (default {Work().rounds}, quick {QUICK.rounds})")
-    parser.add_argument("--only", type=_parts, metavar="PART,…", help=f"of {', '.join(PARTS)}; or {OWNERSHIP}")
+    parser.add_argument(
+        "--only", type=_parts, metavar="PART,…", help=f"of {', '.join(PARTS)}; or {OWNERSHIP}, or {IDS}"
+    )
     parser.add_argument("--targets", type=_targets, metavar="TARGET,…", help=f"of {', '.join(t.value for t in Target)}")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no round that would end later than this")
     parser.add_argument(
@@ -127,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _parts(text: str) -> frozenset[str]:
     chosen = frozenset(text.split(","))
-    if not chosen <= {*PARTS, OWNERSHIP}:
+    if not chosen <= {*PARTS, OWNERSHIP, IDS}:
         raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(PARTS)}; or {OWNERSHIP}")
     return chosen
 

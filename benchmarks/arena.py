@@ -72,6 +72,10 @@ class Arena:
         """Where clients of one node connect."""
         return self._node_ports[number][0]
 
+    def admin_port(self, number: int) -> int:
+        """The HTTP port of a node."""
+        return self._node_ports[number][1]
+
     def pid(self, name: str) -> int:
         """The process id of `kafka`, `valkey`, `node` (the first) or `node-2` and so on."""
         return self._running[name].pid
@@ -97,7 +101,7 @@ class Arena:
             for number in self._node_ports:
                 self.start_node(number)
             self._check_groups()
-            self._put_policy()
+            self.put_policy(self.topic(Target.EXCLUSIVE, "*"), {"access_mode": "exclusive"})
             self.check_addresses()
         except BaseException:
             self.stop()
@@ -261,11 +265,11 @@ class Arena:
         if len(groups) > 1:
             raise StartError("broker, node and clients sit in several scheduler groups: figures would favour the node")
 
-    def _put_policy(self) -> None:
-        prefix = self.topic(Target.EXCLUSIVE, "*")
-        status = self._admin(1, "PUT", f"/v1/topics/{prefix}/policy", {"access_mode": "exclusive"})
+    def put_policy(self, topic: str, policy: dict[str, object]) -> None:
+        """Set fields of the policy of a topic or prefix. Raises StartError."""
+        status = self._admin(1, "PUT", f"/v1/topics/{topic}/policy", policy)
         if status != http.client.OK:
-            raise StartError(f"the policy of {prefix} was answered {status}.\n{self._log_tail('node')}")
+            raise StartError(f"the policy of {topic} was answered {status}.\n{self._log_tail('node')}")
 
     def check_addresses(self) -> None:
         """Wait until clients of each node are told the nodes' addresses and no others, which would lead round them.
