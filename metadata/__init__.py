@@ -20,7 +20,7 @@ key                 type       content
 `tickets`           hash       resource → highest generation that was ever given to a claim
 `claims`            hash       resource → `<expires> <lease ms> <token> <boot> <generation> <session> <json>`
 `used:<token>`      string     this token was used up (10 minutes); for policy changes: the version it got
-`snapshots`         hash       topic/partition → `<topic id> <number> <bytes>`: sequence ids by producer name
+`snapshots`         hash       topic/partition → `<topic id> <covered> <number> <bytes>`: sequence ids by producer name
 `policies`          hash       topic or prefix → `<version> <body>`
 `policies:version`  string     version of the newest change
 =================== ========== ==============================================================================

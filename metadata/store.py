@@ -287,10 +287,14 @@ class MetadataStore:
 
     # Sequence ids
 
-    async def keep_snapshot(self, topic: str, partition: int, topic_id: bytes, number: int, value: bytes) -> bool:
-        """Keep a copy of a partition's sequence ids; False where there is a newer one. `number` rises, 0 to 2^63-1."""
+    async def keep_snapshot(
+        self, topic: str, partition: int, topic_id: bytes, order: tuple[int, int], value: bytes
+    ) -> bool:
+        """Keep a copy of a partition's sequence ids; False where there is one that tells more. `order`: the offset that
+        it covers the log up to, and its number, which rises; 0 to 2^63-1 each.
+        """
         check_resource(topic)
-        args = (f"{topic}/{partition}", topic_id.hex(), number, value)
+        args = (f"{topic}/{partition}", topic_id.hex(), *order, value)
         return await self._server.run(scripts.KEEP_SNAPSHOT, self._keys("snapshots"), args) == 1
 
     async def snapshots(self, topic: str, topic_id: bytes, partitions: Sequence[int]) -> dict[int, bytes]:

@@ -8,7 +8,7 @@
 -- owners   {resource -> "<generation> <position> <session, or - when free> <json>"}
 -- claims   {resource -> "<expires> <lease ms> <token> <boot> <generation> <session> <json>"}
 -- queues   {resource -> json list of sessions}
--- snapshots {topic/partition -> "<topic id, hex> <number> <bytes>"}
+-- snapshots {topic/partition -> "<topic id, hex> <covered offset> <number> <bytes>"}
 -- policies {name -> "<version> <body>"}
 
 local REMEMBER_TOKEN_MS = 600000 -- how long a token that was used up is recognised

@@ -10,7 +10,7 @@ for index = 2, #ARGV do
   local kept = redis.call('HGET', KEYS[1], ARGV[index])
   local topic_id, from = nil, nil
   if kept then
-    topic_id, from = string.match(kept, '^(%x+) %d+ ()')
+    topic_id, from = string.match(kept, '^(%x+) %d+ %d+ ()')
   end
   found[index - 1] = topic_id == ARGV[1] and string.sub(kept, from) or false
 end

@@ -12,11 +12,14 @@ from sidecar.protocol import records as wire
 from sidecar.protocol.batch import HEADER_BYTES, codec_of
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.records import Kind
+from sidecar.protocol.records import Kind, Summary
 
 if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
     from sidecar.protocol.records import RecordIds
+
+_KEPT_BYTES: Final = 1024 * 1024
+"""Of records that are kept decompressed while their batch waits."""
 
 LARGEST_BYTES: Final = 64 * 1024 * 1024
 """Of a batch's records, decompressed: more is no batch but a bomb."""
@@ -34,26 +37,29 @@ class Headers(NamedTuple):
 
 
 class Content:
-    """The ids of one batch. `marks` are the highest by name, `names` their names; both empty where there are no ids.
+    """The ids of one batch. `marks` are the highest by name, `names` their names, `lowest` the lowest by name; all
+    empty where there are no ids.
 
     `first` and `last` are the ids of a batch whose ids rise, all under the session's own name; else -1.
     """
 
-    __slots__ = ("_batch", "_headers", "_payload", "_records", "count", "first", "last", "marks", "name")
+    __slots__ = ("_batch", "_headers", "_payload", "_records", "count", "first", "last", "lowest", "marks", "name")
 
     def __init__(self, batch: memoryview, count: int, headers: Headers, name: bytes | None) -> None:
-        """Raises `KafkaError` 2 where the records do not parse, 10 where they are too large, 76 for an unknown codec,
-        87 for ids that are malformed, or missing in some records only, or without a name.
+        """Raises `KafkaError` 10 where the records are too large, 76 for an unknown codec, 87 where they do not parse,
+        and for ids that are malformed, or missing in some records only, or without a name.
         """
         self.count = count
         self.name = name
         self.first = self.last = -1
         self.marks: tuple[Pushed, ...] = ()
+        self.lowest: dict[bytes, int] = {}
         self._batch = batch
         self._headers = headers
-        self._payload = payload_of(batch)
         self._records: list[RecordIds] | None = None
-        kind, first, last = wire.summarise(self._payload, count, headers.sequence_id, headers.producer_name)
+        payload = _payload_of(batch)
+        self._payload = payload if len(payload) <= _KEPT_BYTES else None
+        kind, first, last = _summarise(payload, count, headers)
         if kind is Kind.NONE:
             return
         if kind is Kind.RISING:
@@ -61,8 +67,14 @@ class Content:
                 raise KafkaError(ErrorCode.INVALID_RECORD, _NO_NAME.format(header=headers.producer_name.decode()))
             self.first, self.last = first, last
             self.marks = (Pushed(name, last, count - 1),)
+            self.lowest = {name: first}
         else:
-            self.marks = self._highest(self.records())
+            found = self.records()
+            self.marks = self._highest(found)
+            for each in found:
+                assert each.name is not None
+                assert each.sequence_id is not None
+                self.lowest[each.name] = min(each.sequence_id, self.lowest.get(each.name, each.sequence_id))
 
     @property
     def has_ids(self) -> bool:
@@ -76,15 +88,16 @@ class Content:
         """Every record with its id and name. Raises as the constructor."""
         if self._records is None:
             headers = self._headers
-            found = wire.each(self._payload, self.count, headers.sequence_id, headers.producer_name)
-            self._records = [self._named(index, record) for index, record in enumerate(found)]
+            found = wire.each(self._section(), self.count, headers.sequence_id, headers.producer_name)
+            some = any(record.sequence_id is not None for record in found)
+            self._records = [self._named(index, record, some=some) for index, record in enumerate(found)]
         return self._records
 
-    def _named(self, index: int, record: RecordIds) -> RecordIds:
+    def _named(self, index: int, record: RecordIds, *, some: bool) -> RecordIds:
         if record.problem is not None:
             raise KafkaError(ErrorCode.INVALID_RECORD, f"record {index} of the batch: {record.problem}")
         if record.sequence_id is None:
-            message = f"record {index} of the batch has no sequence id, others have"
+            message = f"record {index} of the batch has no sequence id{', others have' if some else ''}"
             raise KafkaError(ErrorCode.INVALID_RECORD, message)
         if record.name is not None:
             return record
@@ -123,7 +136,29 @@ class Content:
 
     def without_duplicates(self, kept: list[RecordIds]) -> tuple[bytearray, tuple[Pushed, ...]]:
         """The batch with these records alone, and their marks."""
-        return wire.keep(self._batch, self._payload, kept), self._highest(kept)
+        return wire.keep(self._batch, self._section(), kept), self._highest(kept)
+
+    def _section(self) -> Octets:
+        return self._payload if self._payload is not None else payload_of(self._batch)
+
+
+def _payload_of(batch: memoryview) -> Octets:
+    """As `payload_of`, with the code that clients do not try again for: what is sent again would be the same."""
+    try:
+        return payload_of(batch)
+    except KafkaError as error:
+        raise _final(error) from None
+
+
+def _summarise(payload: Octets, count: int, headers: Headers) -> Summary:
+    try:
+        return wire.summarise(payload, count, headers.sequence_id, headers.producer_name)
+    except KafkaError as error:
+        raise _final(error) from None
+
+
+def _final(error: KafkaError) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, error.message) if error.code == ErrorCode.CORRUPT_MESSAGE else error
 
 
 def payload_of(batch: memoryview) -> Octets:

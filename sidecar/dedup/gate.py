@@ -178,7 +178,7 @@ class Gate:
         self._watch(append, content.marks, first)
 
     def _watch(self, append: Append, marks: tuple[Pushed, ...], first: int, shift: int = 0) -> None:
-        under_way = self._state.marks.push(marks, self._session.producer_id)
+        under_way = self._state.marks.push(marks, self._session.producer_id, first)
         passed = self._order.take(first, append.client_records) if self._order is not None else None
         self._under_way += 1
         append.witness = Flight(self, under_way, passed, append.records, shift)
@@ -273,9 +273,13 @@ class Gate:
     def _decide_ids(self, arrival: Arrival, content: Content) -> bool:
         state, marks = self._state, self._state.marks
         own = self._session.producer_id
-        if marks.has_doubts and any(marks.doubtful(mark.name, mark.id, own) for mark in content.marks):
+        if marks.has_doubts and any(marks.doubtful(name, lowest, own) for name, lowest in content.lowest.items()):
             state.want_fence()
             return state.wait(self)
+        doubts = marks.doubts_of(own) if marks.has_doubts else ()
+        if any((doubt.sequence, doubt.marks) == (arrival.first, content.marks) for doubt in doubts):
+            self._send(arrival, content)  # under the same sequence: Kafka tells whether it was there
+            return True
         if content.first >= 0 and content.first > marks.pushed(content.marks[0].name):
             self._send(arrival, content)
             return True
@@ -288,6 +292,9 @@ class Gate:
         if len(kept) == content.count:
             self._send(arrival, content)
             return True
+        if doubts:
+            state.want_fence()  # where the session stands is not known: its base cannot move
+            return state.wait(self)
         if self._under_way:
             return False  # an outcome pumps again
         self._drop(arrival, content, kept)

@@ -16,7 +16,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from itertools import islice
 from typing import Final, NamedTuple
+
+from sidecar.forwarder.sequences import MODULUS
 
 NO_ID: Final = -1
 NAMES_LIMIT: Final = 10_000
@@ -57,18 +60,26 @@ class Mark(NamedTuple):
 
 
 class UnderWay:
-    """A batch that was sent and has no outcome. `producer_id` is the one that it is stamped with; `number` counts all
-    batches of the partition.
+    """A batch that was sent and has no outcome. `producer_id` is the one that it is stamped with; `sequence` its
+    client's first one, -1 for a plain session.
     """
 
-    __slots__ = ("floor", "is_over", "marks", "number", "producer_id")
+    __slots__ = ("floor", "is_over", "marks", "producer_id", "sequence")
 
-    def __init__(self, marks: tuple[Pushed, ...], floor: int, producer_id: int, number: int) -> None:
+    def __init__(self, marks: tuple[Pushed, ...], floor: int, producer_id: int, sequence: int) -> None:
         self.marks = marks
         self.floor = floor
         self.producer_id = producer_id
-        self.number = number
+        self.sequence = sequence
         self.is_over = False
+
+    def follows(self, other: UnderWay) -> bool:
+        """Whether it can be in the log only behind another batch, which has to be there then."""
+        return (
+            self.producer_id == other.producer_id
+            and min(self.sequence, other.sequence) >= 0
+            and (self.sequence - other.sequence) % MODULUS < MODULUS // 2
+        )
 
 
 class Marks:
@@ -87,7 +98,6 @@ class Marks:
         self._under_way: dict[UnderWay, None] = {}
         self._doubts: dict[UnderWay, None] = {}
         self._reached = covered
-        self._number = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -95,6 +105,11 @@ class Marks:
     def __iter__(self) -> Iterator[Mark]:
         for name, row in self._rows.items():
             yield Mark(name, self._ids[row], self._offsets[row], self._seen[row])
+
+    def newest(self, most: int) -> list[Mark]:
+        """Of the names that were new last, the newest first."""
+        rows = islice(reversed(self._rows.items()), most)
+        return [Mark(name, self._ids[row], self._offsets[row], self._seen[row]) for name, row in rows]
 
     # What is known ------------------------------------------------------------------------------------------------
 
@@ -135,9 +150,12 @@ class Marks:
     def covered(self) -> int:
         """Everything in front of this offset is known here."""
         first = next(iter(self._under_way), None)
-        doubt = next(iter(self._doubts), None)
-        floors = [found.floor for found in (first, doubt) if found is not None]
-        return min([self._reached, *floors])
+        floors = [doubt.floor for doubt in self._doubts]
+        return min([self._reached, *floors] if first is None else [self._reached, first.floor, *floors])
+
+    def doubts_of(self, producer_id: int) -> list[UnderWay]:
+        """The batches of a producer id that were given up and may be in the log all the same."""
+        return [found for found in self._doubts if found.producer_id == producer_id]
 
     def knows(self, name: bytes) -> bool:
         """Whether the log is known to hold anything under a name."""
@@ -159,10 +177,9 @@ class Marks:
 
     # What happens -------------------------------------------------------------------------------------------------
 
-    def push(self, marks: tuple[Pushed, ...], producer_id: int) -> UnderWay:
-        """A batch goes out. Its ids were judged new."""
-        self._number += 1
-        found = UnderWay(marks, self._reached, producer_id, self._number)
+    def push(self, marks: tuple[Pushed, ...], producer_id: int, sequence: int = -1) -> UnderWay:
+        """A batch goes out. Its ids were judged new, or it is one in doubt that goes out again."""
+        found = UnderWay(marks, self._reached, producer_id, sequence)
         self._under_way[found] = None
         for name, sequence_id, _ in marks:
             self._sent.setdefault(name, []).append(sequence_id)
@@ -170,15 +187,14 @@ class Marks:
 
     def landed(self, batch: UnderWay, offset: int, records: int, now: int) -> None:
         """It is in the log, its first record at `offset` (-1 where Kafka does not say); so is everything of the same
-        producer id in front of it.
+        session that it follows.
         """
         if not self._settle(batch):
             return
-        for doubt in [found for found in self._doubts if found.producer_id == batch.producer_id]:
-            if doubt.number < batch.number:
-                del self._doubts[doubt]
-                for name, sequence_id, _ in doubt.marks:
-                    self.learn(Mark(name, sequence_id, NO_ID, now))
+        for doubt in [found for found in self._doubts if batch.follows(found)]:
+            del self._doubts[doubt]
+            for name, sequence_id, _ in doubt.marks:
+                self.learn(Mark(name, sequence_id, NO_ID, now))
         for name, sequence_id, delta in batch.marks:
             self.learn(Mark(name, sequence_id, offset + delta if offset >= 0 else NO_ID, now))
         if offset >= 0:
@@ -240,20 +256,22 @@ class Marks:
         """Have room for names that are to be written under: those that came least lately go, never one that `is_live`.
         False where all are.
         """
-        wanted = len({name for name in names if name not in self._rows})
-        if not wanted or len(self._rows) + wanted <= self._limit:
+        wanted = set(names)
+        lacks = len(self._rows) + len(wanted - self._rows.keys()) - self._limit
+        if lacks <= 0:
             return True
-        rest = [(self._seen[row], name) for name, row in self._rows.items() if name not in self._sent]
+        rest = [
+            (self._seen[row], name)
+            for name, row in self._rows.items()
+            if name not in self._sent and name not in wanted and not is_live(name)
+        ]
+        if len(rest) < lacks:
+            return False
         rest.sort()
-        goes = max(len(self._rows) + wanted - self._limit, int(self._limit * _ROOM))
-        for _, name in rest:
-            if goes <= 0:
-                break
-            if not is_live(name):
-                self.forget(name)
-                self.evicted += 1
-                goes -= 1
-        return len(self._rows) + wanted <= self._limit
+        for _, name in rest[: max(lacks, int(self._limit * _ROOM))]:
+            self.forget(name)
+            self.evicted += 1
+        return True
 
     def purge(self, now: int, is_live: Callable[[bytes], bool], idle_s: int = IDLE_S) -> int:
         """Forget the names that nobody wrote under for `idle_s`; how many those were. A live one counts as seen now."""
@@ -266,6 +284,15 @@ class Marks:
         for name in gone:
             self.forget(name)
         return len(gone)
+
+    def clear(self) -> None:
+        """Forget everything: the log is not the one that these marks speak of."""
+        for batch in list(self._under_way):
+            self._settle(batch)
+        self._doubts.clear()
+        for name in list(self._rows):
+            self.forget(name)
+        self._reached = 0
 
     def forget(self, name: bytes) -> bool:
         """Forget one name; whether it was known."""

@@ -60,6 +60,8 @@ class Extent:
 
 def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPartition) -> int:
     """Take over a snapshot, and say from which offset on the log has to be read. Raises `IdsLostError`."""
+    if marks.covered > extent.end:
+        marks.clear()
     known = extent.reads_from(marks.covered)
     if saved is not None and (its := extent.reads_from(saved.covered)) is not None:
         for mark in saved.marks:
@@ -112,7 +114,7 @@ def _learn(batch: memoryview, header: BatchHeader, marks: Marks, reading: Readin
         kind, _, last = wire.summarise(payload, header.records, headers.sequence_id, headers.producer_name, dense=False)
         if kind is Kind.NONE:
             return
-        if kind is Kind.RISING:
+        if kind is Kind.RISING and header.records == header.last_offset_delta + 1:  # else compaction was here
             if _is_known(name, base, reading):
                 marks.learn(Mark(name, last, base + header.last_offset_delta, now))
             return

@@ -6,7 +6,7 @@ is always whole: compaction keeps the newest record of each key, and a node may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -21,7 +21,7 @@ _ENTRY_BYTES: Final = 32
 
 
 class Saved(NamedTuple):
-    """A snapshot: every record in front of `covered` is in it. Of two the higher one is the newer one."""
+    """A snapshot: every record in front of `covered` is in it. Of two the higher one tells more."""
 
     covered: int
     number: int
@@ -119,8 +119,8 @@ class Collector:
         if message.topic_id == self._topic_id:
             self._chunks.setdefault((partition, copy), {})[chunk] = message
 
-    def newest(self, partition: int) -> Saved | None:
-        """The newest one that is whole."""
+    def newest(self, partition: int, is_usable: Callable[[int], bool] = lambda _: True) -> Saved | None:
+        """The one that is whole and covers most, as far as `is_usable` says of what it covers."""
         whole: list[Saved] = []
         for copy in (0, 1):
             chunks = self._chunks.get((partition, copy), {})
@@ -129,6 +129,11 @@ class Collector:
             first = chunks[0]
             found = [chunks.get(index) for index in range(first.chunks)]
             fitting = [chunk for chunk in found if chunk is not None and chunk.number == first.number]
-            if len(fitting) == first.chunks and (saved := _saved(fitting)) is not None:
+            if len(fitting) == first.chunks > 0 and is_usable(first.covered) and (saved := _saved(fitting)) is not None:
                 whole.append(saved)
-        return max(whole, key=lambda saved: (saved.number, saved.covered), default=None)
+        return max(whole, key=lambda saved: (saved.covered, saved.number), default=None)
+
+    def last_number(self, partition: int) -> int:
+        """The highest number that a snapshot of a partition ever had, as far as its chunks are left; 0: none."""
+        found = [chunk.number for copy in (0, 1) for chunk in self._chunks.get((partition, copy), {}).values()]
+        return max(found, default=0)

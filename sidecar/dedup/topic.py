@@ -44,6 +44,8 @@ _SNAPSHOT_LEAST_S: Final = 1.0
 _READERS: Final = 4
 _AGAIN_S: Final = 0.5
 _POLL_S: Final = 0.01
+_SAVE_ALL_S: Final = 3.0
+_FORGET_S: Final = 5.0
 _SCAN_BYTES: Final = 4 * 1024 * 1024
 _FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
 
@@ -86,6 +88,8 @@ class PartitionIds:
         self.names = names
         self.marks = Marks(limit)
         self.is_ready = False
+        self.is_known = False
+        """This node has read it since it serves the topic."""
         self.problem: Outcome | None = None
         self.batches = 0
         """That landed since the last snapshot."""
@@ -243,7 +247,7 @@ class TopicIds:
         self._turn += 1
         self._journal, self.is_begun = None, False
         for state in self.partitions.values():
-            state.is_ready = False
+            state.is_ready = state.is_known = False
 
     async def _recover(
         self,
@@ -304,8 +308,8 @@ class TopicIds:
         except IdsLostError as error:
             self._lose(state, error)
             return
-        if saved is not None and saved.number > state.saved.number:
-            state.saved = Saved(saved.covered, saved.number, [])
+        if saved is not None and saved.covered > state.saved.covered:
+            state.saved = Saved(saved.covered, state.saved.number, [])
         self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
         reading = Reading(names, self.around.headers, extent.ids_from)
         try:
@@ -320,7 +324,7 @@ class TopicIds:
                 state.inherited = extent.end
             state.marks.read_up_to(extent.end, lambda its: fenced is None or its in fenced)
             state.fenced -= state.fenced if fenced is None else fenced
-            state.is_ready = not state.fenced
+            state.is_known, state.is_ready = True, not state.fenced
             state.wake()
 
     def _progressed(self, offsets: int, records: int) -> None:
@@ -352,15 +356,26 @@ class TopicIds:
             saved = snapshots.of_value(value, self._topic_id)
             if saved is not None and extents[index].reads_from(saved.covered) is not None:
                 found[index] = saved
+                self._note_number(index, saved.number)
         missing = [index for index in wanted if index not in found]
         if missing:
             collector = await self._scan()
-            found |= {index: saved for index in missing if (saved := collector.newest(index)) is not None}
+            for index in missing:
+                self._note_number(index, collector.last_number(index))
+                saved = collector.newest(index, lambda covered: extents[index].reads_from(covered) is not None)  # noqa: B023
+                if saved is not None:
+                    found[index] = saved
         return found
 
     def _knows(self, index: int, extent: Extent) -> bool:
+        """Whether this node has read the partition since it serves the topic: nobody else wrote a snapshot since."""
         state = self.of(index)
-        return state.saved.number > 0 and extent.reads_from(state.marks.covered) is not None
+        return state.is_known and extent.reads_from(state.marks.covered) is not None
+
+    def _note_number(self, index: int, number: int) -> None:
+        state = self.of(index)
+        if number > state.saved.number:
+            state.saved = Saved(state.saved.covered, number, [])
 
     async def _scan(self) -> Collector:
         """Read the snapshot topic's partition that this topic's are in. Zombies are fenced there."""
@@ -388,20 +403,25 @@ class TopicIds:
         if self.is_urged and all(state.is_ready for state in self.partitions.values()):
             self.is_urged = False
 
-    async def save_all(self) -> None:
-        """Write a snapshot of each partition that has moved."""
-        for state in list(self.partitions.values()):
-            if state.is_ready and state.marks.covered > state.saved.covered:
-                await self._save(state)
+    async def save_all(self, timeout: float = _SAVE_ALL_S) -> None:
+        """Write a snapshot of each partition that has moved, as far as that is done within `timeout` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                for state in list(self.partitions.values()):
+                    if state.is_ready and state.marks.covered > state.saved.covered:
+                        await self._save(state)
 
-    async def _save(self, state: PartitionIds) -> bool:
-        """Write one snapshot; whether it is in the log."""
+    async def _save(self, state: PartitionIds, *, without: bytes | None = None) -> bool:
+        """Write one snapshot; whether it is in the log. `without` a name that is to be forgotten: then Redis has to
+        know too.
+        """
         async with self._saving:
             journal = self._journal
             if journal is None:
                 return False
             now_ms = int(time.time() * 1000)
-            saved = Saved(state.marks.covered, max(state.saved.number + 1, now_ms), list(state.marks))
+            marks = [mark for mark in state.marks if mark.name != without]
+            saved = Saved(state.marks.covered, state.saved.number + 1, marks)
             state.batches, state.saved_at = 0, time.monotonic()
             chunks = snapshots.encode(self._topic_id, saved, now_ms)
             try:
@@ -424,8 +444,12 @@ class TopicIds:
             state.ends = {producer_id: end for producer_id, end in state.ends.items() if end > saved.covered}
             value = snapshots.to_value(chunks)
             self.around.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
-            with suppress(MetadataUnavailable):  # then the next one, or the snapshot topic
-                await self.around.store.keep_snapshot(self.topic, state.partition, self._topic_id, saved.number, value)
+            order = saved.covered, saved.number
+            try:
+                await self.around.store.keep_snapshot(self.topic, state.partition, self._topic_id, order, value)
+            except MetadataUnavailable:  # then the next one, or the snapshot topic
+                if without is not None:
+                    raise
             return True
 
     def is_covered(self, producer_id: int, last_epoch: int) -> bool:
@@ -469,10 +493,10 @@ class TopicIds:
         return {index: mark for index, state in sorted(self.partitions.items()) if (mark := state.marks.mark(name))}
 
     def newest_names(self, most: int) -> list[bytes]:
-        """The names that wrote last."""
+        """Names that wrote lately: of those that came last to each partition."""
         seen: dict[bytes, int] = {}
         for state in self.partitions.values():
-            for mark in state.marks:
+            for mark in state.marks.newest(most):
                 seen[mark.name] = max(seen.get(mark.name, 0), mark.seen)
         return sorted(seen, key=lambda name: seen[name], reverse=True)[:most]
 
@@ -481,20 +505,32 @@ class TopicIds:
         return any(state.names.is_live(name) or name in state.marks.busy_names for state in self.partitions.values())
 
     async def forget(self, name: bytes) -> bool:
-        """Forget a name in all partitions, for good: a snapshot says so before this returns. False where it is not
-        known. Raises `TimeoutError` where the snapshot could not be written.
+        """Forget a name in all partitions, for good: snapshots without it are in Kafka and Redis before this returns.
+        False where it is not known. Raises `TimeoutError` where that cannot be done now, `MetadataUnavailable` where
+        Redis is away.
         """
-        states = [state for state in self.partitions.values() if state.marks.forget(name)]
-        for state in states:
-            if not await self._save(state):
-                raise TimeoutError(f"the snapshot of {self.topic}-{state.partition} cannot be written now; try again")
-        return bool(states)
+        known = [state for state in self.partitions.values() if state.marks.knows(name)]
+        for state in known:
+            await self._forget(state, name)
+        return bool(known)
 
-    def tidy(self) -> int:
+    async def _forget(self, state: PartitionIds, name: bytes) -> None:
+        message = f"the snapshot of {self.topic}-{state.partition} cannot be written now; try again"
+        deadline = time.monotonic() + _FORGET_S
+        while (mark := state.marks.mark(name)) is not None and state.marks.covered <= mark.offset:
+            if time.monotonic() > deadline:  # read again from there, the log would tell of the name
+                raise TimeoutError(message)
+            await asyncio.sleep(_POLL_S)
+        if not await self._save(state, without=name):
+            raise TimeoutError(message)
+        state.marks.forget(name)
+
+    async def tidy(self) -> int:
         """Forget names that are idle, and sessions that are gone; how many names those were."""
         now, gone = int(time.time()), 0
-        for state in self.partitions.values():
+        for state in list(self.partitions.values()):
             gone += state.marks.purge(now, state.names.is_live)
+            await asyncio.sleep(0)  # there may be ten thousand names in each of hundreds
         for names in {id(state.names): state.names for state in self.partitions.values()}.values():
             names.tidy()
         return gone

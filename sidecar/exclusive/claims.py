@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 GHOST_LIMIT_S: Final = 25.0
 """After this long TCP has found a silent client (see `sidecar.network.keepalive`)."""
 
-NAME_LIMIT: Final = 255
-"""Characters of a client's name that are remembered and shown: a client id may have 32 KiB, a message no more."""
-
 _PLAIN: Final = "conn:"
 
 

@@ -24,7 +24,8 @@ from sidecar.dedup.topic import Surroundings as Ids
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.chronicle import Chronicle
-from sidecar.exclusive.claims import NAME_LIMIT, Claimant
+from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.partitions import PartitionedTopic
@@ -327,7 +328,7 @@ class Governor:
         session = f"pid:{producer_id}" if producer_id >= 0 else client.session
         label, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
-        found = Claimant(session, label[:NAME_LIMIT], is_named, connection, mode, generation, successor)
+        found = Claimant(session, shown_name(label), is_named, connection, mode, generation, successor)
         if len(client.claimants) >= _CLAIMANTS_KEPT:
             client.claimants.clear()
         client.claimants[name, producer_id] = found
@@ -426,7 +427,7 @@ class Governor:
             for topic in list(self._topics.values()):
                 if topic.ids is not None and topic.serving:
                     if tidy:
-                        topic.ids.tidy()
+                        await topic.ids.tidy()
                     await topic.ids.save_due()
 
     # Upkeep -------------------------------------------------------------------------------------------------------

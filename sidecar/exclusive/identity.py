@@ -14,7 +14,9 @@ from metadata.ownership import AccessMode
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 NAME_LIMIT: Final = 255
-"""Bytes of a producer name."""
+"""Bytes of a producer name. A client id may have 32 KiB: of a longer one the beginning is remembered and shown."""
+
+_CUT: Final = "…"
 
 _MAX_GENERATION: Final = 2**63 - 1
 _DEFAULT_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z")
@@ -50,7 +52,14 @@ def producer_name(name: str) -> bytes | None:
     than 255 bytes.
     """
     found = name.encode()
-    return found if len(found) <= NAME_LIMIT and not _DEFAULT_NAMES.match(name) else None
+    if len(found) > NAME_LIMIT or name.endswith(_CUT) or _DEFAULT_NAMES.match(name):
+        return None
+    return found
+
+
+def shown_name(name: str) -> str:
+    """A name as it is remembered and shown: one that is too long is cut, and told by its last character."""
+    return name if len(name.encode()) <= NAME_LIMIT else name[: NAME_LIMIT // 4] + _CUT
 
 
 def parse(raw: bytes) -> ClientIdentity:

@@ -306,8 +306,9 @@ class Takeover:
         if opened is None or opened.offset < self._ids.since:
             return dict(ends)
         value = opened.value
-        has_ids = isinstance(value, state.Serving) and value.HasField("ids_from")
-        return unpack_offsets(value.ids_from) if has_ids else dict(ends)
+        if isinstance(value, state.Serving) and value.HasField("ids_from"):
+            return unpack_offsets(value.ids_from)
+        return dict(ends)
 
     def _keeps(self, ownership: Entry[state.Ownership] | None) -> bool:
         """Whether the session is the last owner and goes on: the generation stays. Raises `KafkaError` 90 for a

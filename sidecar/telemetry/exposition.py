@@ -124,8 +124,8 @@ def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
 
 
 def _topic_families(metrics: NodeMetrics) -> Iterator[Metric]:
-    records = _counter("produce_records", "Records appended to governed topics.", "topic")
-    size = _counter("produce_bytes", "Bytes of the batches appended to governed topics.", "topic")
+    records = _counter("produce_records", "Records taken for governed topics, duplicates included.", "topic")
+    size = _counter("produce_bytes", "Bytes of the batches taken for governed topics, duplicates included.", "topic")
     duplicates = _counter(
         "produce_duplicates", "Records acknowledged and not written, as their sequence ids were in the log.", "topic"
     )
