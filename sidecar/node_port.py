@@ -1,4 +1,4 @@
-"""What the HTTP side needs of a node: eight calls, the facts they return, and the four ways they can fail.
+"""What the HTTP side needs of a node: eleven calls, the facts they return, and the four ways they can fail.
 
 The node implements `NodePort`; tests do too. Names are checked before a call is made: what arrives here is a legal
 Kafka topic name, or `PREFIX*` where a method says so, and never an internal topic (`__…`) in a method that changes
@@ -36,6 +36,21 @@ class Scope(StrEnum):
 
     TOPIC = "topic"
     PARTITION = "partition"
+
+
+class IdsState(StrEnum):
+    """What a node knows of the sequence ids of a topic."""
+
+    OFF = "off"
+    """No deduplication."""
+    IDLE = "idle"
+    """Nobody serves the topic: they are read when somebody writes or asks."""
+    READING = "reading"
+    READY = "ready"
+    LOST = "lost"
+    """They cannot be known: no batch is taken."""
+    ELSEWHERE = "elsewhere"
+    """Another node serves the topic, and knows."""
 
 
 class NodeState(StrEnum):
@@ -100,11 +115,23 @@ class Producer:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerIds(Producer):
+    """All that is known of a producer name: `offsets` of the records with those ids (None: not known), when a record
+    of it came last (`last_seen_ms`, Unix ms), whether a connected session writes under it.
+    """
+
+    offsets: Mapping[int, int | None]
+    last_seen_ms: Mapping[int, int]
+    in_use: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """Everything REST says of a topic, or of a prefix (`payments.*`: no partitions, no owner).
 
     `policy` None: not governed. `generation` 0: never owned. `owners`: None unless the scope is partition, then the
-    owners by partition (`owner` is None).
+    owners by partition (`owner` is None). `deduplication` None: a prefix, or no such topic yet; `deduplication_detail`
+    says how far the reading has come, or what is lost.
     """
 
     name: str
@@ -117,6 +144,17 @@ class Topic:
     producers: Sequence[Producer] = ()
     shadows: Sequence[str] = ()
     serving_node: int | None = None
+    deduplication: IdsState | None = None
+    deduplication_detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplicated:
+    """Topics with deduplication that a node serves, by what it knows of their sequence ids."""
+
+    ready: int = 0
+    reading: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +194,7 @@ class Status:
     client_connections: int
     governed_topics: int
     checks: Sequence[Check] = field(default=())
+    deduplication: Deduplicated = Deduplicated()
 
 
 class EventKind(StrEnum):
@@ -194,11 +233,13 @@ class PortError(Exception):
 
 
 class NotFoundError(PortError):
-    """No such topic, or it has no policy to delete."""
+    """No such topic, it has no policy to delete, or nobody wrote there under a name."""
 
 
 class ConflictError(PortError):
-    """Not in this state: nothing to fence or release, or the topic has changed meanwhile."""
+    """Not in this state: nothing to fence or release, no deduplication, a name in use, or the topic has changed
+    meanwhile.
+    """
 
 
 class UnavailableError(PortError):
@@ -235,8 +276,11 @@ class NodePort(Protocol):
         """
         ...
 
-    async def topics(self, names: Sequence[str]) -> Sequence[Topic]:
-        """These topics and prefixes in this order; those that do not exist are left out."""
+    async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[Topic]:
+        """These topics and prefixes in this order; those that do not exist are left out.
+
+        With `producers` the newest names, of topics that this node serves and whose sequence ids it knows.
+        """
         ...
 
     def events(self, after: int | None) -> AsyncGenerator[Event | None]:
@@ -264,6 +308,22 @@ class NodePort(Protocol):
 
     async def release(self, name: str, partition: int | None) -> Topic:
         """Clear the owner; its session may claim again. Raises as `fence`."""
+        ...
+
+    async def producers(self, name: str, most: int) -> Sequence[Producer]:
+        """The producer names that wrote to a topic last, newest first.
+
+        Takes a topic over that nobody serves. Raises NotFoundError without such a topic, ConflictError without
+        deduplication, ElsewhereError, UnavailableError while the sequence ids are being read.
+        """
+        ...
+
+    async def producer(self, name: str, producer: str) -> ProducerIds:
+        """What is known of one name. Raises as `producers`, and NotFoundError for a name that is not known."""
+        ...
+
+    async def forget_producer(self, name: str, producer: str) -> None:
+        """Forget a name and its sequence ids for good. Raises as `producer`, and ConflictError while it is in use."""
         ...
 
 

@@ -4,7 +4,8 @@ itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
@@ -15,6 +16,8 @@ from sidecar.exclusive.catalog import UnservedError
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.succession import mode_of
 from sidecar.exclusive.takeover import LostRaceError
+from sidecar.gateway.owners import standing
+from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why, state_of
 from sidecar.protocol.caller import Lane, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
@@ -23,12 +26,16 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.gateway.owners import Owner
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
 
 NO_CHANGE = "no topic can change its owner now"
+PRODUCERS: Final = 100
+"""Names that are shown with a topic."""
 _EVENT_STREAMS = 8
+_KNOW_S: Final = 5.0
+"""How long a question about sequence ids waits for them to be read."""
 _KINDS = {number: port.EventKind(name.lower()) for name, number in state.Event.Kind.items() if number}
 _AWAY = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, LostRaceError, TimeoutError)
 
@@ -77,6 +84,7 @@ class NodeView:
             client_connections=node.metrics.client_connections,
             governed_topics=len(rooms.governor.known_topics()) if rooms else 0,
             checks=await self.checks(),
+            deduplication=_counted(rooms) if rooms else port.Deduplicated(),
         )
 
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
@@ -88,11 +96,19 @@ class NodeView:
         policies = rooms.governor.catalog.book
         return sorted({*names, *policies.topics, *[prefix + "*" for prefix in policies.prefixes]})
 
-    async def topics(self, names: Sequence[str]) -> Sequence[port.Topic]:
+    async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
         real = tuple(name for name in names if not name.endswith("*"))
         found = {topic.name: topic for topic in await self._ask(MetadataRequest(real, allow_auto_topic_creation=False))}
         described = [self._prefix(name) if name.endswith("*") else self._topic(name, found.get(name)) for name in names]
-        return [topic for topic in described if topic is not None]
+        topics = [topic for topic in described if topic is not None]
+        return [await self._with_producers(topic, found.get(topic.name)) for topic in topics] if producers else topics
+
+    async def _with_producers(self, topic: port.Topic, state: TopicState | None) -> port.Topic:
+        ids = self._rooms().governor.topic(topic.name).ids if topic.deduplication is port.IdsState.READY else None
+        if ids is None or state is None:
+            return topic
+        known = KnownIds(ids, frozenset(partition.partition for partition in state.partitions))
+        return replace(topic, producers=await _newest(known, PRODUCERS))
 
     async def _ask(self, request: MetadataRequest) -> list[TopicState]:
         self._rooms()
@@ -114,31 +130,25 @@ class NodeView:
             waiting, own = governor.catalog.book.effective(name), governor.catalog.book.exact(name)
             return None if waiting is None or own is None else port.Topic(name, 0, _shown(waiting))
         policy = governor.catalog.book.effective(name)
-        entry = governor.changelog.view.ownership(name)
-        generation = entry.value.generation if entry is not None else 0
-        partitions = len(state.partitions)
+        stands = standing(governor, self._node.nodes, name)
         if policy is None:
-            return port.Topic(name, partitions, generation=generation)
-        topic = governor.topic(name)
-        elsewhere = not topic.serving and self._node.nodes.serving.get(name.encode()) is not None
-        owners = {part.domain.partition: _owner(part, elsewhere=elsewhere) for part in topic.parts}
+            off = port.IdsState.OFF
+            return port.Topic(name, len(state.partitions), generation=stands.generation, deduplication=off)
+        owners = {index: _owner(found) for index, found in stands.owners.items()}
+        ids, detail = state_of(governor.topic(name), elsewhere=governor.is_served_elsewhere(name))
         return port.Topic(
             name,
-            partitions,
+            len(state.partitions),
             policy=_shown(policy),
-            generation=topic.generation,
+            generation=stands.generation,
             owner=owners.pop(None, None),
-            owners=None
-            if policy.scope is not Scope.PARTITION
-            else {
-                partition: found for partition, found in owners.items() if partition is not None and found is not None
-            },
-            waiting=[
-                port.Waiting(claimant.label, session, since)
-                for part in topic.parts
-                for session, (claimant, since) in part.queue_in_ms()
-            ],
-            serving_node=self._node.nodes.serving.get(name.encode()),
+            owners={index: found for index, found in owners.items() if index is not None}
+            if stands.by_partition
+            else None,
+            waiting=[port.Waiting(found.name, found.session, found.since_ms) for found in stands.waiting],
+            serving_node=stands.serving_node,
+            deduplication=port.IdsState(ids.value),
+            deduplication_detail=detail,
         )
 
     async def events(self, after: int | None) -> AsyncGenerator[port.Event | None]:
@@ -219,18 +229,82 @@ class NodeView:
             raise _unsettled(error, f"sidecar topic show {name}") from None
         return (await self.topics([name]))[0]
 
+    # Sequence ids ---------------------------------------------------------------------------------------------------
 
-def _owner(part: GovernedTopic, *, elsewhere: bool) -> port.Owner | None:
-    holder, ownership = part.holder if elsewhere else part.current_holder, part.ownership
-    if holder is None:
-        return None
+    async def producers(self, name: str, most: int) -> Sequence[port.Producer]:
+        return await _newest(await self._known(name), most)
+
+    async def producer(self, name: str, producer: str) -> port.ProducerIds:
+        known, key = await self._known(name), producer.encode()
+        marks = {index: mark for index, mark in known.ids.marks_of(key).items() if index in known.partitions}
+        if not marks:
+            raise _unknown_name(name, producer)
+        last = {index: mark.id for index, mark in marks.items()}
+        return port.ProducerIds(
+            producer,
+            known.resume(last),
+            last,
+            offsets={index: mark.offset if mark.offset >= 0 else None for index, mark in marks.items()},
+            last_seen_ms={index: mark.seen * 1000 for index, mark in marks.items()},
+            in_use=known.ids.is_in_use(key),
+        )
+
+    async def forget_producer(self, name: str, producer: str) -> None:
+        known, key = await self._known(name), producer.encode()
+        if known.ids.is_in_use(key):
+            raise port.ConflictError(f"a connected session writes to {name} under {producer!r}: stop it first")
+        try:
+            forgotten = await known.ids.forget(key)
+        except TimeoutError as error:
+            raise port.UnavailableError(str(error)) from None
+        if not forgotten:
+            raise _unknown_name(name, producer)
+
+    async def _known(self, name: str) -> KnownIds:
+        """The sequence ids of a topic that this node serves, or that nobody does."""
+        node = self._node
+        try:
+            return await SequenceIds(node.upstream, node.nodes, self._rooms().governor).of(name, _KNOW_S)
+        except IdsError as error:
+            if error.why is Why.NO_TOPIC:
+                raise port.NotFoundError(str(error)) from None
+            if error.why is Why.NO_IDS:
+                raise port.ConflictError(str(error)) from None
+            if error.why is Why.ELSEWHERE:
+                self._check_serving(name)
+            raise port.UnavailableError(str(error)) from None
+
+
+async def _newest(known: KnownIds, most: int) -> list[port.Producer]:
+    found: list[port.Producer] = []
+    for name in await known.newest(most):
+        last = known.last(name)
+        found.append(port.Producer(name.decode(errors="replace"), known.resume(last), last))
+    return found
+
+
+def _unknown_name(topic: str, producer: str) -> port.NotFoundError:
+    return port.NotFoundError(f"no sequence id of a producer {producer!r} is known in {topic}")
+
+
+def _counted(rooms: Rooms) -> port.Deduplicated:
+    """What this node serves, by what it knows of sequence ids."""
+    topics = [rooms.governor.topic(name) for name in rooms.governor.served_topics()]
+    states = [state_of(topic, elsewhere=False)[0].value for topic in topics]
+    count = {state: states.count(state.value) for state in port.IdsState}
+    return port.Deduplicated(
+        ready=count[port.IdsState.READY], reading=count[port.IdsState.READING], lost=count[port.IdsState.LOST]
+    )
+
+
+def _owner(found: Owner) -> port.Owner:
     return port.Owner(
-        name=holder.label,
-        session=holder.session,
-        mode=port.AccessMode((mode_of(ownership.mode) if ownership is not None else holder.mode).value),
-        since_ms=ownership.since_ms if ownership is not None else 0,
-        client=ownership.client if ownership is not None else "",
-        generation=holder.generation,
+        name=found.name,
+        session=found.session,
+        mode=port.AccessMode(found.mode.value),
+        since_ms=found.since_ms,
+        client=found.client,
+        generation=found.generation,
     )
 
 

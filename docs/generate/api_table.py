@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from docs.generate import markdown
-from sidecar.protocol.api import APIS, NOT_SERVED, Api, Route
+from sidecar.protocol.api import APIS, NOT_SERVED, OWN_APIS, Api, Route
 
 _BEFORE: Final = """
     A client is told the intersection of this table with what every broker upstream serves. Anything else is refused: an
@@ -16,12 +16,20 @@ _BEFORE: Final = """
     """
 
 
+_OWN: Final = """
+    Kafka's framing with request header v1 and response header v0; the body is a message of
+    `proto/sidecar/v1/control.proto`, an error is a field of it. They are served whether ApiVersions lists them or not;
+    it lists them to clients whose software name (KIP-511) begins with `sidecar`.
+    """
+
+
 def page() -> str:
     """Which requests a node serves, in which versions, and who answers them."""
     served = [
         (api.key, api.name, _versions(api), api.route.name.lower().replace("_", " "), api.reason)
         for api in APIS.values()
     ]
+    own = [(api.key, api.name, api.last, api.reason) for api in OWN_APIS.values()]
     routes = [(route.name.lower().replace("_", " "), route.value) for route in Route]
     left_out = [(key, *text.split(": ", 1)) for key, text in NOT_SERVED.items()]
     return markdown.page(
@@ -35,6 +43,11 @@ def page() -> str:
             "## Who answers",
             "",
             *markdown.table(("route", "meaning"), routes),
+            "",
+            "## The sidecar's own",
+            "",
+            *markdown.prose(_OWN),
+            *markdown.table(("key", "API", "version", "what it does not tell"), own),
             "",
             "## Left out",
             "",

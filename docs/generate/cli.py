@@ -20,8 +20,8 @@ _MEANINGS: Final = {
     Exit.OK: "done",
     Exit.FAILURE: "it did not work; the message on stderr says why",
     Exit.USAGE: "wrong options or settings, or a value that this version does not serve",
-    Exit.NOT_FOUND: "no such topic, or no policy of its own",
-    Exit.CONFLICT: "not in this state: nobody owns the topic, an address is taken",
+    Exit.NOT_FOUND: "no such topic or producer name, or no policy of its own",
+    Exit.CONFLICT: "not in this state: nobody owns the topic, it has no deduplication, a name or an address is in use",
     Exit.UNREACHABLE: "no node answers, or it cannot reach Kafka or Redis",
     Exit.UNHEALTHY: "the node is not ready, or `doctor` found a fault",
 }
@@ -35,11 +35,13 @@ _BEFORE: Final = """
 _NOTES: Final = {
     "sidecar topic set": (
         "Without `--access` the mode is shared. `--scope partition` gives each partition an owner of its own."
-        " `--dedup` and `--exclusive-reader` are refused with exit code 2."
+        " `--exclusive-reader` is refused with exit code 2."
         " `--log-append-time` sets the topic's own `message.timestamp.type`: it has to exist, and a prefix cannot."
     ),
     "sidecar producer fence": "Any node may be asked: it asks the one that serves the topic.",
     "sidecar producer release": "Any node may be asked: it asks the one that serves the topic.",
+    "sidecar dedup show": "Any node may be asked: it asks the one that serves the topic.",
+    "sidecar dedup forget": "Any node may be asked: it asks the one that serves the topic.",
 }
 """What a command's own help does not say of this version; tests/integration/docs holds it."""
 

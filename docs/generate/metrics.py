@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from docs.generate import markdown
 from docs.generate.sources import mentioned
-from sidecar.protocol.api import APIS
+from sidecar.protocol.api import ALL_APIS
 from sidecar.telemetry.exposition import NodeCollector
 from sidecar.telemetry.hooks import TOPIC_LIMIT, NodeMetrics
 
@@ -52,7 +52,7 @@ _EVERY_GAUGE: Final = ("requests_in_flight", "upstream_connections", "redis_up",
 
 def page() -> str:
     """Every family with its kind, labels and meaning."""
-    metrics = NodeMetrics({key: api.name for key, api in APIS.items()}, "0")
+    metrics = NodeMetrics({key: api.name for key, api in ALL_APIS.items()}, "0")
     for gauge in _EVERY_GAUGE:
         metrics.read_gauge(gauge, lambda: 0.0)
     families = list(NodeCollector(metrics).collect())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sidecar.admin.rest import PAGE_SIZE
-from sidecar.node_port import AccessMode, EventKind, NodeState, Scope
+from sidecar.admin.rest import PAGE_SIZE, PRODUCERS
+from sidecar.node_port import AccessMode, EventKind, IdsState, NodeState, Scope
 
 _Schema = dict[str, Any]
 
@@ -13,6 +13,11 @@ _TEXT: Final[_Schema] = {"type": "string"}
 _NUMBER: Final[_Schema] = {"type": "integer"}
 _FLAG: Final[_Schema] = {"type": "boolean"}
 _TIME: Final[_Schema] = {"type": "string", "format": "date-time", "description": "RFC 3339, UTC"}
+_PAGE_SIZE: Final[_Schema] = {
+    "name": "page_size",
+    "in": "query",
+    "schema": {"type": "integer", "minimum": 1, "maximum": PAGE_SIZE, "default": PAGE_SIZE},
+}
 _MODE: Final[_Schema] = {"type": "string", "enum": [each.value for each in AccessMode]}
 
 
@@ -53,6 +58,13 @@ def _paths() -> _Schema:
         "in": "query",
         "schema": {"type": "integer", "minimum": 0},
         "description": "Of a topic whose scope is partition.",
+    }
+    producer = {
+        "name": "name",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+        "description": "A producer name: UTF-8, percent-encoded, a slash as %2F.",
     }
     return {
         "/livez": {"get": _read("livez", "Whether the node runs", _json("Alive"))},
@@ -126,14 +138,27 @@ def _paths() -> _Schema:
                 "release", "Clear the owner, who may claim again", {"200": _json("Topic"), "409": _json("Error")}
             ),
         },
+        "/v1/topics/{topic}/dedup": {
+            "parameters": [topic],
+            "get": {
+                **_of_ids(_read("listProducers", "Producer names with sequence ids, newest first", _json("Producers"))),
+                "parameters": [{**_PAGE_SIZE, "schema": {**_PAGE_SIZE["schema"], "default": PRODUCERS}}],
+            },
+        },
+        "/v1/topics/{topic}/dedup/{name}": {
+            "parameters": [topic, producer],
+            "get": _of_ids(_read("getProducer", "The sequence ids of a producer name", _json("ProducerIds"))),
+            "delete": _of_ids(
+                _write("forgetProducer", "Forget a name that nobody uses", {"204": {"description": "Forgotten"}})
+            ),
+        },
     }
 
 
 def _page_parameters() -> list[_Schema]:
-    size = {"type": "integer", "minimum": 1, "maximum": PAGE_SIZE, "default": PAGE_SIZE}
     governed = {**_FLAG, "default": False}
     return [
-        {"name": "page_size", "in": "query", "schema": size},
+        _PAGE_SIZE,
         {"name": "page_token", "in": "query", "schema": _TEXT, "description": "`next_page_token` of the page before."},
         {"name": "governed", "in": "query", "schema": governed, "description": "Only topics that have a policy."},
     ]
@@ -144,6 +169,17 @@ def _schemas() -> _Schema:
     peer = _fields({"id": _NUMBER, "host": _TEXT, "port": _NUMBER})
     check = {"name": _TEXT, "ok": _FLAG, "required": _FLAG, "detail": _TEXT}
     checks = _list(_ref("Check"))
+    last_ids = {
+        "last_sequence_id": {
+            "type": "integer",
+            "description": "The minimum over all partitions, -1 where one has none: where to resume.",
+        },
+        "last_sequence_ids": {
+            "type": "object",
+            "additionalProperties": _NUMBER,
+            "description": "By partition; what is in the log, nothing that is under way.",
+        },
+    }
     event = {
         "id": _TEXT,
         "at": _TIME,
@@ -168,10 +204,21 @@ def _schemas() -> _Schema:
         },
         "owner": {"oneOf": [_ref("Owner"), {"type": "null"}]},
         "waiting": _list(_fields({"name": _TEXT, "session": _TEXT, "since": _TIME})),
-        "producers": _list(_ref("Producer")),
+        "producers": {
+            **_list(_ref("Producer")),
+            "description": f"Of one topic, where this node serves it and knows its ids: the newest {PRODUCERS}.",
+        },
         "shadows": _list(_TEXT),
         "serving_node": {"type": ["integer", "null"]},
         "partitions": _NUMBER,
+        "deduplication_state": {
+            "enum": [*[each.value for each in IdsState], None],
+            "description": "What this node knows of the sequence ids; idle: nobody serves the topic. Null: a prefix.",
+        },
+        "deduplication_detail": {
+            "type": ["string", "null"],
+            "description": "How far the reading has come, or what is lost.",
+        },
     }
     return {
         "Error": _fields({"error_code": {"type": "integer", "description": "The HTTP status."}, "message": _TEXT}),
@@ -196,6 +243,7 @@ def _schemas() -> _Schema:
                 "brokers": _list(peer),
                 "client_connections": _NUMBER,
                 "governed_topics": _NUMBER,
+                "deduplication": _fields({"ready": _NUMBER, "reading": _NUMBER, "lost": _NUMBER}),
                 "checks": checks,
             }
         ),
@@ -213,20 +261,21 @@ def _schemas() -> _Schema:
         },
         "Owner": _fields(owner),
         "PartitionOwner": _fields({**owner, "generation": _NUMBER}),
-        "Producer": _fields(
+        "Producer": _fields({"name": _TEXT, **last_ids}),
+        "ProducerIds": _fields(
             {
                 "name": _TEXT,
-                "last_sequence_id": {
-                    "type": "integer",
-                    "description": "The minimum over all partitions, -1 where none.",
-                },
-                "last_sequence_ids": {
+                **last_ids,
+                "offsets": {
                     "type": "object",
-                    "additionalProperties": _NUMBER,
-                    "description": "By partition.",
+                    "additionalProperties": {"type": ["integer", "null"]},
+                    "description": "Of the records with these ids, by partition; null: not known.",
                 },
+                "last_seen": {"type": "object", "additionalProperties": _TIME},
+                "in_use": {**_FLAG, "description": "A connected session writes under the name."},
             }
         ),
+        "Producers": _fields({"items": _list(_ref("Producer")), "next_page_token": {"type": "null"}}),
         "Topic": {
             **_fields(topic, {"owners": {"type": "object", "additionalProperties": _ref("PartitionOwner")}}),
             "description": "`owners` (by partition) only where the scope is partition; `owner` is null then.",
@@ -237,6 +286,12 @@ def _schemas() -> _Schema:
 
 def _read(name: str, summary: str, answer: _Schema) -> _Schema:
     return {"operationId": name, "summary": summary, "responses": {"200": answer, "default": _json("Error")}}
+
+
+def _of_ids(operation: _Schema) -> _Schema:
+    """As the node that serves the topic answers; whichever is asked."""
+    errors = {status: _json("Error") for status in ("404", "409", "503")}
+    return {**operation, "responses": {**operation["responses"], **errors}}
 
 
 def _write(name: str, summary: str, answers: _Schema) -> _Schema:

@@ -1,5 +1,5 @@
-"""`/v1`: status, events, topics, their policies, fence and release. Checks what was sent, asks the node, shapes the
-answer.
+"""`/v1`: status, events, topics, their policies, fence and release, sequence ids. Checks what was sent, asks the node,
+shapes the answer; a question for the node that serves a topic is passed on to it.
 
 No rule about ownership is here: what a fence does, and who may be fenced, the node knows.
 """
@@ -11,11 +11,20 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from yarl import URL
 
 from sidecar import __version__
 from sidecar.admin import names
 from sidecar.admin.replies import reply
-from sidecar.admin.shapes import ShapeError, event_to_json, policy_from_json, status_to_json, topic_to_json
+from sidecar.admin.shapes import (
+    ShapeError,
+    event_to_json,
+    ids_to_json,
+    policy_from_json,
+    producer_to_json,
+    status_to_json,
+    topic_to_json,
+)
 from sidecar.node_port import ElsewhereError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
@@ -28,6 +37,8 @@ _PASSED_ON: Final = "X-Sidecar-Passed-On"
 _PASS_ON_S: Final = 15.0
 PAGE_SIZE: Final = 1_000
 """Topics in one page, unless fewer are asked for; nobody gets more."""
+PRODUCERS: Final = 100
+"""Producer names in an answer, unless another number is asked for, up to `PAGE_SIZE`."""
 
 
 class Rest:
@@ -52,7 +63,8 @@ class Rest:
     async def topic(self, request: web.Request) -> web.Response:
         """One topic or prefix."""
         name = request.match_info["topic"]
-        known = await self._port.topics([name]) if names.is_topic(name) or names.is_prefix(name) else ()
+        legal = names.is_topic(name) or names.is_prefix(name)
+        known = await self._port.topics([name], producers=True) if legal else ()
         if not known:
             raise NotFoundError(f"there is no topic {name}")
         return reply(topic_to_json(known[0]))
@@ -103,28 +115,71 @@ class Rest:
     async def _end_ownership(
         self, request: web.Request, act: Callable[[str, int | None], Awaitable[Topic]]
     ) -> web.Response:
-        name = _governable(request)
-        if names.is_prefix(name):
-            raise ShapeError(f"{name} speaks of many topics; owners belong to one each")
-        try:
-            return reply(topic_to_json(await act(name, _number(request, "partition", 0, 2**31 - 1))))
-        except ElsewhereError as elsewhere:
-            if _PASSED_ON in request.headers:
-                raise
-            return await _pass_on(request, elsewhere)
+        name = _one_topic(request, "owners belong")
+        partition = _number(request, "partition", 0, 2**31 - 1)
+        return await _where_it_is_served(request, lambda: _shown(act(name, partition)))
+
+    async def producers(self, request: web.Request) -> web.Response:
+        """The producer names that wrote to a topic last, newest first."""
+        name = _one_topic(request, "sequence ids belong")
+        size = _number(request, "page_size", 1, PAGE_SIZE)
+
+        async def answer() -> web.Response:
+            found = await self._port.producers(name, PRODUCERS if size is None else size)
+            return reply({"items": [producer_to_json(each) for each in found], "next_page_token": None})
+
+        return await _where_it_is_served(request, answer)
+
+    async def producer(self, request: web.Request) -> web.Response:
+        """What is known of one producer name."""
+        name, producer = _one_topic(request, "sequence ids belong"), request.match_info["name"]
+
+        async def answer() -> web.Response:
+            return reply(ids_to_json(await self._port.producer(name, producer)))
+
+        return await _where_it_is_served(request, answer)
+
+    async def forget_producer(self, request: web.Request) -> web.Response:
+        """Forget a producer name and its sequence ids."""
+        name, producer = _one_topic(request, "sequence ids belong"), request.match_info["name"]
+
+        async def answer() -> web.Response:
+            await self._port.forget_producer(name, producer)
+            return web.Response(status=204)
+
+        return await _where_it_is_served(request, answer)
+
+
+async def _shown(topic: Awaitable[Topic]) -> web.Response:
+    return reply(topic_to_json(await topic))
+
+
+async def _where_it_is_served(request: web.Request, answer: Callable[[], Awaitable[web.Response]]) -> web.Response:
+    """The answer of this node, or of the one that serves the topic; who was asked by another node passes nothing on."""
+    try:
+        return await answer()
+    except ElsewhereError as elsewhere:
+        if _PASSED_ON in request.headers:
+            raise
+        return await _pass_on(request, elsewhere)
 
 
 async def _pass_on(request: web.Request, elsewhere: ElsewhereError) -> web.Response:
-    """Ask the node that serves the topic, and answer what it answers."""
+    """Ask the node that serves the topic, and answer what it answers. The path goes on as it came: a name in it may
+    hold whatever stands for something else in a URL.
+    """
+    target = URL(f"http://{elsewhere.admin}{request.rel_url.raw_path_qs}", encoded=True)
     headers = {_PASSED_ON: "1"}
     if (authorization := request.headers.get("Authorization")) is not None:
         headers["Authorization"] = authorization
     try:
         async with (
             ClientSession(timeout=ClientTimeout(total=_PASS_ON_S)) as session,
-            session.post(f"http://{elsewhere.admin}{request.path_qs}", headers=headers) as answer,
+            session.request(request.method, target, headers=headers) as answer,
         ):
-            return web.Response(body=await answer.read(), status=answer.status, content_type="application/json")
+            body = await answer.read()
+            kind = "application/json" if body else None
+            return web.Response(body=body, status=answer.status, content_type=kind)
     except (ClientError, TimeoutError) as error:
         raise UnavailableError(f"{elsewhere}, which does not answer: {error}") from None
 
@@ -145,6 +200,13 @@ def _governable(request: web.Request) -> str:
         raise ShapeError(
             f"{name!r} is neither a topic name (1 to 249 of a-z A-Z 0-9 . _ -) nor a prefix with * behind it"
         )
+    return name
+
+
+def _one_topic(request: web.Request, what: str) -> str:
+    name = _governable(request)
+    if names.is_prefix(name):
+        raise ShapeError(f"{name} speaks of many topics; {what} to one each")
     return name
 
 

@@ -32,6 +32,8 @@ _REFUSALS: Final = 400
 _ANSWER_TIMEOUT: Final = 60.0
 """Seconds that the node may take for an answer: a policy waits for the leases of silent nodes."""
 _EVENTS: Final = "/v1/events"
+_PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
+"""A name may hold anything, braces too; a slash in it comes as %2F."""
 _STOP_TIMEOUT: Final = 2.0
 _BODY_LIMIT: Final = 64 * 1024
 
@@ -108,6 +110,9 @@ def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
         web.delete("/v1/topics/{topic}/policy", rest.delete_policy),
         web.post("/v1/topics/{topic}/fence", rest.fence),
         web.post("/v1/topics/{topic}/release", rest.release),
+        web.get("/v1/topics/{topic}/dedup", rest.producers),
+        web.get(_PRODUCER, rest.producer),
+        web.delete(_PRODUCER, rest.forget_producer),
     ]
 
 

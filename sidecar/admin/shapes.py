@@ -12,7 +12,7 @@ from sidecar.node_port import AccessMode, Policy, Scope
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.node_port import Check, Event, Owner, Peer, Producer, Status, Topic, Waiting
+    from sidecar.node_port import Check, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
 
 POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
     "access_mode": AccessMode,
@@ -68,10 +68,12 @@ def topic_to_json(topic: Topic) -> dict[str, Any]:
         "generation": topic.generation,
         "owner": None if topic.owner is None else _owner(topic.owner),
         "waiting": [_waiting(each) for each in topic.waiting],
-        "producers": [_producer(each) for each in topic.producers],
+        "producers": [producer_to_json(each) for each in topic.producers],
         "shadows": list(topic.shadows),
         "serving_node": topic.serving_node,
         "partitions": topic.partitions,
+        "deduplication_state": topic.deduplication,
+        "deduplication_detail": topic.deduplication_detail,
     }
     if topic.owners is not None:
         found["owners"] = {
@@ -96,6 +98,11 @@ def status_to_json(status: Status, version: str) -> dict[str, Any]:
         "brokers": [_peer(each) for each in status.brokers],
         "client_connections": status.client_connections,
         "governed_topics": status.governed_topics,
+        "deduplication": {
+            "ready": status.deduplication.ready,
+            "reading": status.deduplication.reading,
+            "lost": status.deduplication.lost,
+        },
         "checks": [check_to_json(each) for each in status.checks],
     }
 
@@ -129,11 +136,22 @@ def _waiting(waiting: Waiting) -> dict[str, Any]:
     return {"name": waiting.name, "session": waiting.session, "since": time_to_json(waiting.since_ms)}
 
 
-def _producer(producer: Producer) -> dict[str, Any]:
+def producer_to_json(producer: Producer) -> dict[str, Any]:
+    """A producer name with its highest sequence ids."""
     return {
         "name": producer.name,
         "last_sequence_id": producer.last_sequence_id,
         "last_sequence_ids": {str(partition): last for partition, last in sorted(producer.last_sequence_ids.items())},
+    }
+
+
+def ids_to_json(producer: ProducerIds) -> dict[str, Any]:
+    """All that is known of a producer name."""
+    return {
+        **producer_to_json(producer),
+        "offsets": {str(partition): offset for partition, offset in sorted(producer.offsets.items())},
+        "last_seen": {str(partition): time_to_json(at) for partition, at in sorted(producer.last_seen_ms.items())},
+        "in_use": producer.in_use,
     }
 
 

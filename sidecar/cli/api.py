@@ -115,5 +115,5 @@ class AdminApi:
 
 
 def topic_path(topic: str, *more: str) -> str:
-    """The path of a topic, or of something below it."""
-    return "/".join(("/v1/topics", quote(topic, safe="*"), *more))
+    """The path of a topic, or of something below it; a name in it may hold anything."""
+    return "/".join(("/v1/topics", quote(topic, safe="*"), *(quote(part, safe="") for part in more)))

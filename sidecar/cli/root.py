@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "config": "sidecar.cli.config:config",
     "topic": "sidecar.cli.topic:topic",
     "producer": "sidecar.cli.producer:producer",
+    "dedup": "sidecar.cli.dedup:dedup",
     "completion": "sidecar.cli.completion:completion",
 }
 
@@ -69,7 +70,7 @@ class LazyGroup(click.RichGroup):
 @admin_url_option
 @output_option
 def cli() -> None:
-    """Exclusive producers for plain Apache Kafka and unmodified clients.
+    """Exclusive producers and deduplication for plain Apache Kafka and unmodified clients.
 
     Kafka clients connect to the sidecar instead of Kafka, unchanged. `sidecar up` starts one with a Kafka and a Redis
     of its own; `sidecar serve` runs one in front of yours.

@@ -60,11 +60,18 @@ def _as_text(found: dict[str, Any]) -> str:
         "since": found["started"],
         "advertised": found["advertise"],
         "clients": found["client_connections"],
+        **_deduplication(found["deduplication"]),
         "nodes": ", ".join(f"{each['id']} at {each['host']}:{each['port']}" for each in found["nodes"]),
         "brokers": ", ".join(f"{each['id']} at {each['host']}:{each['port']}" for each in found["brokers"]),
     }
     checks = [(check["name"], _verdict(check), check["detail"]) for check in found["checks"]]
     return f"{pairs(head)}\n\n{table(('check', 'state', 'detail'), checks)}"
+
+
+def _deduplication(count: dict[str, int]) -> dict[str, str]:
+    """Topics by what the node knows of their sequence ids; nothing where it serves none."""
+    told = [f"{number} {state}" for state, number in count.items() if number]
+    return {"sequence ids": f"{', '.join(told)} (topics served here)"} if told else {}
 
 
 def _verdict(check: dict[str, Any]) -> str:

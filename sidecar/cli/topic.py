@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from sidecar.cli.options import Shared
 
+_PARTITIONS_SHOWN: Final = 8
 topic_argument = click.argument("topic", shell_complete=topic_names)
 
 
@@ -89,6 +90,17 @@ def topic_table(topics: Sequence[dict[str, Any]]) -> str:
     return table(columns, [_row(each) for each in topics])
 
 
+def producer_table(producers: Sequence[dict[str, Any]]) -> str:
+    """One line per producer name: where it resumes, and its ids by partition."""
+    rows = [(each["name"], each["last_sequence_id"], _by_partition(each)) for each in producers]
+    return table(("producer", "last sequence id", "by partition"), rows)
+
+
+def _by_partition(producer: dict[str, Any]) -> str:
+    found = [f"{partition}: {last}" for partition, last in producer["last_sequence_ids"].items()]
+    return ", ".join(found[:_PARTITIONS_SHOWN] + (["…"] if len(found) > _PARTITIONS_SHOWN else []))
+
+
 def owner_text(owner: dict[str, Any] | None) -> str:
     """Name and session of an owner."""
     return "" if owner is None else f"{owner['name'] or '(no name)'} ({owner['session']})"
@@ -115,6 +127,8 @@ def _as_text(found: dict[str, Any]) -> str:
     owner: dict[str, Any] = found["owner"] or {}
     head: dict[str, object] = {"topic": found["topic"], "partitions": found["partitions"]}
     head |= {name.replace("_", " "): value for name, value in (found["policy"] or {"policy": None}).items()}
+    if found.get("deduplication_state") not in (None, "off"):
+        head["sequence ids"] = "; ".join(filter(None, (found["deduplication_state"], found["deduplication_detail"])))
     head |= {"generation": found["generation"], "owner": owner_text(found["owner"])}
     if owner:
         head |= {"mode": owner["mode"], "since": owner["since"], "client": owner["client"]}
@@ -130,6 +144,5 @@ def _as_text(found: dict[str, Any]) -> str:
         rows = [(each["name"], each["session"], each["since"]) for each in found["waiting"]]
         parts.append(table(("waiting", "session", "since"), rows))
     if found["producers"]:
-        rows = [(each["name"], each["last_sequence_id"]) for each in found["producers"]]
-        parts.append(table(("producer", "last sequence id"), rows))
+        parts.append(producer_table(found["producers"]))
     return "\n\n".join(parts)

@@ -17,7 +17,7 @@ from sidecar.network.client import ClientConnection, Exchange, RejectError, Requ
 from sidecar.network.framing import Frame
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import API_VERSIONS, APIS, NOT_SERVED
+from sidecar.protocol.api import ALL_APIS, API_VERSIONS, NOT_SERVED, OWN_APIS
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError
@@ -74,7 +74,8 @@ class Gateway:
         """Set the modules, and the versions that clients are told and may use."""
         self._apis = apis
         self._served = served
-        self._ranges = {found.key: (APIS[found.key].first, found.max) for found in served}
+        self._ranges = {found.key: (ALL_APIS[found.key].first, found.max) for found in served}
+        self._ranges |= {key: (own.first, own.last) for key, own in OWN_APIS.items() if key in apis.cold}
 
     def new_connection(self) -> ClientConnection:
         """The protocol factory of the listening socket."""
@@ -106,7 +107,7 @@ class Gateway:
                 hot(client, frame, head)
                 return
         except MalformedFrameError as error:
-            raise RejectError("malformed", f"{APIS[head.key].name} v{head.version}: {error}") from None
+            raise RejectError("malformed", f"{ALL_APIS[head.key].name} v{head.version}: {error}") from None
         exchange = Exchange(connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
         connection.expect(exchange)
         connection.hold()
@@ -130,7 +131,7 @@ class Gateway:
 
     async def _run(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         connection = client.connection
-        name = APIS[head.key].name
+        name = ALL_APIS[head.key].name
         try:
             await self._apis.cold[head.key](client, exchange, frame, head)
         except MalformedFrameError as error:
@@ -155,7 +156,7 @@ class Gateway:
             connection.expect(exchange)
             exchange.answer([api_versions.encode_unsupported(head.correlation_id, self._served)])
             return
-        api = APIS.get(head.key)
+        api = ALL_APIS.get(head.key)
         if api is not None:
             low, high = self._ranges.get(head.key, (0, -1))
             said = f"{low} to {high} are" if low <= high else "no version is"
@@ -184,7 +185,7 @@ class Gateway:
         self._hooks.client_rejected(connection.peer, said, reason, detail)
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
-        self._hooks.response_error(APIS[exchange.key].name, error_name(code))
+        self._hooks.response_error(ALL_APIS[exchange.key].name, error_name(code))
 
     @property
     def unanswered(self) -> int:

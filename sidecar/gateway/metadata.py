@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
 from sidecar.network.client import Exchange
 from sidecar.protocol import api_versions, metadata
-from sidecar.protocol.api import APIS
+from sidecar.protocol.api import APIS, OWN_APIS, OWN_SOFTWARE
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED_ENDPOINT_TYPE = 115
 _BROKER_ENDPOINTS = 1
+_OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
 
 
 def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
@@ -68,7 +69,8 @@ class ClusterApi:
         client.software = api_versions.decode_request(frame.buffer, head.body, frame.end, head.version)
         exchange = Exchange(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
         client.connection.expect(exchange)
-        exchange.answer([api_versions.encode_answer(head.correlation_id, head.version, self.served)])
+        told = [*self.served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else self.served
+        exchange.answer([api_versions.encode_answer(head.correlation_id, head.version, told)])
 
     async def handle_metadata(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """Ask upstream, put nodes in the place of brokers."""

@@ -153,7 +153,39 @@ _TABLE: Final = (
     ),
 )
 
+_OWN: Final = (
+    Api(
+        1002,
+        "DescribeOwners",
+        0,
+        0,
+        _NEVER,
+        Route.LOCAL,
+        "of topics served elsewhere: what the changelog tells; who waits there only that node knows",
+    ),
+    Api(
+        1003,
+        "LastSequence",
+        0,
+        0,
+        _NEVER,
+        Route.LOCAL,
+        "only the node that serves the topic knows its sequence ids; others name it",
+    ),
+)
+
 APIS: Final = {api.key: api for api in _TABLE}
+"""Kafka's own."""
+
+OWN_APIS: Final = {api.key: api for api in _OWN}
+"""The sidecar's own, `proto/sidecar/v1/control.proto`: served whether a client was told of them or not, and told only
+to clients whose software says that it knows them.
+"""
+
+ALL_APIS: Final = {**APIS, **OWN_APIS}
+
+OWN_SOFTWARE: Final = "sidecar"
+"""How the name of software begins that knows the sidecar's own APIs (KIP-511)."""
 
 NOT_SERVED: Final = {
     17: "SaslHandshake: clients connect in plaintext",
@@ -166,6 +198,9 @@ NOT_SERVED: Final = {
     69: "ConsumerGroupDescribe (KIP-848): groups of a protocol that is not served",
     71: "GetTelemetrySubscriptions (KIP-714): ties a client to a broker",
     75: "DescribeTopicPartitions (KIP-966): shows replicas of brokers; clients fall back to Metadata",
+    1000: "Own: a client claims a topic by its client.id and its first Produce; claims by request come later",
+    1001: "Release: gives back what Own claimed; a client lets go of a topic by closing its connections",
+    1004: "Watch: tells of claims that Own made",
 }
 """Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported
 version.
@@ -181,3 +216,5 @@ DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_OWNERS: Final = 1002
+LAST_SEQUENCE: Final = 1003

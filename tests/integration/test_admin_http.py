@@ -4,21 +4,24 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from yarl import URL
 
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.node_port import AccessMode, Check, Owner, Policy, Topic
+from sidecar.node_port import AccessMode, Check, Owner, Policy, ProducerIds, Topic
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
 
 DOCUMENT = document("0.1.0")
 OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
+BILLING = ProducerIds("billing", -1, {0: 8, 2: 7}, {0: 70, 2: None}, {0: 1_700_000_000_000, 2: 0}, False)
 ORDERS = Topic("orders", 3, Policy(AccessMode.EXCLUSIVE), 4, OWNER, serving_node=1)
 
 
@@ -50,7 +53,8 @@ async def served(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
     async with aiohttp.ClientSession() as session:
 
         async def ask(method: str, path: str, **more: Any) -> Answer:
-            async with session.request(method, url + path, **more) as answer:
+            written = URL(url + path, encoded="%" in path or "/dedup/" in path)
+            async with session.request(method, written, **more) as answer:
                 text = await answer.text()
                 kind = answer.content_type
                 body = json.loads(text) if text and kind == "application/json" else text
@@ -80,6 +84,8 @@ def template(path: str) -> str:
     parts = path.partition("?")[0].split("/")
     if parts[1:3] == ["v1", "topics"] and len(parts) > 3:
         parts[3] = "{topic}"
+    if parts[4:5] == ["dedup"] and len(parts) > 5:
+        parts[5] = "{name}"
     return "/".join(parts)
 
 
@@ -220,6 +226,89 @@ async def test_a_partition_is_named_by_a_number(served: Served):
     assert served.node.calls[-1] == ("fence", "orders", 2)
     for text in ("-1", "x", "", "1.0", "2147483648", "99999999999999999999", "²"):
         assert (await served.ask("POST", f"/v1/topics/orders/fence?partition={text}")).status == 400
+
+
+async def test_a_producer_name_is_shown_and_forgotten_once(served: Served):
+    served.node.ids["orders"] = {"billing": BILLING, "busy": replace(BILLING, name="busy", in_use=True)}
+    assert (await served.ask("GET", "/v1/topics/orders/dedup/billing")).body == {
+        "name": "billing",
+        "last_sequence_id": -1,
+        "last_sequence_ids": {"0": 8, "2": 7},
+        "offsets": {"0": 70, "2": None},
+        "last_seen": {"0": "2023-11-14T22:13:20.000Z", "2": "1970-01-01T00:00:00.000Z"},
+        "in_use": False,
+    }
+    assert (await served.ask("DELETE", "/v1/topics/orders/dedup/busy")).status == 409
+    answer = await served.ask("DELETE", "/v1/topics/orders/dedup/billing")
+    assert (answer.status, answer.body) == (204, "")
+    for method in ("GET", "DELETE"):
+        assert (await served.ask(method, "/v1/topics/orders/dedup/billing")).status == 404
+
+
+async def test_producer_names_are_listed_as_many_as_are_asked_for(served: Served):
+    served.node.ids["orders"] = {f"p{number}": replace(BILLING, name=f"p{number}") for number in range(200)}
+    body = (await served.ask("GET", "/v1/topics/orders/dedup")).body
+    assert (len(body["items"]), body["next_page_token"]) == (100, None)
+    assert body["items"][0] == {"name": "p0", "last_sequence_id": -1, "last_sequence_ids": {"0": 8, "2": 7}}
+    assert len((await served.ask("GET", "/v1/topics/orders/dedup?page_size=3")).body["items"]) == 3
+    assert (await served.ask("GET", "/v1/topics/orders/dedup?page_size=1001")).status == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/topics/nope/dedup/billing", 404),
+        ("GET", "/v1/topics/plain/dedup/billing", 409),
+        ("GET", "/v1/topics/plain/dedup", 409),
+        ("DELETE", "/v1/topics/plain/dedup/billing", 409),
+        ("GET", "/v1/topics/orders.*/dedup/billing", 400),
+        ("GET", "/v1/topics/__x/dedup", 400),
+        ("GET", "/v1/topics/orders/dedup/", 404),
+        ("POST", "/v1/topics/orders/dedup/billing", 405),
+    ],
+)
+async def test_where_there_are_no_ids_the_answer_says_why(served: Served, method: str, path: str, status: int):
+    assert (await served.ask(method, path)).status == status
+
+
+ODD_NAMES = [
+    *("a b", "zähler/eu-1", "/", "{x}", "100%", "a%2Fb", "?a=b&c#d", "..", ".", "日本", "a\nb", "+", "\x00"),
+    "x" * 255,
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+async def test_a_name_may_hold_anything_where_it_is_encoded(served: Served, name: str):
+    served.node.ids["orders"] = {name: replace(BILLING, name=name)}
+    path = f"/v1/topics/orders/dedup/{quote(name, safe='')}"
+    assert (await served.ask("GET", path)).body["name"] == name
+    assert (await served.ask("DELETE", path)).status == 204
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize("served", [{"admin_token": "s3cret"}], indirect=True)
+async def test_a_question_for_another_node_is_passed_on_to_it(served: Served, name: str):
+    served.node.ids["orders"] = {name: replace(BILLING, name=name)}
+    asked = PaperNode(ORDERS)
+    asked.elsewhere = str(served.server.address)
+    settings = replace(load(), admin_listen=Address("127.0.0.1", 0), admin_token="s3cret")
+    server = AdminServer(asked, NodeMetrics({}, "0.1.0"), settings)
+    await server.start()
+    url = URL(f"http://{server.address}/v1/topics/orders/dedup/{quote(name, safe='')}", encoded=True)
+    right = {"Authorization": "Bearer s3cret"}
+    try:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(url) as answer:
+                assert (answer.status, (await answer.json())["name"]) == (200, name)
+            async with session.get(url, headers={"X-Sidecar-Passed-On": "1"}) as answer:
+                assert answer.status == 503  # two nodes that believe it of each other do not ask in circles
+            async with session.delete(url) as answer:
+                assert answer.status == 401
+            async with session.delete(url, headers=right) as answer:
+                assert (answer.status, await answer.read()) == (204, b"")
+    finally:
+        await server.stop()
+    assert served.node.calls[-1] == ("forget_producer", "orders", name)
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/topics/", "/v1/topics/orders/policy/x", "/nope", "/livez/"])

@@ -18,10 +18,11 @@ import yaml
 from click.testing import CliRunner
 
 from sidecar.admin.server import AdminServer
+from sidecar.cli import dedup
 from sidecar.cli.checks.finding import Finding
 from sidecar.cli.checks.node import NodeView
 from sidecar.cli.root import cli
-from sidecar.node_port import AccessMode, Check, Owner, Policy, Topic, Waiting
+from sidecar.node_port import AccessMode, Check, Deduplicated, IdsState, Owner, Policy, ProducerIds, Topic, Waiting
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
@@ -132,6 +133,100 @@ def test_a_policy_is_set_and_unset(running: Running):
 def test_a_prefix_is_set_like_a_topic(running: Running):
     said = run("--admin-url", running.url, "topic", "set", "payments.*", "--access", "shared", "-o", "json")
     assert json.loads(said.out)["topic"] == "payments.*"
+
+
+IDS = ProducerIds("billing/eu", -1, {0: 8, 2: 7}, {0: 70, 2: None}, {0: 1_700_000_000_000, 2: 0}, False)
+
+
+def test_sequence_ids_are_shown_by_name_and_of_one_name(running: Running):
+    running.node.ids["orders"] = {"billing/eu": IDS}
+    url = ("--admin-url", running.url)
+    named = run(*url, "dedup", "show", "orders")
+    assert [line.split()[0] for line in named.out.splitlines()] == ["PRODUCER", "billing/eu"]
+    assert "0: 8, 2: 7" in named.out
+    listed = json.loads(run(*url, "dedup", "show", "orders", "-o", "json").out)
+    assert listed == [{"name": "billing/eu", "last_sequence_id": -1, "last_sequence_ids": {"0": 8, "2": 7}}]
+    one = run(*url, "dedup", "show", "orders", "billing/eu")
+    for part in ("billing/eu", "-1", "2023-11-14T22:13:20.000Z", "70"):
+        assert part in one.out
+    as_json = json.loads(run(*url, "dedup", "show", "orders", "billing/eu", "-o", "json").out)
+    as_yaml = yaml.safe_load(run(*url, "dedup", "show", "orders", "billing/eu", "-o", "yaml").out)
+    assert as_json == as_yaml
+    assert (as_json["in_use"], as_json["offsets"]) == (False, {"0": 70, "2": None})
+
+
+def test_a_name_is_forgotten_once_and_never_while_it_is_in_use(running: Running):
+    running.node.ids["orders"] = {"billing/eu": IDS, "busy": replace(IDS, name="busy", in_use=True)}
+    url = ("--admin-url", running.url)
+    said = run(*url, "dedup", "forget", "orders", "billing/eu")
+    assert (said.code, said.out) == (0, "")
+    assert "'billing/eu' are forgotten" in said.err
+    assert run(*url, "dedup", "forget", "orders", "billing/eu").code == 3
+    assert run(*url, "dedup", "forget", "orders", "busy").code == 4
+    assert run(*url, "dedup", "show", "orders", "billing/eu").code == 3
+    assert run(*url, "dedup", "show", "plain").code == 4
+    assert run(*url, "dedup", "show", "nope", "billing/eu").code == 3
+    assert run("--admin-url", unused_url(), "dedup", "show", "orders").code == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "code", "forgotten"),
+    [((), "n\n", 1, False), ((), "y\n", 0, True), ((), "", 1, False), (("--yes",), "", 0, True)],
+)
+def test_on_a_terminal_forgetting_is_asked_for(
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    typed: str,
+    code: int,
+    forgotten: bool,
+):
+    running.node.ids["orders"] = {"billing": replace(IDS, name="billing")}
+    monkeypatch.setattr(dedup, "is_asked_by_a_person", lambda: True)
+    command = ["--admin-url", running.url, "dedup", "forget", "orders", "billing", *arguments]
+    said = CliRunner().invoke(cli, command, prog_name="sidecar", input=typed)
+    assert (said.exit_code, said.stdout) == (code, "")
+    assert ("Forget its sequence ids?" in said.stderr) is not bool(arguments)
+    assert ("billing" not in running.node.ids["orders"]) is forgotten
+
+
+def test_a_topic_says_what_is_known_of_its_sequence_ids(running: Running):
+    reading = replace(ORDERS, deduplication=IdsState.READING, deduplication_detail="7 of 9 offsets read")
+    running.node.known["orders"] = replace(reading, producers=[IDS])
+    said = run("--admin-url", running.url, "topic", "show", "orders")
+    assert "reading; 7 of 9 offsets read" in said.out
+    assert "billing/eu" in said.out
+    assert "sequence ids" not in run("--admin-url", running.url, "topic", "show", "plain").out
+
+
+def test_the_status_counts_topics_by_what_is_known_of_their_sequence_ids(running: Running):
+    url = ("--admin-url", running.url)
+    assert "sequence ids" not in run(*url, "status").out
+    running.node.deduplicated = Deduplicated(ready=4, lost=1)
+    assert "4 ready, 1 lost (topics served here)" in run(*url, "status").out
+
+
+def test_the_doctor_finds_topics_whose_sequence_ids_are_lost(running: Running, monkeypatch: pytest.MonkeyPatch):
+    running.node.deduplicated = Deduplicated(ready=4, lost=1)
+    for check in ("check_kafka", "check_redis", "check_advertised"):
+        monkeypatch.setattr(f"sidecar.cli.doctor.{check}", nothing_found)
+    said = run("--admin-url", running.url, "doctor", "-o", "json")
+    (found,) = [each for each in json.loads(said.out)["checks"] if each["name"] == "sequence ids"]
+    assert (said.code, found["level"], found["detail"]) == (10, "fail", "lost for 1 topic, which takes no batch")
+    assert "sidecar topic show" in found["remedy"]
+
+
+@pytest.mark.parametrize("command", ["check-config", "serve", "doctor"])
+def test_deduplication_of_everything_is_warned_of(running: Running, monkeypatch: pytest.MonkeyPatch, command: str):
+    monkeypatch.setenv("SIDECAR_DEDUPLICATION", "true")
+    if command == "serve":
+        monkeypatch.setattr("sidecar.cli.serve.become_node", lambda settings, workers: None)
+    for check in ("check_kafka", "check_redis", "check_advertised"):
+        monkeypatch.setattr(f"sidecar.cli.doctor.{check}", nothing_found)
+    said = run("--admin-url", running.url, command) if command == "doctor" else run(command)
+    assert said.code == 0
+    assert "SIDECAR_DEDUPLICATION" in said.out + said.err
+    assert "transactions are refused" in said.out + said.err
 
 
 def test_owners_and_those_who_wait_are_listed(running: Running):
@@ -308,6 +403,7 @@ def test_a_misspelt_variable_is_told_beside_wrong_settings(command: str, monkeyp
     [
         "status", "healthcheck", "topic list", "topic show orders", "topic set orders --access shared",
         "topic unset orders", "producer list", "producer fence orders", "producer release orders",
+        "dedup show orders", "dedup show orders billing", "dedup forget orders billing",
     ],
 )  # fmt: skip
 def test_problems_of_a_file_that_was_asked_for_are_told_by_every_command(running: Running, command: str):
@@ -351,7 +447,8 @@ def test_workers_need_ports_of_their_own(arguments: tuple[str, ...]):
 
 
 @pytest.mark.parametrize(
-    "command", ["", "serve", "up", "status", "doctor", "topic set", "producer fence", "config show"]
+    "command",
+    ["", "serve", "up", "status", "doctor", "topic set", "producer fence", "dedup show", "dedup forget", "config show"],
 )
 def test_every_command_explains_itself(command: str):
     said = run(*command.split(), "--help")

@@ -52,9 +52,19 @@ def look_at_node(api: AdminApi) -> NodeView:
     if status["version"] != __version__:
         text = f"the node runs version {status['version']}, this is {__version__}"
         found.append(warn("node", text, "run both in the same version"))
+    found += _sequence_ids(status)
     if not found:
         found.append(ok("node", f"node {status['node_id']} at {api.url} is ready, version {status['version']}"))
     return NodeView(found, status, governed, files)
+
+
+def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
+    """Topics whose sequence ids the node cannot know: they take no batch."""
+    lost: int = status.get("deduplication", {}).get("lost", 0)
+    if not lost:
+        return []
+    detail = f"lost for {lost} {'topic, which takes' if lost == 1 else 'topics, which take'} no batch"
+    return [fail("sequence ids", detail, "sidecar topic show says for each topic what is lost and what to do")]
 
 
 async def check_advertised(settings: Settings, view: NodeView) -> list[Finding]:

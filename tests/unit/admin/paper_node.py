@@ -8,12 +8,16 @@ from dataclasses import fields, replace
 from sidecar.node_port import (
     Check,
     ConflictError,
+    Deduplicated,
+    ElsewhereError,
     Event,
     InvalidError,
     NodeState,
     NotFoundError,
     Peer,
     Policy,
+    Producer,
+    ProducerIds,
     Scope,
     Status,
     Topic,
@@ -22,7 +26,9 @@ from sidecar.node_port import (
 
 
 class PaperNode:
-    """`NodePort` over a dictionary. `down`: a message with which every call fails; `bug`: an exception to raise."""
+    """`NodePort` over a dictionary. `down`: a message with which every call fails; `bug`: an exception to raise. `ids`:
+    producers by topic and name; `elsewhere`: the admin address of the node that has them.
+    """
 
     def __init__(self, *topics: Topic) -> None:
         self.known = {topic.name: topic for topic in topics}
@@ -31,6 +37,9 @@ class PaperNode:
         self.down = ""
         self.bug: Exception | None = None
         self.calls: list[tuple[object, ...]] = []
+        self.ids: dict[str, dict[str, ProducerIds]] = {}
+        self.elsewhere = ""
+        self.deduplicated = Deduplicated()
 
     def _called(self, *call: object) -> None:
         self.calls.append(call)
@@ -46,13 +55,14 @@ class PaperNode:
         self._called("status")
         me = Peer(1, "127.0.0.1", 19092)
         at = ("127.0.0.1", 19092)
-        return Status(1, "default", NodeState.SERVING, 0, at, "id", [me], [me], 2, 1, self.readiness)
+        state, counted = NodeState.SERVING, self.deduplicated
+        return Status(1, "default", state, 0, at, "id", [me], [me], 2, 1, self.readiness, counted)
 
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
         self._called("topic_names", governed)
         return sorted(name for name, topic in self.known.items() if not governed or topic.policy is not None)
 
-    async def topics(self, names: Sequence[str]) -> Sequence[Topic]:
+    async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[Topic]:
         self._called("topics", tuple(names))
         return [self.known[name] for name in names if name in self.known]
 
@@ -88,6 +98,35 @@ class PaperNode:
 
     async def release(self, name: str, partition: int | None) -> Topic:
         return self._end("release", name, partition)
+
+    async def producers(self, name: str, most: int) -> Sequence[Producer]:
+        self._called("producers", name, most)
+        return list(self._ids_of(name).values())[:most]
+
+    async def producer(self, name: str, producer: str) -> ProducerIds:
+        self._called("producer", name, producer)
+        return self._known(name, producer)
+
+    async def forget_producer(self, name: str, producer: str) -> None:
+        self._called("forget_producer", name, producer)
+        if self._known(name, producer).in_use:
+            raise ConflictError(f"{producer} is in use")
+        del self.ids[name][producer]
+
+    def _ids_of(self, name: str) -> dict[str, ProducerIds]:
+        if self.elsewhere:
+            raise ElsewhereError(f"another node serves {name}", self.elsewhere)
+        if name not in self.known:
+            raise NotFoundError(f"there is no topic {name}")
+        if name not in self.ids:
+            raise ConflictError(f"{name} has no deduplication")
+        return self.ids[name]
+
+    def _known(self, name: str, producer: str) -> ProducerIds:
+        found = self._ids_of(name).get(producer)
+        if found is None:
+            raise NotFoundError(f"{producer} is not known")
+        return found
 
     def _end(self, what: str, name: str, partition: int | None) -> Topic:
         self._called(what, name, partition)

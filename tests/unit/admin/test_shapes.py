@@ -1,8 +1,30 @@
 import pytest
 
 from sidecar.admin import names
-from sidecar.admin.shapes import ShapeError, policy_from_json, status_to_json, time_to_json, topic_to_json
-from sidecar.node_port import AccessMode, Check, NodeState, Owner, Peer, Policy, Producer, Scope, Status, Topic, Waiting
+from sidecar.admin.shapes import (
+    ShapeError,
+    ids_to_json,
+    policy_from_json,
+    status_to_json,
+    time_to_json,
+    topic_to_json,
+)
+from sidecar.node_port import (
+    AccessMode,
+    Check,
+    Deduplicated,
+    IdsState,
+    NodeState,
+    Owner,
+    Peer,
+    Policy,
+    Producer,
+    ProducerIds,
+    Scope,
+    Status,
+    Topic,
+    Waiting,
+)
 
 OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_123, "10.0.0.1:5", 4)
 
@@ -18,6 +40,8 @@ def test_a_topic_has_exactly_the_fields_of_the_contract():
         producers=[Producer("billing", 8, {1: 8, 0: 9})],
         shadows=["orders-audit"],
         serving_node=1,
+        deduplication=IdsState.READING,
+        deduplication_detail="half of it",
     )
     assert topic_to_json(topic) == {
         "topic": "orders",
@@ -35,6 +59,8 @@ def test_a_topic_has_exactly_the_fields_of_the_contract():
         "shadows": ["orders-audit"],
         "serving_node": 1,
         "partitions": 2,
+        "deduplication_state": "reading",
+        "deduplication_detail": "half of it",
     }
 
 
@@ -49,7 +75,27 @@ def test_an_ungoverned_topic_says_null_and_nothing():
         "shadows": [],
         "serving_node": None,
         "partitions": 1,
+        "deduplication_state": None,
+        "deduplication_detail": None,
     }
+
+
+def test_a_producer_name_is_shown_by_partition_with_null_where_an_offset_is_not_known():
+    found = ProducerIds("billing", -1, {10: 9, 2: 0}, {10: 70, 2: None}, {10: 1_700_000_000_000, 2: 0}, True)
+    assert ids_to_json(found) == {
+        "name": "billing",
+        "last_sequence_id": -1,
+        "last_sequence_ids": {"2": 0, "10": 9},
+        "offsets": {"2": None, "10": 70},
+        "last_seen": {"2": "1970-01-01T00:00:00.000Z", "10": "2023-11-14T22:13:20.000Z"},
+        "in_use": True,
+    }
+
+
+def test_a_status_counts_topics_by_what_is_known_of_their_sequence_ids():
+    counted = Deduplicated(ready=3, reading=2, lost=1)
+    status = Status(1, "c", NodeState.SERVING, 0, ("h", 1), None, [], [], 0, 6, deduplication=counted)
+    assert status_to_json(status, "0.1.0")["deduplication"] == {"ready": 3, "reading": 2, "lost": 1}
 
 
 def test_owners_of_partitions_carry_their_generation():

@@ -1,0 +1,95 @@
+"""Who owns topics and partitions and who waits for them, as this node knows it: for DescribeOwners and for HTTP.
+
+Of a topic that another node serves it knows what the changelog tells: the owner, not who waits. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sidecar.exclusive.policies import Scope
+from sidecar.exclusive.succession import mode_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from metadata.ownership import AccessMode
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.topic import GovernedTopic
+
+
+class Owner(NamedTuple):
+    """Who owns a topic, or one partition of it. `session` is `pid:N` or `conn:ID`, `since_ms` Unix time; `client` is
+    its address and software, as far as known.
+    """
+
+    name: str
+    session: str
+    mode: AccessMode
+    since_ms: int
+    client: str
+    generation: int
+
+
+class Waiter(NamedTuple):
+    """Who waits; `partition` None: for the topic. `since_ms`: Unix time."""
+
+    partition: int | None
+    name: str
+    session: str
+    since_ms: int
+
+
+class Standing(NamedTuple):
+    """A topic. `owners` are those of partitions, where each has its own (`by_partition`), else the topic's under None;
+    `generation` is the highest of all, 0: never owned; `serving_node` None: nobody serves it.
+    """
+
+    is_governed: bool
+    by_partition: bool
+    generation: int
+    owners: Mapping[int | None, Owner]
+    generations: Mapping[int | None, int]
+    waiting: Sequence[Waiter]
+    serving_node: int | None
+
+
+def standing(governor: Governor, nodes: NodeDirectory, name: str) -> Standing:
+    """How a topic stands that exists."""
+    policy = governor.catalog.book.effective(name)
+    if policy is None:
+        entry = governor.changelog.view.ownership(name)
+        generation = entry.value.generation if entry is not None else 0
+        return Standing(False, False, generation, {}, {}, (), None)
+    topic, serving = governor.topic(name), nodes.serving.get(name.encode())
+    elsewhere = not topic.serving and serving is not None
+    parts = list(topic.parts)
+    owners = {part.domain.partition: _owner(part, elsewhere=elsewhere) for part in parts}
+    return Standing(
+        True,
+        policy.scope is Scope.PARTITION,
+        topic.generation,
+        {index: owner for index, owner in owners.items() if owner is not None},
+        {part.domain.partition: part.generation for part in parts},
+        [
+            Waiter(part.domain.partition, claimant.label, session, since)
+            for part in parts
+            for session, (claimant, since) in part.queue_in_ms()
+        ],
+        serving,
+    )
+
+
+def _owner(part: GovernedTopic, *, elsewhere: bool) -> Owner | None:
+    holder, ownership = part.holder if elsewhere else part.current_holder, part.ownership
+    if holder is None:
+        return None
+    return Owner(
+        name=holder.label,
+        session=holder.session,
+        mode=mode_of(ownership.mode) if ownership is not None else holder.mode,
+        since_ms=ownership.since_ms if ownership is not None else 0,
+        client=ownership.client if ownership is not None else "",
+        generation=holder.generation,
+    )

@@ -1,0 +1,189 @@
+"""The sequence ids of a topic for whoever asks from outside, by LastSequence or over HTTP: all of them once they are
+known, or why they cannot be told here and now.
+
+Finds the topic and waits for its ids; what they mean, and what is written, is the room `dedup`'s. Its messages go to
+clients too: none names a broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from metadata import MetadataUnavailable
+from sidecar.cluster.resolver import is_legal
+from sidecar.exclusive.answers import FAILURES, NO_REDIS
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.dedup.topic import Progress, TopicIds
+    from sidecar.exclusive.governor import Governor, Topic
+
+NO_ID: Final = -1
+_TAKEOVER_S: Final = 5.0
+"""What a takeover may take before its topic's ids are even being read."""
+_NO_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
+_TOLD: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}
+)
+
+
+class Why(Enum):
+    """Why there are no ids to tell."""
+
+    NO_TOPIC = "the topic does not exist"
+    NO_IDS = "the topic has no deduplication"
+    ELSEWHERE = "another node serves the topic"
+    NOT_NOW = "worth another try"
+
+
+class IdsError(Exception):
+    """The message is meant for people. `node`: who serves the topic, where that is known."""
+
+    def __init__(self, why: Why, message: str, node: NodeAddress | None = None) -> None:
+        super().__init__(message)
+        self.why = why
+        self.node = node
+
+
+class State(StrEnum):
+    """What a node knows of a topic's ids."""
+
+    OFF = "off"
+    IDLE = "idle"
+    """Nobody serves the topic: they are read when somebody writes or asks."""
+    READING = "reading"
+    READY = "ready"
+    LOST = "lost"
+    ELSEWHERE = "elsewhere"
+
+
+def state_of(topic: Topic, *, elsewhere: bool) -> tuple[State, str | None]:
+    """The state, and what there is to say of it. `elsewhere`: another live node serves the topic."""
+    ids = topic.ids
+    if ids is None:
+        return State.OFF, None
+    if ids.problem is not None:
+        return State.LOST, ids.problem
+    if ids.is_ready:
+        return State.READY, None
+    if ids.is_begun or topic.serving:
+        return State.READING, progress_text(ids.progress)
+    return (State.ELSEWHERE if elsewhere else State.IDLE), None
+
+
+def progress_text(progress: Progress) -> str:
+    """How far the reading of a log has come."""
+    return f"{progress.done:,} of {progress.total:,} offsets read, {progress.records:,} records in them"
+
+
+class KnownIds(NamedTuple):
+    """The ids of a topic, all of them known, and its partitions, some of which may be younger than that."""
+
+    ids: TopicIds
+    partitions: frozenset[int]
+
+    def last(self, name: bytes) -> dict[int, int]:
+        """The highest id in the log by partition, where there is one."""
+        return {index: last for index, last in self.ids.last_ids(name).items() if index in self.partitions}
+
+    def resume(self, last: Mapping[int, int]) -> int:
+        """The least of them, `NO_ID` where any partition has none: whoever sends again what follows loses nothing."""
+        return min((last.get(index, NO_ID) for index in self.partitions), default=NO_ID)
+
+    async def newest(self, most: int) -> list[bytes]:
+        """The names that wrote last. Other work of the node goes on between two partitions, of 10,000 names each."""
+        seen: dict[bytes, int] = {}
+        for index in sorted(self.partitions):
+            state = self.ids.partitions.get(index)
+            for mark in state.marks if state is not None else ():
+                if mark.seen > seen.get(mark.name, -1):
+                    seen[mark.name] = mark.seen
+            await asyncio.sleep(0)
+        return sorted(seen, key=lambda name: (-seen[name], name))[:most]
+
+
+class SequenceIds:
+    """Finds the ids of topics that this node serves, or that nobody does yet."""
+
+    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, governor: Governor) -> None:
+        self._upstream = upstream
+        self._nodes = nodes
+        self._governor = governor
+
+    async def of(self, topic: str, timeout: float) -> KnownIds:
+        """The ids, once they are known; a topic that nobody serves is taken over for that. Raises `IdsError`."""
+        partitions = await self._partitions(topic)
+        if not self._governor.deduplicates(topic):
+            raise _no_ids(topic)
+        if self._governor.is_served_elsewhere(topic):
+            raise self._elsewhere(topic)
+        found = self._governor.topic(topic)
+        asked = self._governor.tasks.start(self._ask(found, timeout))
+        await asyncio.wait({asked}, timeout=timeout + _TAKEOVER_S)  # left to end by itself: a fence is no half thing
+        if not asked.done():
+            raise IdsError(Why.NOT_NOW, f"{topic} is being taken over; try again")
+        answer = asked.result()
+        if isinstance(answer, Exception):
+            raise self._refusal(found, answer)
+        return KnownIds(answer, partitions)
+
+    async def _partitions(self, topic: str) -> frozenset[int]:
+        """Those that there are now: one that was added has no id yet."""
+        missing = IdsError(Why.NO_TOPIC, f"topic {topic[:249]} does not exist")
+        if not is_legal(topic.encode()):
+            raise missing
+        try:
+            return frozenset((await self._upstream.layout(topic, refresh=True)).leaders)
+        except KafkaError as error:
+            if error.code in _NO_TOPIC:
+                raise missing from None
+            raise IdsError(Why.NOT_NOW, f"Kafka does not describe {topic} now; try again") from None
+        except UpstreamError:  # its text would name a broker
+            raise IdsError(Why.NOT_NOW, "Kafka cannot be asked now; try again") from None
+
+    @staticmethod
+    async def _ask(topic: Topic, timeout: float) -> TopicIds | Exception:
+        try:
+            return await topic.know_ids(timeout)
+        except FAILURES as error:
+            return error
+        except LookupError as error:
+            if topic.ids is None:
+                return error
+            raise  # a defect
+
+    def _refusal(self, topic: Topic, error: Exception) -> IdsError:
+        if isinstance(error, LookupError):
+            return _no_ids(topic.name)
+        if isinstance(error, MetadataUnavailable):
+            return IdsError(Why.NOT_NOW, NO_REDIS)
+        later = f"{topic.name} cannot be taken over now; try again"
+        if not isinstance(error, KafkaError) or error.code not in _TOLD:
+            return IdsError(Why.NOT_NOW, later)
+        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return self._elsewhere(topic.name)
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return IdsError(Why.NO_TOPIC, f"topic {topic.name} does not exist")
+        ids = topic.ids
+        if ids is not None and ids.is_begun and ids.problem is None:
+            message = f"the sequence ids of {topic.name} are being read: {progress_text(ids.progress)}; try again"
+            return IdsError(Why.NOT_NOW, message)
+        return IdsError(Why.NOT_NOW, error.message or later)
+
+    def _elsewhere(self, topic: str) -> IdsError:
+        node = self._nodes.placement.nodes.get(self._nodes.serving.get(topic.encode(), -1))
+        if node is None or node.id == self._nodes.me.id:
+            return IdsError(Why.ELSEWHERE, f"another node serves {topic}, or is about to; look up its leader again")
+        return IdsError(Why.ELSEWHERE, f"node {node.id} at {node.host}:{node.port} serves {topic}: ask it", node)
+
+
+def _no_ids(topic: str) -> IdsError:
+    message = f"topic {topic} has no deduplication; `sidecar topic set {topic} --dedup` begins it"
+    return IdsError(Why.NO_IDS, message)

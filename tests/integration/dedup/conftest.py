@@ -1,0 +1,52 @@
+"""One node for the tests that need nothing special of it, and topics with deduplication."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.dedup.ids import OwnClient
+from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.nodes import NodeProcess
+from tests.services import Services
+
+
+@pytest.fixture(scope="session")
+def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    process = NodeProcess(
+        tmp_path_factory.mktemp("node"),
+        services.kafka_bootstrap,
+        services.redis_url,
+        cluster=f"ids-{uuid.uuid4().hex[:8]}",
+    )
+    process.start()
+    yield process
+    process.stop()
+    process.check_log()
+
+
+@pytest.fixture
+def rest(node: NodeProcess) -> Rest:
+    return Rest(node.admin_url)
+
+
+@pytest.fixture
+def own(node: NodeProcess) -> Iterator[OwnClient]:
+    with OwnClient(node.bootstrap) as client:
+        yield client
+
+
+def deduplicate(rest: Rest, topic: str, **policy: object) -> None:
+    """Give a topic sequence ids."""
+    status, answer = rest.call("PUT", f"/v1/topics/{topic}/policy", {"deduplication": True, **policy})
+    assert status == 200, answer
+
+
+@pytest.fixture
+def topic(services: Services, rest: Rest) -> str:
+    """Two partitions, with deduplication."""
+    name = create_topic(services.kafka_bootstrap)
+    deduplicate(rest, name)
+    return name
