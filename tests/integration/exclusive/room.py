@@ -427,6 +427,7 @@ async def open_room(
     membership = Membership(store, nodes, registration, governor, failed=lambda error: None)
     governor.catalog.beat = membership.beat_now
     await membership.join()
+    tasks.start(governor.keep_ids())
     room = Room(governor, gates, told, boot)
     room.unexpected = unexpected
     try:
