@@ -113,17 +113,22 @@ def _gzip(data: Octets, limit: int) -> Octets:
 
 # lz4 and zstd: into a buffer that grows; the size a frame declares is a stranger's word -------------------------------
 
-_FIRST_BYTES: Final = 1 << 16
+_FIRST_BYTES: Final = 1 << 14
 _GUESS: Final = 4
+_LARGEST_GUESS: Final = 64
+_expected: dict[Codec, int] = {}
+"""By how much the last frame of a codec grew: topics are alike, and one that does not fit is decompressed twice."""
 _NO_ROOM: Final = "failed to write whole buffer"  # what cramjam says of an output that is full; tests hold it to that
 
 
 def _growing(codec: Codec, into: Callable[[Octets, bytearray], int], data: Octets, limit: int) -> Octets:
-    size = min(limit, max(_FIRST_BYTES, _GUESS * len(data)))
+    size = min(limit, max(_FIRST_BYTES, _expected.get(codec, _GUESS) * len(data)))
     while True:
         out = bytearray(size)
         try:
-            return memoryview(out)[: into(data, out)]
+            found = into(data, out)
+            _expected[codec] = min(_LARGEST_GUESS, max(_GUESS, 1 + found * 5 // 4 // max(1, len(data))))
+            return memoryview(out)[:found]
         except cramjam.DecompressionError as error:
             if str(error) != _NO_ROOM:
                 raise _damaged(codec, error) from None
