@@ -40,7 +40,11 @@ class LogReader:
         leaders = (await self._upstream.layout(topic)).leaders
         by_leader: dict[int, list[TopicPartition]] = {}
         for index in partitions:
-            by_leader.setdefault(leaders[index], []).append(TopicPartition(topic, index))
+            leader = leaders.get(index, -1)
+            if leader < 0:
+                await self._upstream.layout(topic, refresh=True)
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the offsets of {topic}-{index}")
+            by_leader.setdefault(leader, []).append(TopicPartition(topic, index))
         requests = [
             self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, at))) for leader, asked in by_leader.items()
         ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.dedup.content import Content
@@ -335,7 +336,7 @@ class Gate:
         assert self._order is not None
         found: list[Arrival] = []
         expected = (arrival.first + arrival.records) % MODULUS
-        for behind in list(self._queue)[1:]:
+        for behind in islice(self._queue, 1, None):
             if behind.first != expected:
                 break
             try:

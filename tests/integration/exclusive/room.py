@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableSequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -360,7 +360,7 @@ class Room:
         self.boot = boot
         self.is_dead = False
         self.unexpected: list[BaseException] = []
-        self.sent: list[asyncio.Future[ProduceResult]] = []
+        self.sent: MutableSequence[asyncio.Future[ProduceResult]] = []
         self._connections = count(1)
         self._producer_ids = count(1_000_000 + secrets.randbelow(10**9))
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
+from collections import deque
 
 import pytest
 
 from metadata.ownership import AccessMode
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields, Scope
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import create_topic, delete_records
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
 from tests.integration.exclusive.room import HeldAnswers, Room, forget_redis, open_room, until
 from tests.services import Services
+
+
+_SETTLED = 8_000
 
 
 @pytest.fixture
@@ -65,20 +72,42 @@ async def test_what_a_gone_session_has_under_way_is_awaited_by_the_next_of_its_n
     assert await log_of(services, topic) == ["0", "1", "2"]
 
 
-async def test_many_short_lived_sessions_of_many_names_leave_a_bounded_trace(room: Room, topic: str) -> None:
-    for number in range(150):
-        party = room.connect(f"worker-{number}", plain=bool(number % 2))
-        assert (await write(party, topic, 1))[0] == 0
-        party.close()
-    changelog = room.governor.changelog
-    opened = changelog.view.opened(topic)
-    assert len(opened) <= 66
-    assert max(entry.value.ByteSize() for entry in opened.values()) < 10_000
+@pytest.mark.parametrize(
+    "number",
+    [150, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1_500)])],
+)
+async def test_many_short_lived_sessions_of_many_names_leave_a_bounded_trace(
+    room: Room, topic: str, number: int
+) -> None:
     ids = room.topic(topic).ids
     assert ids is not None
-    assert len(ids.of(0).marks) == 150
+    room.sent = deque(maxlen=100)  # the test's own memory
+    before = 0
+    for index in range(number):
+        party = room.connect(f"worker-{index}", plain=bool(index % 2))
+        assert (await write(party, topic, 1))[0] == 0
+        party.close()
+        if index == _SETTLED:
+            before = await traced(ids)
+    opened = room.governor.changelog.view.opened(topic)
+    assert len(opened) <= 66
+    assert max(entry.value.ByteSize() for entry in opened.values()) < 20_000
+    assert len(ids.of(0).marks) == number
+    if number > _SETTLED:  # by then each slot knows as many places of sessions as it keeps
+        grown = await traced(ids) - before
+        tracemalloc.stop()
+        assert grown < 1_000 * (number - _SETTLED)
     await ids.save_all()
     assert all(ids.is_covered(entry.value.producer_id, entry.value.producer_epoch) for entry in opened.values())
+
+
+async def traced(ids: TopicIds) -> int:
+    """Bytes in use, once what is only kept for a while is gone."""
+    if not tracemalloc.is_tracing():
+        tracemalloc.start()
+    await ids.tidy()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 async def test_the_names_of_a_slots_former_sessions_are_known_to_the_next_node(
