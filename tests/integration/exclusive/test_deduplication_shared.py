@@ -18,7 +18,6 @@ from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
 from tests.integration.exclusive.room import HeldAnswers, Room, forget_redis, open_room, until
 from tests.services import Services
 
-
 _SETTLED = 8_000
 
 
