@@ -30,6 +30,7 @@ async def create_anew(services: Services, topic: str) -> None:
 
     await asyncio.to_thread(lambda: admin.delete_topics([topic])[topic].result(20))
     await asyncio.to_thread(wait_for, created, "the topic to be there again")
+    await asyncio.to_thread(wait_for, lambda: topic in admin.list_topics(timeout=20).topics, "the broker to know it")
 
 
 async def grow(services: Services, topic: str, partitions: int) -> None:
