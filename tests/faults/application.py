@@ -6,6 +6,7 @@ perhaps to another node. An idempotent one is the same session over all its conn
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ PATIENCE = 15.0
 
 _PAUSE = 0.005
 _AGAIN = frozenset({3, 5, 6, 7, 13, 19, 45})
-_REFUSED = frozenset({44})
+REFUSED = frozenset({44})
 
 
 class Connection(RawProducer):
@@ -42,10 +43,9 @@ class Connection(RawProducer):
         self._socket.sendall(b"".join(parts))
         return self._correlation
 
-    def size_of(self, topic: str, partition: int, batch: Octets) -> int:
-        """Bytes of such a request."""
-        records = [(topic.encode(), partition, batch)]
-        return sum(map(len, produce_upstream.encode_request(1, self._client_id, 8, -1, 10_000, records)))
+    def is_answered(self) -> bool:
+        """Wait until an answer is here to be read."""
+        return bool(self._socket.recv(1, socket.MSG_PEEK))
 
 
 class Application:
@@ -132,9 +132,7 @@ class Application:
             pending, self._pending = self._pending, []
             self._write(pending, 0, 10_000, PATIENCE, lambda: False)
 
-    def _write(
-        self, keys: list[Key], padding: int, timeout_ms: int, patience: float, ends: Callable[[], bool]
-    ) -> bool:
+    def _write(self, keys: list[Key], padding: int, timeout_ms: int, patience: float, ends: Callable[[], bool]) -> bool:
         partition = keys[0].partition
         began = time.monotonic()
         deadline = began + patience
@@ -159,13 +157,15 @@ class Application:
                 return False
             time.sleep(_PAUSE)
 
-    def batch(self, keys: list[Key], *, padding: int = 0) -> bytearray:
-        """The next batch of the session, or the same one again."""
+    def batch(self, keys: list[Key], *, padding: int = 0, sequence: int | None = None) -> bytearray:
+        """The next batch of the session, or the same one again; or one with a sequence of its own."""
         headers = [id_headers(key.id, None if key.name == self.name else key.name.encode()) for key in keys]
         values = [f"{key.name}:{key.id}".encode() + b"." * padding for key in keys]
         if self._plain:
             return batch_of(values, -1, -1, -1, headers=headers)
-        return batch_of(values, self._producer_id, 0, self._sequences[keys[0].partition], headers=headers)
+        if sequence is None:
+            sequence = self._sequences[keys[0].partition]
+        return batch_of(values, self._producer_id, 0, sequence, headers=headers)
 
     def key(self, number: int, partition: int = 0) -> Key:
         """A record under its own name."""
@@ -191,7 +191,7 @@ class Application:
                 self.elsewhere()
             return False
         self._note(keys, Told.FAIL)
-        if sent.error in _REFUSED:  # the application sends it anew; its client counts the sequences as used
+        if sent.error in REFUSED:  # the application sends it anew; its client counts the sequences as used
             self._sequences[partition] += len(keys)
             return False
         return True

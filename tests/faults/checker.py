@@ -1,8 +1,8 @@
 """What a log and its writers' histories must say to each other, whatever went wrong meanwhile. Pure.
 
-A record is a (partition, producer name, id). Of each attempt to write one its writer notes what it was told: `OK`, `FAIL`
-(it is not in the log, said somebody who knows), or `INFO`: no answer, or one that says nothing. A timeout is `INFO`, never
-`FAIL`. A run that has seen too little shows nothing, so that is a violation too.
+A record is a (partition, producer name, id). Of each attempt to write one its writer notes what it was told: `OK`,
+`FAIL` (it is not in the log, said somebody who knows), or `INFO`: no answer, or one that says nothing. A timeout is
+`INFO`, never `FAIL`. A run that has seen too little shows nothing, so that is a violation too.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Protocol
 import pytest
 
 from tests.faults.failing import FailingNode
+from tests.faults.frame_proxy import FrameProxy
 from tests.services import Services
 
 QUICK = {"LEASE_MS": "600", "RECONNECT_GRACE_MS": "300"}
@@ -26,6 +27,7 @@ class StartFailing(Protocol):
         node_id: int = 1,
         mutant: str = "",
         haste: bool = False,
+        **settings: str,
     ) -> FailingNode: ...
 
 
@@ -41,6 +43,7 @@ def start_failing(services: Services, tmp_path_factory: pytest.TempPathFactory) 
             node_id: int = 1,
             mutant: str = "",
             haste: bool = False,
+            **settings: str,
         ) -> FailingNode:
             node = FailingNode(
                 directory,
@@ -50,7 +53,7 @@ def start_failing(services: Services, tmp_path_factory: pytest.TempPathFactory) 
                 node_id=node_id,
                 mutant=mutant,
                 haste=haste,
-                **QUICK,
+                **{**QUICK, **settings},
             )
             running.callback(node.check_log)
             node.start()
@@ -61,6 +64,25 @@ def start_failing(services: Services, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
-def failing_node(start_failing: StartFailing) -> FailingNode:
-    """One node that every test of crashes kills and starts again."""
+def proxy(services: Services) -> Iterator[FrameProxy]:
+    """In front of Kafka, for nodes that are told that Kafka is here."""
+    with FrameProxy(services.kafka_bootstrap) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def node_behind_proxy(start_failing: StartFailing, proxy: FrameProxy) -> FailingNode:
+    """A sound node that reaches Kafka through the proxy."""
+    return start_failing(kafka=proxy.address)
+
+
+@pytest.fixture(scope="session")
+def _failing_node(start_failing: StartFailing) -> FailingNode:
     return start_failing(haste=True)
+
+
+@pytest.fixture
+def failing_node(_failing_node: FailingNode) -> FailingNode:
+    """One node that every test of crashes kills and starts again."""
+    _failing_node.recover()
+    return _failing_node

@@ -67,6 +67,12 @@ class FailingNode(NodeProcess):
         new.write_text(f"{point} {number}")
         new.replace(self._arm)
 
+    def recover(self) -> None:
+        """Disarm it, and start it where a test that failed left it dead."""
+        self._arm.unlink(missing_ok=True)
+        if self.is_dead:
+            self.start()
+
     @property
     def is_dead(self) -> bool:
         return not self.child.alive

@@ -37,15 +37,6 @@ POINTS = {
     "recovering": "a part of the log is read again",
 }
 
-MUTANTS = {
-    "mark-before-forward": "an id counts as in the log as soon as it is sent, and for good",
-    "mark-after-ack": "an id is known only after its client was answered",
-    "in-flight-is-new": "an id that is under way is judged new",
-    "in-flight-is-duplicate": "an id that is under way is judged to be in the log",
-    "replay-by-put": "the newer record counts in a replay, not the higher id",
-    "shift-not-recorded": "records are dropped without a SequenceBase",
-}
-
 
 class Failpoints:
     """Counts passages of the point that is armed, and ends the process at the k-th."""
@@ -146,7 +137,7 @@ def patch_failpoints(points: Failpoints) -> None:
                 points.passed("between-chunks")
             yield record
 
-    snapshots.to_records = chunk_by_chunk  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    setattr(snapshots, "to_records", chunk_by_chunk)  # noqa: B010  a generator stands for a list
 
 
 def patch_haste() -> None:
@@ -163,65 +154,100 @@ def patch_haste() -> None:
         setattr(module, name, value)
 
 
-def patch_mutant(mutant: str) -> None:
-    """Make the mistake that a mutant makes."""
-    from sidecar.dedup.marks import NO_ID, Judgement, Mark, Marks  # noqa: PLC0415
-    from sidecar.exclusive.epoch import SlotEpoch  # noqa: PLC0415
+def mark_before_forward(marks: Any, epoch: Any) -> None:
+    """An id counts as in the log as soon as it is sent, and for good."""
+    push = marks.Marks.push
 
-    assert mutant in MUTANTS
-    push, landed, judge, learn = Marks.push, Marks.landed, Marks.judge, Marks.learn
+    def push_for_good(its: Any, pushed: Any, *rest: Any) -> Any:
+        found = push(its, pushed, *rest)
+        _learn(marks, its, pushed, 0)
+        return found
 
-    def learn_all(marks: Marks, pushed: Iterable[Any], now: int) -> None:
-        for name, sequence_id, _ in pushed:
-            learn(marks, Mark(name, sequence_id, NO_ID, now))
-
-    if mutant == "mark-before-forward":
-
-        def push_for_good(marks: Marks, pushed: Any, *rest: Any) -> Any:
-            found = push(marks, pushed, *rest)
-            learn_all(marks, pushed, 0)
-            return found
-
-        Marks.push = push_for_good
-    elif mutant == "mark-after-ack":
-        kept: dict[Any, Any] = {}
-
-        def push_nothing(marks: Marks, pushed: Any, *rest: Any) -> Any:
-            found = push(marks, (), *rest)
-            kept[found] = pushed
-            return found
-
-        def landed_later(marks: Marks, batch: Any, offset: int, records: int, now: int) -> None:
-            landed(marks, batch, offset, records, now)
-            asyncio.get_running_loop().call_later(0.05, learn_all, marks, kept.pop(batch), now)
-
-        Marks.push, Marks.landed = push_nothing, landed_later
-    elif mutant == "in-flight-is-new":
-        Marks.pushed = Marks.persisted
-        Marks.judge = _settled_as(judge, Judgement.UNSETTLED, Judgement.NEW)
-    elif mutant == "in-flight-is-duplicate":
-        Marks.judge = _settled_as(judge, Judgement.UNSETTLED, Judgement.DUPLICATE)
-    elif mutant == "replay-by-put":
-
-        def put(marks: Marks, mark: Mark) -> None:
-            marks.forget(mark.name)
-            learn(marks, mark)
-
-        Marks.learn = put
-    else:
-
-        async def forget_shift(*_: Any) -> None:
-            return None
-
-        SlotEpoch.shift = forget_shift
+    marks.Marks.push = push_for_good
 
 
-def _settled_as(judge: Callable[..., Any], unsettled: Any, instead: Any) -> Callable[..., Any]:
+def mark_after_ack(marks: Any, epoch: Any) -> None:
+    """An id is known only after its client was answered."""
+    push, landed = marks.Marks.push, marks.Marks.landed
+    kept: dict[Any, Any] = {}
+
+    def push_nothing(its: Any, pushed: Any, *rest: Any) -> Any:
+        found = push(its, (), *rest)
+        kept[found] = pushed
+        return found
+
+    def landed_later(its: Any, batch: Any, offset: int, records: int, now: int) -> None:
+        landed(its, batch, offset, records, now)
+        asyncio.get_running_loop().call_later(0.05, _learn, marks, its, kept.pop(batch), now)
+
+    marks.Marks.push, marks.Marks.landed = push_nothing, landed_later
+
+
+def in_flight_is_new(marks: Any, epoch: Any) -> None:
+    """An id that is under way is judged new."""
+    marks.Marks.pushed = marks.Marks.persisted
+    _settle_as(marks, marks.Judgement.NEW)
+
+
+def in_flight_is_duplicate(marks: Any, epoch: Any) -> None:
+    """An id that is under way is judged to be in the log."""
+    _settle_as(marks, marks.Judgement.DUPLICATE)
+
+
+def replay_by_put(marks: Any, epoch: Any) -> None:
+    """The newer record counts in a replay, not the higher id."""
+    learn = marks.Marks.learn
+
+    def put(its: Any, mark: Any) -> None:
+        its.forget(mark.name)
+        learn(its, mark)
+
+    marks.Marks.learn = put
+
+
+def shift_not_recorded(marks: Any, epoch: Any) -> None:
+    """Records are dropped without a SequenceBase."""
+
+    async def record_nothing(*_: Any) -> None:
+        return None
+
+    epoch.SlotEpoch.shift = record_nothing
+
+
+def _learn(marks: Any, its: Any, pushed: Iterable[Any], now: int) -> None:
+    for name, sequence_id, _ in pushed:
+        its.learn(marks.Mark(name, sequence_id, marks.NO_ID, now))
+
+
+def _settle_as(marks: Any, instead: Any) -> None:
+    judge = marks.Marks.judge
+
     def judged(*args: Any) -> Any:
         found = judge(*args)
-        return instead if found is unsettled else found
+        return instead if found is marks.Judgement.UNSETTLED else found
 
-    return judged
+    marks.Marks.judge = judged
+
+
+MUTANTS: dict[str, Callable[[Any, Any], None]] = {
+    mutant.__name__.replace("_", "-"): mutant
+    for mutant in (
+        mark_before_forward,
+        mark_after_ack,
+        in_flight_is_new,
+        in_flight_is_duplicate,
+        replay_by_put,
+        shift_not_recorded,
+    )
+}
+
+
+def patch_mutant(mutant: str) -> None:
+    """Make the mistake that a mutant makes."""
+    from sidecar.dedup import marks  # noqa: PLC0415
+    from sidecar.exclusive import epoch  # noqa: PLC0415
+
+    MUTANTS[mutant](marks, epoch)
 
 
 def serve() -> None:

@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     data: bytes
 
 
-class _Broken(ConnectionError):
+class _BrokenError(ConnectionError):
     """The connection is to be reset."""
 
 
@@ -79,17 +79,17 @@ class Fault:
         self._loop.call_soon_threadsafe(self._release.set)
 
     async def strike(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
-        """Do it to a frame that is meant for `writer`. Raises `_Broken`."""
+        """Do it to a frame that is meant for `writer`. Raises `_BrokenError`."""
         self.hit = seen
         if self.cut_at is not None:
             writer.write(seen.data[: self.cut_at])
             await writer.drain()
             self._reached.set()
-            raise _Broken
+            raise _BrokenError
         self._reached.set()
         await self._release.wait()
         if self._lost:
-            raise _Broken
+            raise _BrokenError
 
 
 class FrameProxy:
@@ -127,6 +127,11 @@ class FrameProxy:
         """Hold the next frame that fits until it is released."""
         return self._add(Fault(way, fits or _is_produce))
 
+    def forget(self) -> None:
+        """Nothing that has not happened yet shall happen."""
+        self._loop.call_soon_threadsafe(self._faults.clear)
+        self._run(asyncio.sleep(0))
+
     def _add(self, fault: Fault) -> Fault:
         fault._loop = self._loop
         self._loop.call_soon_threadsafe(self._faults.append, fault)
@@ -151,7 +156,7 @@ class FrameProxy:
             ]
             try:
                 done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-                if any(isinstance(pump.exception(), _Broken) for pump in done):
+                if any(isinstance(pump.exception(), _BrokenError) for pump in done):
                     self.resets += 1
                     for each in writers:
                         _reset_on_close(each)
@@ -159,8 +164,8 @@ class FrameProxy:
                 for pump in pumps:
                     pump.cancel()
                 await asyncio.gather(*pumps, return_exceptions=True)
-        except OSError:
-            pass  # the server is away: so is whoever speaks for it
+        except (OSError, asyncio.CancelledError):
+            pass  # the server is away, so is whoever speaks for it; or the proxy ends
         finally:
             for each in writers:
                 each.transport.abort()
@@ -189,7 +194,8 @@ class FrameProxy:
         (correlation,) = struct.unpack_from(">i", data, 4)
         api_key = asked.pop(correlation, -1)
         if api_key in _NAMING:
-            data = data.replace(*self._own_address)
+            real, own = self._own_address
+            data = data.replace(real, own)
         return Seen(way, api_key, correlation, data)
 
     # Life -----------------------------------------------------------------------------------------------------------
@@ -202,7 +208,7 @@ class FrameProxy:
         port = self._server.sockets[0].getsockname()[1]
         host, real = self._target
         self.address = f"{host}:{port}"
-        self._own_address = tuple(host.encode() + struct.pack(">i", each) for each in (real, port))  # type: ignore[assignment]
+        self._own_address = host.encode() + struct.pack(">i", real), host.encode() + struct.pack(">i", port)
 
     async def _end(self) -> None:
         assert self._server is not None
