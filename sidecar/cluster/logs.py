@@ -57,19 +57,23 @@ class LogReader:
                 found[partition.partition] = listed.offset
         return found
 
-    async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
-        """The batches from `offset` on, or from where the log begins by now. Raises as `ends`."""
+    async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int, end: int | None = None) -> bytes:
+        """The batches from `offset` on, or from where the log begins by now. Raises as `ends`. With an `end` that was
+        seen before nothing in front of it may be missed: then the log that begins later, or ends earlier, is an error.
+        """
         leader = (await self._upstream.layout(partition.topic)).leaders.get(partition.partition, -1)
         if leader < 0:
             await self._upstream.layout(partition.topic, refresh=True)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"reading {partition}")
         answer = await self._ask(leader, partition, offset, max_bytes)
-        if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        if end is None and answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             first = (await self.starts(partition.topic, [partition.partition]))[partition.partition]
             answer = await self._ask(leader, partition, first, max_bytes)
         if answer.error:
             await self._upstream.layout(partition.topic, refresh=True)
             raise KafkaError(answer.error, f"reading {partition} from offset {offset}")
+        if end is not None and not answer.records and answer.high_watermark < end:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} ends at {answer.high_watermark} by now")
         return answer.records
 
     async def _ask(self, leader: int, partition: TopicPartition, offset: int, max_bytes: int) -> Fetched:

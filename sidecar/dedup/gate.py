@@ -156,11 +156,15 @@ class Gate:
             return None
         if self._order is not None and first != self._order.expected:
             return None
+        content = self._content(batch, records)
+        return content if content is not None and self._is_new(content) else None
+
+    def _content(self, batch: memoryview, records: int) -> Content | None:
+        """None for a bad one: that is told when its turn has come."""
         try:
-            content = Content(batch, records, self._headers, self._session.name)
+            return Content(batch, records, self._headers, self._session.name)
         except KafkaError:
             return None
-        return content if self._is_new(content) else None
 
     def _is_new(self, content: Content) -> bool:
         """Whether all of a batch is surely new, and its session may write under its names."""
@@ -191,8 +195,10 @@ class Gate:
         if self._closed is not None:
             self._answer(arrival, self._closed)
             return
-        content = self.admits(arrival.batch, arrival.first, arrival.records)
-        if content is not None:
+        arrival.content = content = self._content(arrival.batch, arrival.records)
+        is_next = self._order is None or arrival.first == self._order.expected
+        is_free = not self._queue and not self._shifting and self._state.is_ready
+        if content is not None and is_next and is_free and self._is_new(content):
             self._send(arrival, content)
             return
         arrival.until = self._loop.time() + _HELD_S
@@ -266,7 +272,10 @@ class Gate:
                 " sequence ids under a name"
             )
             return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
-        if not state.marks.make_room(content.names, state.names.is_live):
+        evicted = state.marks.evicted
+        has_room = state.marks.make_room(content.names, state.names.is_live)
+        state.has_forgotten |= state.marks.evicted > evicted
+        if not has_room:
             message = f"this partition knows {len(state.marks)} producer names, all of them in use"
             return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
         return None
@@ -274,7 +283,9 @@ class Gate:
     def _decide_ids(self, arrival: Arrival, content: Content) -> bool:
         state, marks = self._state, self._state.marks
         own = self._session.producer_id
-        if marks.has_doubts and any(marks.doubtful(name, lowest, own) for name, lowest in content.lowest.items()):
+        if any(marks.is_elsewhere(name, own) for name in content.lowest):
+            return state.wait(self)  # ids of a name rise in the log: none overtakes what is under way in another slot
+        if marks.has_doubts and any(marks.doubtful(name, own) for name in content.lowest):
             state.want_fence()
             return state.wait(self)
         doubts = marks.doubts_of(own) if marks.has_doubts else ()
@@ -339,13 +350,13 @@ class Gate:
         for behind in islice(self._queue, 1, None):
             if behind.first != expected:
                 break
-            try:
-                if behind.content is None:
-                    behind.content = Content(behind.batch, behind.records, self._headers, self._session.name)
-            except KafkaError:
-                break
             content = behind.content
-            if not content.marks or self._refusal(content) is not None or content.kept(self._state.marks) != []:
+            if (
+                content is None
+                or not content.marks
+                or self._refusal(content) is not None
+                or content.kept(self._state.marks) != []
+            ):
                 break
             found.append(behind)
             expected = (behind.first + behind.records) % MODULUS
@@ -376,11 +387,12 @@ class Gate:
                 self._shifting = True  # until these are in the log
                 self._send_rest(head, content, kept, dropped)
             else:
-                self.pump()
+                self._shift_void()
             return
         space.base = base
         for arrival in run:
             self._order_passed(arrival)
+            space.sent()
             space.appended(arrival.first, arrival.records)
             if self._queue and self._queue[0] is arrival:
                 self._queue.popleft()
@@ -422,6 +434,12 @@ class Gate:
             assert self._order is not None
             self._order.failed(flight.passed)
         self._over(flight)
+        if flight.shift and self._closed is None:
+            self._shift_void()
+
+    def _shift_void(self) -> None:
+        """The base that was written down for the rest of a batch holds no more, as another batch may come next."""
+        self._keeper.shift_failed(self._state.partition, TimeoutError("the rest of a batch did not go out"))
 
     def _over(self, flight: Flight) -> None:
         if flight.shift:

@@ -136,14 +136,20 @@ class Marks:
         sent = self._sent.get(name)
         return Judgement.UNSETTLED if sent and sequence_id <= max(sent) else Judgement.NEW
 
-    def doubtful(self, name: bytes, sequence_id: int, producer_id: int) -> bool:
-        """Whether a batch of *another* producer id was given up that may still bring this id: only a fence tells. One's
-        own goes out again under the same sequence, so Kafka does.
+    def doubtful(self, name: bytes, producer_id: int) -> bool:
+        """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence tells.
+        One's own goes out again under the same sequence, so Kafka does.
         """
         return any(
-            found.producer_id != producer_id
-            and any(mark.name == name and mark.id >= sequence_id for mark in found.marks)
+            found.producer_id != producer_id and any(mark.name == name for mark in found.marks)
             for found in self._doubts
+        )
+
+    def is_elsewhere(self, name: bytes, producer_id: int) -> bool:
+        """Whether ids of a name are under way under another producer id."""
+        return name in self._sent and any(
+            found.producer_id != producer_id and any(mark.name == name for mark in found.marks)
+            for found in self._under_way
         )
 
     @property
@@ -165,6 +171,11 @@ class Marks:
     def has_doubts(self) -> bool:
         """Whether batches were given up that may be in the log all the same."""
         return bool(self._doubts)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing is under way or in doubt."""
+        return not self._under_way and not self._doubts
 
     def is_quiet(self, producer_id: int) -> bool:
         """Whether nothing that was stamped with a producer id can still change these marks."""
@@ -273,17 +284,15 @@ class Marks:
             self.evicted += 1
         return True
 
-    def purge(self, now: int, is_live: Callable[[bytes], bool], idle_s: int = IDLE_S) -> int:
-        """Forget the names that nobody wrote under for `idle_s`; how many those were. A live one counts as seen now."""
-        gone: list[bytes] = []
+    def idle(self, now: int, is_live: Callable[[bytes], bool], idle_s: int = IDLE_S) -> list[bytes]:
+        """The names that nobody wrote under for `idle_s`. A live one counts as seen now."""
+        found: list[bytes] = []
         for name, row in self._rows.items():
             if name in self._sent or is_live(name):
                 self._seen[row] = now
             elif now - self._seen[row] > idle_s:
-                gone.append(name)
-        for name in gone:
-            self.forget(name)
-        return len(gone)
+                found.append(name)
+        return found
 
     def clear(self) -> None:
         """Forget everything: the log is not the one that these marks speak of."""

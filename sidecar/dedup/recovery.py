@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.snapshots import Saved
     from sidecar.protocol.batch import BatchHeader
 
-FETCH_BYTES: Final = 4 * 1024 * 1024
+FETCH_BYTES: Final = 1024 * 1024
 
 
 class IdsLostError(Exception):
@@ -146,7 +146,7 @@ async def read_on(
 ) -> None:
     """Learn from the log between two offsets. `progress` hears how far it came and how many records that were."""
     while offset < end:
-        data = await logs.fetch(partition, offset, FETCH_BYTES)
+        data = await logs.fetch(partition, offset, FETCH_BYTES, end)
         behind, records = replay(data, marks, reading, int(time.time()))
         if behind <= offset:
             break  # compaction took all that was left

@@ -69,19 +69,23 @@ def to_records(topic: str, partition: int, chunks: list[state.Snapshot]) -> list
     ]
 
 
-def to_value(chunks: list[state.Snapshot]) -> bytes:
-    """As one value: all chunks in a row are one message, as protobuf merges them."""
-    return b"".join(chunk.SerializeToString(deterministic=True) for chunk in chunks)
+def to_value(chunks: list[state.Snapshot], position: int = 0) -> bytes:
+    """As one value: all chunks in a row are one message, as protobuf merges them. `position`: offset of the last chunk
+    in the snapshot topic.
+    """
+    rest = state.Snapshot(position=position)
+    return b"".join(chunk.SerializeToString(deterministic=True) for chunk in (*chunks, rest))
 
 
-def of_value(value: bytes, topic_id: bytes) -> Saved | None:
-    """Read what `to_value` made; None where it is none, or another topic's."""
+def of_value(value: bytes, topic_id: bytes) -> tuple[Saved, int] | None:
+    """Read what `to_value` made, with its position; None where it is none, or another topic's."""
     message = state.Snapshot()
     try:
         message.ParseFromString(value)
     except DecodeError:
         return None
-    return _saved([message]) if message.topic_id == topic_id else None
+    saved = _saved([message]) if message.topic_id == topic_id else None
+    return None if saved is None else (saved, message.position)
 
 
 def _saved(chunks: list[state.Snapshot]) -> Saved | None:

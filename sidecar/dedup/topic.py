@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from metadata import MetadataUnavailable
@@ -48,6 +50,11 @@ _SAVE_ALL_S: Final = 3.0
 _FORGET_S: Final = 5.0
 _SCAN_BYTES: Final = 4 * 1024 * 1024
 _FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+
+
+def _is_usable(extent: Extent, covered: int) -> bool:
+    """Whether the log can be read on from what a snapshot covers."""
+    return extent.reads_from(covered) is not None
 
 
 class Hooks(Protocol):
@@ -91,11 +98,17 @@ class PartitionIds:
         self.is_known = False
         """This node has read it since it serves the topic."""
         self.problem: Outcome | None = None
+        self.turn = -1
+        """The last turn of the topic in which it was read behind a fence of everything."""
         self.batches = 0
         """That landed since the last snapshot."""
         self.saved = Saved(-1, 0, [])
         """The newest snapshot, without its marks."""
-        self.saved_at = time.monotonic()
+        self.saved_at = self.advanced_at = time.monotonic()
+        self.attempts = 0
+        """To write a snapshot, since one was written."""
+        self.has_forgotten = False
+        """Names went that the newest snapshot has."""
         self._ids = ids
         self.inherited = 0
         """Where the log ended when this node took the topic over."""
@@ -148,8 +161,10 @@ class PartitionIds:
     def is_due(self) -> bool:
         """Whether it is time for a snapshot."""
         age = time.monotonic() - self.saved_at
-        if not self.is_ready or age < _SNAPSHOT_LEAST_S or self.marks.covered <= self.saved.covered:
+        if not self.is_ready or age < _SNAPSHOT_LEAST_S:
             return False
+        if self.marks.covered <= self.saved.covered:
+            return self.has_forgotten and age >= SNAPSHOT_S
         return self.batches >= SNAPSHOT_BATCHES or age >= SNAPSHOT_S or self._ids.is_urged
 
 
@@ -208,6 +223,7 @@ class TopicIds:
             self.partitions.clear()
         self.renewed(stamp)
         self._turn += 1
+        self._writers = names
         self.is_begun = True
         for index in partitions:
             state = self.of(index)
@@ -218,6 +234,7 @@ class TopicIds:
 
     def begin_slot(self, producer_id: int, partitions: Collection[int], names: WriterNames) -> None:
         """One slot among others was fenced: read where it had something under way, or outcomes that nobody knows."""
+        self._writers = names
         for index in partitions:
             state = self.of(index)
             if (state.is_ready or state.fenced) and not state.marks.is_quiet(producer_id):
@@ -225,16 +242,20 @@ class TopicIds:
                 state.fenced.add(producer_id)
         if not self._settling and any(state.fenced for state in self.partitions.values()):
             self._settling = True
-            self.around.tasks.start(self._settle_slots(self._turn, names))
+            self.around.tasks.start(self._settle_slots(self._turn))
 
-    async def _settle_slots(self, turn: int, names: WriterNames) -> None:
+    async def _settle_slots(self, turn: int) -> None:
         """Until nothing that a fenced slot had under way is unknown, or the whole topic is fenced anew."""
         try:
             while turn == self._turn:
-                fenced = {index: frozenset(state.fenced) for index, state in self.partitions.items() if state.fenced}
+                fenced = {
+                    index: frozenset(state.fenced)
+                    for index, state in self.partitions.items()
+                    if state.fenced and state.problem is None
+                }
                 if not fenced:
                     return
-                await self._recover(turn, list(fenced), names, fenced)
+                await self._recover(turn, list(fenced), self._writers, fenced)
         finally:
             self._settling = False
 
@@ -301,12 +322,16 @@ class TopicIds:
         fenced: frozenset[int] | None,
     ) -> None:
         state, partition = self.of(index), TopicPartition(self.topic, index)
-        if turn != self._turn or state.is_ready:
+        if turn != self._turn or state.is_ready or (fenced is None and state.turn == turn):
             return
+        if fenced is None and not state.is_known:
+            state.marks.clear()  # another node forgot names since
+        elif fenced is not None and state.marks.covered > extent.end:
+            extent = replace(extent, end=state.marks.covered)  # others landed since the end was asked for
         try:
             offset = recovery.begin(state.marks, extent, saved, partition)
         except IdsLostError as error:
-            self._lose(state, error)
+            self._lose(turn, state, error)
             return
         if saved is not None and saved.covered > state.saved.covered:
             state.saved = Saved(saved.covered, state.saved.number, [])
@@ -317,11 +342,11 @@ class TopicIds:
                 self.around.logs, partition, state.marks, offset, extent.end, reading, self._progressed
             )
         except IdsLostError as error:
-            self._lose(state, error)
+            self._lose(turn, state, error)
             return
         if turn == self._turn:
             if fenced is None:
-                state.inherited = extent.end
+                state.inherited, state.turn = extent.end, turn
             state.marks.read_up_to(extent.end, lambda its: fenced is None or its in fenced)
             state.fenced -= state.fenced if fenced is None else fenced
             state.is_known, state.is_ready = True, not state.fenced
@@ -331,7 +356,9 @@ class TopicIds:
         known = self.progress
         self.progress = Progress(known.records + records, known.done + offsets, known.total)
 
-    def _lose(self, state: PartitionIds, error: IdsLostError) -> None:
+    def _lose(self, turn: int, state: PartitionIds, error: IdsLostError) -> None:
+        if turn != self._turn:
+            return
         message = (
             f"{error}: no batch is taken before an operator decides. `sidecar topic set {self.topic} --no-dedup`"
             " and then `--dedup` begins anew with what is left"
@@ -352,19 +379,21 @@ class TopicIds:
             values = await self.around.store.snapshots(self.topic, self._topic_id, wanted)
         except MetadataUnavailable:
             values = {}
+        positions: dict[int, int] = {}
         for index, value in values.items():
-            saved = snapshots.of_value(value, self._topic_id)
-            if saved is not None and extents[index].reads_from(saved.covered) is not None:
-                found[index] = saved
-                self._note_number(index, saved.number)
-        missing = [index for index in wanted if index not in found]
-        if missing:
-            collector = await self._scan()
-            for index in missing:
-                self._note_number(index, collector.last_number(index))
-                saved = collector.newest(index, lambda covered: extents[index].reads_from(covered) is not None)  # noqa: B023
-                if saved is not None:
-                    found[index] = saved
+            kept = snapshots.of_value(value, self._topic_id)
+            if kept is not None:
+                found[index], positions[index] = kept
+        # Redis may have been set back: whatever came behind its copies is read.
+        offset = min(positions[index] + 1 for index in wanted) if len(positions) == len(wanted) else None
+        collector = await self._scan(offset)
+        for index in wanted:
+            copy = found.pop(index, None)
+            candidates = [copy, collector.newest(index, partial(_is_usable, extents[index]))]
+            self._note_number(index, max(collector.last_number(index), copy.number if copy is not None else 0))
+            usable = [each for each in candidates if each is not None and _is_usable(extents[index], each.covered)]
+            if usable:
+                found[index] = max(usable, key=lambda saved: (saved.covered, saved.number))
         return found
 
     def _knows(self, index: int, extent: Extent) -> bool:
@@ -377,11 +406,14 @@ class TopicIds:
         if number > state.saved.number:
             state.saved = Saved(state.saved.covered, number, [])
 
-    async def _scan(self) -> Collector:
-        """Read the snapshot topic's partition that this topic's are in. Zombies are fenced there."""
+    async def _scan(self, offset: int | None) -> Collector:
+        """Read the snapshot topic's partition that this topic's are in, from an offset or its beginning on. Zombies are
+        fenced there.
+        """
         partition, logs = self.around.changelog.snapshots_of(self.topic), self.around.logs
         collector = Collector(self.topic, self._topic_id)
-        offset = (await logs.starts(partition.topic, [partition.partition]))[partition.partition]
+        start = (await logs.starts(partition.topic, [partition.partition]))[partition.partition]
+        offset = start if offset is None else max(start, offset)
         end = (await logs.ends(partition.topic, [partition.partition]))[partition.partition]
         while offset < end:
             behind = offset
@@ -395,8 +427,26 @@ class TopicIds:
             await asyncio.sleep(0)
         return collector
 
+    async def _advance(self, states: list[PartitionIds]) -> None:
+        """Where nothing is under way, nobody else can have written up to the end: markers alone, which retention
+        leaves behind when it has taken all that these marks cover.
+        """
+        quiet = {state.partition: state.marks.covered for state in states if state.marks.is_at_rest}
+        with suppress(*_FAILURES):
+            ends = await self.around.logs.ends(self.topic, list(quiet))
+            for state in states:
+                covered = quiet.get(state.partition)
+                if state.is_ready and state.marks.is_at_rest and covered == state.marks.covered:
+                    state.marks.read_up_to(ends[state.partition], lambda _: False)
+
     async def save_due(self) -> None:
         """Write the snapshots that it is time for."""
+        now = time.monotonic()
+        idle = [state for state in self.partitions.values() if state.is_ready and now - state.advanced_at > SNAPSHOT_S]
+        if idle:
+            for state in idle:
+                state.advanced_at = now
+            await self._advance(idle)
         due = [state for state in self.partitions.values() if state.is_due]
         for state in due:
             await self._save(state)
@@ -407,12 +457,13 @@ class TopicIds:
         """Write a snapshot of each partition that has moved, as far as that is done within `timeout` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
+                await self._advance([state for state in self.partitions.values() if state.is_ready])
                 for state in list(self.partitions.values()):
                     if state.is_ready and state.marks.covered > state.saved.covered:
                         await self._save(state)
 
-    async def _save(self, state: PartitionIds, *, without: bytes | None = None) -> bool:
-        """Write one snapshot; whether it is in the log. `without` a name that is to be forgotten: then Redis has to
+    async def _save(self, state: PartitionIds, *, without: frozenset[bytes] = frozenset()) -> bool:
+        """Write one snapshot; whether it is in the log. `without` names that are to be forgotten: then Redis has to
         know too.
         """
         async with self._saving:
@@ -420,13 +471,16 @@ class TopicIds:
             if journal is None:
                 return False
             now_ms = int(time.time() * 1000)
-            marks = [mark for mark in state.marks if mark.name != without]
-            saved = Saved(state.marks.covered, state.saved.number + 1, marks)
+            marks = [mark for mark in state.marks if mark.name not in without]
+            # Another number with each try: chunks of two never fit. The same copy: the other one stays whole.
+            saved = Saved(state.marks.covered, state.saved.number + 1 + 2 * state.attempts, marks)
+            state.attempts += 1
             state.batches, state.saved_at = 0, time.monotonic()
             chunks = snapshots.encode(self._topic_id, saved, now_ms)
             try:
+                position = 0
                 for record in snapshots.to_records(self.topic, state.partition, chunks):
-                    await journal.append([record])
+                    position = await journal.append([record])
             except FencedError:
                 if self._journal is journal:
                     self._journal = None  # another node has the topic
@@ -440,15 +494,15 @@ class TopicIds:
             except _FAILURES as error:
                 self.around.hooks.operation_failed(self.topic, error)
                 return False
-            state.saved = Saved(saved.covered, saved.number, [])
+            state.saved, state.attempts, state.has_forgotten = Saved(saved.covered, saved.number, []), 0, False
             state.ends = {producer_id: end for producer_id, end in state.ends.items() if end > saved.covered}
-            value = snapshots.to_value(chunks)
+            value = snapshots.to_value(chunks, position)
             self.around.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
             order = saved.covered, saved.number
             try:
                 await self.around.store.keep_snapshot(self.topic, state.partition, self._topic_id, order, value)
             except MetadataUnavailable:  # then the next one, or the snapshot topic
-                if without is not None:
+                if without:
                     raise
             return True
 
@@ -521,15 +575,18 @@ class TopicIds:
             if time.monotonic() > deadline:  # read again from there, the log would tell of the name
                 raise TimeoutError(message)
             await asyncio.sleep(_POLL_S)
-        if not await self._save(state, without=name):
+        if not await self._save(state, without=frozenset((name,))):
             raise TimeoutError(message)
         state.marks.forget(name)
 
     async def tidy(self) -> int:
-        """Forget names that are idle, and sessions that are gone; how many names those were."""
+        """Forget names that are idle, once a snapshot has, and sessions that are gone; how many names those were."""
         now, gone = int(time.time()), 0
         for state in list(self.partitions.values()):
-            gone += state.marks.purge(now, state.names.is_live)
+            idle = state.marks.idle(now, state.names.is_live)
+            if idle and await self._save(state, without=frozenset(idle)):
+                for name in idle:
+                    gone += state.marks.forget(name)
             await asyncio.sleep(0)  # there may be ten thousand names in each of hundreds
         for names in {id(state.names): state.names for state in self.partitions.values()}.values():
             names.tidy()

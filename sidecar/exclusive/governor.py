@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from metadata import MetadataUnavailable
@@ -18,14 +19,15 @@ from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import MASTER_SLOT, Kind
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import TopicKind
-from sidecar.dedup.content import Headers
+from sidecar.dedup.content import Content, Headers
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.dedup.topic import Surroundings as Ids
+from sidecar.dedup.turned_away import Turn, TurnedAway
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.chronicle import Chronicle
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.identity import shown_name
+from sidecar.exclusive.identity import producer_name, shown_name
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.partitions import PartitionedTopic
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from sidecar.forwarder.whole import Asker
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
-    from sidecar.protocol.batch import Numbers
+    from sidecar.protocol.batch import BatchHeader, Numbers
     from sidecar.protocol.produce import ProducePart, ProduceRequest
 
 Topic: TypeAlias = GovernedTopic | PartitionedTopic
@@ -66,6 +68,32 @@ Topic: TypeAlias = GovernedTopic | PartitionedTopic
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
 _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
+_COMES_AGAIN: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors after which clients send a batch again."""
+_TURNS: Final = {
+    Turn.GO: None,
+    Turn.AGAIN: Outcome(
+        ErrorCode.LEADER_NOT_AVAILABLE, message="an earlier batch of this producer has to come again first; try again"
+    ),
+    Turn.LATE: Outcome(
+        ErrorCode.POLICY_VIOLATION,
+        message="these sequence ids were not written when they came first, and higher ones have been written since",
+    ),
+}
 _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
 _ORPHANS_S: Final = 2.0
@@ -86,6 +114,8 @@ class Producing(Protocol):
     """Refused requests in a row."""
     refused_at: float
     """When the last one was, in seconds of the loop's clock."""
+    turned_away: dict[tuple[bytes, int], TurnedAway]
+    """By topic and partition, the batches with sequence ids that it was not let in with."""
 
     @property
     def connection_id(self) -> int: ...
@@ -242,6 +272,8 @@ class Governor:
         """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
 
         def answer(outcome: Outcome) -> None:
+            if outcome.error and header is not None:
+                self._turn_away(client, part, header, batch, outcome.error)
             result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
             if outcome.error in _REFUSALS:
                 self._refuse(client, done, result)
@@ -250,10 +282,14 @@ class Governor:
                 client.refusals = 0
             done(result)
 
+        header: BatchHeader | None = None
         try:
             header = checked_header(batch)
         except KafkaError as error:
             answer(Outcome(error.code, message=error.message))
+            return
+        if client.turned_away and (early := self._not_yet(client, part, header, batch)) is not None:
+            answer(early)
             return
         if self.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
@@ -268,6 +304,45 @@ class Governor:
             self._of_connection.setdefault(client.connection_id, set()).add(topic)  # it may be another one of the name
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
+
+    def _not_yet(self, client: Producing, part: ProducePart, header: BatchHeader, batch: memoryview) -> Outcome | None:
+        """The answer to a batch that may not go on, by what its client was not let in with (`dedup.turned_away`)."""
+        key, topic = (part.topic, part.partition), self._by_name.get(part.topic)
+        away = client.turned_away.get(key)
+        content = self._ids_of(client, part.topic, header.records, batch) if away is not None else None
+        if away is None or content is None or topic is None or topic.ids is None:
+            return None
+        turn = away.turn_of(content, topic.ids.of(part.partition).marks.persisted, self.now())
+        if not away:
+            del client.turned_away[key]
+        if turn is Turn.LATE and header.producer_id >= 0:  # its client counts these sequences as used
+            session = f"pid:{header.producer_id}"
+            topic.refusals.note(session, part.partition, header.producer_epoch, header.base_sequence, header.records)
+        return _TURNS[turn]
+
+    def _turn_away(
+        self, client: Producing, part: ProducePart, header: BatchHeader, batch: memoryview, error: int
+    ) -> None:
+        comes_again = error in _COMES_AGAIN and header.producer_id < 0
+        if not comes_again and error != ErrorCode.POLICY_VIOLATION:
+            return
+        content = self._ids_of(client, part.topic, header.records, batch)
+        if content is None or not content.has_ids:
+            return
+        away = client.turned_away.setdefault((part.topic, part.partition), TurnedAway())
+        if comes_again:
+            away.add(content, self.now())
+        else:
+            away.refuse(content)
+
+    def _ids_of(self, client: Producing, topic: bytes, records: int, batch: memoryview) -> Content | None:
+        """The ids of a plain client's batch, where its topic has ids and they are sound."""
+        found = self._by_name.get(topic)
+        if found is None or found.ids is None:
+            return None
+        with suppress(KafkaError):
+            return Content(batch, records, self.ids.headers, producer_name(client.producer[0]))
+        return None
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
         """See `sidecar.gateway.produce.GovernedTopics`."""
@@ -300,6 +375,7 @@ class Governor:
         if (
             topic is None
             or self.draining
+            or client.turned_away
             or asker.version < _FIRST_WHOLE
             or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS
         ):
@@ -311,7 +387,7 @@ class Governor:
         for part in parts:
             batch = window[part.start + moved : part.end + moved]
             numbers = record_batch.read_numbers(batch)
-            if numbers is None or part.topic != name:
+            if numbers is None or part.topic != name or (numbers.producer_id < 0 and topic.ids is not None):
                 return False
             if not batches:
                 claimant = client.claimants.get((name, numbers.producer_id))

@@ -23,6 +23,7 @@ from sidecar.protocol.primitives import I16
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
     from sidecar.gateway.fetch import PollLane
@@ -179,6 +180,7 @@ class Client:
         "refused_at",
         "session",
         "software",
+        "turned_away",
     )
 
     def __init__(self, connection: ClientConnection, links: ClientLinks, session: str) -> None:
@@ -193,6 +195,7 @@ class Client:
         self.carries_ordinary = False
         self.refusals = 0
         self.refused_at = 0.0
+        self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self.polls: dict[int, PollLane] = {}
         self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
         self.gaps = SequenceGaps()

@@ -26,10 +26,6 @@ from tests.wait import wait_for
 END_TXN = 26
 _BUFFER = 6_000
 
-taken_for_a_duplicate = pytest.mark.xfail(
-    strict=True, reason="what a plain session is told to send again is taken for a duplicate behind a later batch"
-)
-
 
 @pytest.fixture(scope="session")
 def small_node(start_failing: StartFailing, proxy: FrameProxy) -> FailingNode:
@@ -37,11 +33,17 @@ def small_node(start_failing: StartFailing, proxy: FrameProxy) -> FailingNode:
     return start_failing(kafka=proxy.address, RETRY_BUFFER_BYTES=str(_BUFFER))
 
 
-@taken_for_a_duplicate
 @pytest.mark.parametrize("mode", ["exclusive", pytest.param("shared", marks=pytest.mark.slow)])
 def test_a_batch_that_found_the_buffer_full_is_not_lost(
     small_node: FailingNode, proxy: FrameProxy, services: Services, unique: Unique, mode: str
 ) -> None:
+    """On a busy machine the first one may be answered before the large one is looked at: then once more."""
+    assert any(_finds_the_buffer_full(small_node, proxy, services, unique, mode) for _ in range(5))
+
+
+def _finds_the_buffer_full(
+    small_node: FailingNode, proxy: FrameProxy, services: Services, unique: Unique, mode: str
+) -> bool:
     topic = make_topic(services.kafka_bootstrap, small_node, mode)
     application = Application(unique("billing"), topic, [small_node.bootstrap], [], plain=True, mode=mode)
     application.write(0)
@@ -55,14 +57,14 @@ def test_a_batch_that_found_the_buffer_full_is_not_lost(
     Rest(small_node.admin_url).topic(topic)  # the node has had its turn
     held.release()
     told = [application.settles(keys, connection.finish()) for keys in (first, large, small)]
-    assert told[:2] == [True, False]
+    is_full = told[:2] == [True, False]
     application.write(2)
     application.write(3)
     application.disconnect()
     assert_once(judge(services.kafka_bootstrap, topic, [application], Floors(4, 1), faults=1))
+    return is_full
 
 
-@taken_for_a_duplicate
 def test_a_batch_that_waited_too_long_for_a_takeover_is_not_lost(
     node_behind_proxy: FailingNode, proxy: FrameProxy, services: Services, unique: Unique
 ) -> None:
@@ -88,7 +90,7 @@ def test_a_batch_that_waited_too_long_for_a_takeover_is_not_lost(
     assert_once(judge(services.kafka_bootstrap, topic, [application], Floors(3, 1), faults=1))
 
 
-@pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=taken_for_a_duplicate)])
+@pytest.mark.parametrize("idempotent", [True, pytest.param(False)])
 def test_a_real_producer_loses_nothing_while_kafka_is_slow(
     small_node: FailingNode, proxy: FrameProxy, services: Services, unique: Unique, idempotent: bool
 ) -> None:

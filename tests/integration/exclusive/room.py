@@ -28,6 +28,7 @@ from sidecar.cluster.membership import Membership
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.turned_away import TurnedAway
 from sidecar.exclusive import identity
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.governor import Governor
@@ -268,6 +269,7 @@ class Party:
         self.carries_ordinary = True  # refusals are told at once
         self.refusals = 0
         self.refused_at = 0.0
+        self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self.connection_id = connection
         self.session = f"conn:{room.governor.node_id}-{room.boot}-{connection}"
         self.address = f"party {connection}"

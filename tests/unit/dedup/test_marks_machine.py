@@ -137,7 +137,7 @@ class Partition(RuleBasedStateMachine):
 
     def _judged(self, writer: int, ids: Ids) -> set[Judgement] | None:
         """What a batch consists of; None where only a fence can tell."""
-        if any(self.marks.doubtful(name, sequence_id, writer) for name, sequence_id in ids):
+        if any(self.marks.doubtful(name, writer) for name, _ in ids):
             return None
         return {self.marks.judge(name, sequence_id) for name, sequence_id in ids}
 
@@ -330,7 +330,7 @@ class Partition(RuleBasedStateMachine):
                     continue
                 by = [its for its_name, its_id, its in (*there, *coming) if its_name == name and its_id >= sequence_id]
                 for number in WRITERS:
-                    if not self.marks.doubtful(name, sequence_id, number):
+                    if not self.marks.doubtful(name, number):
                         assert all(its.writer == number and its.in_doubt for its in by), "there would be two"
 
     @invariant()

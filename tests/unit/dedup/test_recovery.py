@@ -232,7 +232,7 @@ class PaperLog:
         self.batches = batches
         self.fetched: list[int] = []
 
-    async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
+    async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int, end: int | None = None) -> bytes:
         self.fetched.append(offset)
         for data in self.batches:
             assert len(batch_sizes(data, 0, len(data))) == 1

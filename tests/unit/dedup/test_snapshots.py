@@ -60,8 +60,8 @@ def test_what_was_saved_comes_back(saved: Saved, partition: int) -> None:
 
 @given(saved=snapshots_of_any_kind)
 def test_what_was_saved_comes_back_from_one_value(saved: Saved) -> None:
-    value = snapshots.to_value(snapshots.encode(TOPIC_ID, saved, NOW_MS))
-    assert snapshots.of_value(value, TOPIC_ID) == saved
+    value = snapshots.to_value(snapshots.encode(TOPIC_ID, saved, NOW_MS), 7)
+    assert snapshots.of_value(value, TOPIC_ID) == (saved, 7)
     assert snapshots.of_value(value, OTHER_ID) is None
 
 
@@ -72,7 +72,7 @@ def test_chunks_are_small_enough_for_any_broker_and_fit_together_again() -> None
     assert all(len(chunk.key) + len(chunk.value or b"") < BROKER_BYTES for chunk in chunks)
     assert collected(*reversed(chunks)).newest(0) == saved
     value = snapshots.to_value(snapshots.encode(TOPIC_ID, saved, NOW_MS))
-    assert snapshots.of_value(value, TOPIC_ID) == saved
+    assert snapshots.of_value(value, TOPIC_ID) == (saved, 0)
 
 
 def test_the_newer_of_two_counts() -> None:
@@ -173,8 +173,12 @@ class PaperTopic:
     def __init__(self) -> None:
         self.log: list[RawRecord] = []
 
-    async def append(self, found: list[RawRecord]) -> None:
+    async def append(self, found: list[RawRecord]) -> int:
         self.log += found
+        return len(self.log) - 1
+
+    async def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
+        return dict.fromkeys(partitions, 0)
 
     async def keep_snapshot(self, *_: object) -> None: ...
     def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
@@ -196,7 +200,7 @@ async def test_the_two_copies_of_a_partition_take_turns_whatever_the_time(
     """Else a node that dies between two chunks leaves none that is whole."""
     paper = PaperTopic()
     nothing = cast(Any, None)
-    around = Surroundings(nothing, cast(Any, paper), cast(Any, paper), nothing, cast(Any, paper), Headers())
+    around = Surroundings(cast(Any, paper), cast(Any, paper), cast(Any, paper), nothing, cast(Any, paper), Headers())
     ids = TopicIds(TOPIC, around, lambda session: True, lambda: None)
     ids.renewed(nothing)
     partition = ids.of(0)
