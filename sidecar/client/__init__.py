@@ -1,0 +1,36 @@
+"""The SDK for Python: producers that own their topic, on aiokafka.
+
+```python
+import asyncio
+from sidecar.client import ExclusiveProducer
+
+async def main() -> None:
+    async with ExclusiveProducer("localhost:19092", topic="orders", name="billing") as producer:
+        print(await producer.send(b"paid", key=b"order-17"))
+
+asyncio.run(main())
+```
+"""
+
+from sidecar.client.errors import (
+    OwnError,
+    ProducerBusyError,
+    ProducerFencedError,
+    SequenceError,
+    SidecarError,
+    SidecarUnavailableError,
+)
+from sidecar.client.producer import ExclusiveProducer, Mode
+from sidecar.client.receipt import Receipt
+
+__all__ = [
+    "ExclusiveProducer",
+    "Mode",
+    "OwnError",
+    "ProducerBusyError",
+    "ProducerFencedError",
+    "Receipt",
+    "SequenceError",
+    "SidecarError",
+    "SidecarUnavailableError",
+]

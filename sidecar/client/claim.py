@@ -1,0 +1,289 @@
+"""The claim of one producer to its topic: taken without writing, watched, kept over reconnects, never revived.
+
+The connection that claims stays open and counts as the session's, so the topic stays owned while nothing is sent and
+while aiokafka's connections come and go. Once the topic is owned, every further connection asks in its client.id for
+the generation it was owned under: whoever took the topic since has a higher one, and the node answers 44 even where the
+topic is free again. So neither this connection nor aiokafka, which sends again by itself, takes back what was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from sidecar.client.connection import connect
+from sidecar.client.errors import (
+    ProducerBusyError,
+    ProducerFencedError,
+    SidecarError,
+    SidecarUnavailableError,
+    of_kafka,
+    of_own,
+)
+from sidecar.client.requests import NOBODY, ClaimTopic, DescribeOwners, DescribeTopic, LastSequence, NewProducer
+from sidecar.protocol.errors import ErrorCode
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sidecar.client.connection import Connection
+    from sidecar.client.requests import Layout, Producer
+
+ResultT = TypeVar("ResultT")
+
+_AGAIN_S: Final = 0.1
+"""Between two tries; a place in a queue is kept for seconds."""
+_SHORT_S: Final = 5.0
+"""What a node answers out of its memory; an owner that lost its node is awaited about as long."""
+_HOPS: Final = 3
+_OWNED: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+_WAITS: Final = "wait_for_exclusive"
+
+
+class Standing(NamedTuple):
+    """Who owns the topic: the generations of what this session owns, under None the whole topic's, and the rest for
+    people.
+    """
+
+    owned: dict[int | None, int]
+    told: str
+
+
+class Claim:
+    """A session and what it owns. `timeout` (seconds) bounds each request, and how long a node may not be there.
+
+    Methods raise `SidecarUnavailableError` where no node can tell in that time; the next call connects anew.
+    """
+
+    def __init__(
+        self, bootstrap: tuple[tuple[str, int], ...], topic: str, name: str, mode: str, timeout: float
+    ) -> None:
+        self.topic = topic
+        self.producer: Producer = NOBODY
+        self.next_sequences: dict[int, int] = {}
+        """What the session sends next, by partition; kept by whoever sends."""
+        self.partitions: int = 0
+        self._bootstrap = bootstrap
+        self._name = name
+        self._mode = mode
+        self._timeout = timeout
+        self._connection: Connection | None = None
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._owned: dict[int | None, int] = {}
+        self._heir: Producer | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def generation(self) -> int:
+        """The generation under which the topic is owned, the highest where partitions have owners; 0 before."""
+        return max(self._owned.values(), default=0)
+
+    def generation_of(self, partition: int) -> int:
+        """The generation under which a record is written to a partition."""
+        return self._owned.get(partition, self._owned.get(None, 0))
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Where nodes may be, the likeliest first."""
+        known = () if self._connection is None else (self._connection.address,)
+        return tuple(dict.fromkeys((*known, *self._nodes.values(), *self._bootstrap)))
+
+    @property
+    def client_id(self) -> str:
+        """Asks for the mode and, once the topic was owned, for the lowest generation under which it was."""
+        settings = f"{self._name};mode={self._mode};"
+        return settings + f"generation={min(self._owned.values())};" if self._owned else settings
+
+    # Taking ---------------------------------------------------------------------------------------------------------
+
+    async def take(self) -> None:
+        """Own the topic; every partition of it where each has an owner of its own. Waits where the mode says so.
+
+        Raises `ProducerBusyError`, and `SidecarError` where no waiting helps.
+        """
+        async with self._turn:
+            producer = await self._patiently(self._begin)
+            owned = await self._own(producer)
+            self.producer, self._owned = producer, owned
+
+    async def succeed(self) -> None:
+        """Go on as a new session under the next generation: for one whose place in the log nobody can find.
+
+        Raises `ProducerFencedError` where somebody else had the topic meanwhile, and where the connection ends in the
+        middle of it and the next generation is given: whose it was cannot be told.
+        """
+        async with self._turn:
+            if self._heir is None:
+                self._heir = await self._patiently(lambda: self._begin(self.producer))
+            heir = self._heir
+            try:
+                owned = await self._own(heir)
+            except ProducerBusyError as error:
+                raise _lost(error.message) from None
+            if owned != {index: generation + 1 for index, generation in self._owned.items()}:
+                raise _lost(f"{self.topic} had another owner meanwhile")
+            self.producer, self._owned, self.next_sequences, self._heir = heir, owned, {}, None
+
+    async def _own(self, producer: Producer) -> dict[int | None, int]:
+        waits = self._mode == _WAITS
+        await self._patiently(lambda: self._claim(0, producer), waits=waits)
+        standing = await self._patiently(lambda: self._look(producer))
+        if 0 in standing.owned:  # in one order, so that of two who want all of it none waits for the other
+            for partition in range(1, self.partitions):
+                await self._patiently(lambda index=partition: self._claim(index, producer), waits=waits)
+            standing = await self._patiently(lambda: self._look(producer))
+        if None not in standing.owned and len(standing.owned) < self.partitions:
+            raise _lost(standing.told)
+        return standing.owned
+
+    async def last_ids(self) -> dict[int, int] | None:
+        """The highest sequence ids in the log by partition; None for a topic without deduplication."""
+        async with self._turn:
+            return await self._patiently(self._ask_ids)
+
+    # Watching -------------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Whether the topic is still owned. On a new connection the session shows itself first: an owner that lost its
+        node is not awaited for long. Raises `ProducerFencedError` where it is lost, for good; never waits.
+        """
+        async with self._turn:
+            try:
+                if self._connection is None or not self._connection.is_open:
+                    for partition in sorted(index or 0 for index in self._owned):
+                        await self._claim(partition, self._heir or self.producer)
+                standing = await self._look(self.producer)
+            except ProducerBusyError as error:
+                raise _lost(error.message) from None
+            if standing.owned != self._owned and self._heir is None:
+                raise _lost(standing.told)
+
+    async def refresh(self) -> None:
+        """Look how many partitions there are now."""
+        async with self._turn:
+            await self._leader(await self._connected())
+
+    async def close(self) -> None:
+        """End the connection, and with it the claim."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    # Steps ----------------------------------------------------------------------------------------------------------
+
+    async def _patiently(self, step: Callable[[], Awaitable[ResultT]], *, waits: bool = False) -> ResultT:
+        """Try again while no node can do it, for `timeout`; for ever where `waits` and a node keeps a place."""
+        now = asyncio.get_running_loop().time
+        until = now() + self._timeout
+        while True:
+            try:
+                return await step()
+            except SidecarUnavailableError as error:
+                if waits and error.code == ErrorCode.REQUEST_TIMED_OUT:
+                    until = now() + self._timeout
+                elif now() > until:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _begin(self, after: Producer = NOBODY) -> Producer:
+        connection = await self._connected()
+        answer = await connection.call(NewProducer(after), self._timeout)
+        if answer.error:
+            raise of_kafka(answer.error, f"a producer id to write to {self.topic} with was refused")
+        return answer.producer
+
+    async def _claim(self, partition: int, producer: Producer) -> None:
+        connection = await self._connected()
+        ahead_of = self.next_sequences.get(partition, 0)
+        timeout_ms = int(self._timeout * 1000)
+        asked = ClaimTopic(self.topic, partition, producer, ahead_of, timeout_ms)
+        answer = await connection.call(asked, self._timeout)
+        if answer.error in _OWNED:
+            return
+        if answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            await self.close()
+        raise of_kafka(answer.error, answer.message)
+
+    async def _look(self, producer: Producer) -> Standing:
+        connection = await self._connected()
+        answer = await connection.call(DescribeOwners(self.topic), _SHORT_S)
+        if answer.error != control.NONE or not answer.ownerships:
+            raise of_own(answer.error or control.UNAVAILABLE, answer.message)
+        whole, *parts = answer.ownerships
+        if whole.error != control.NONE:
+            raise of_own(whole.error, whole.message)
+        if self._nodes.get(whole.serving_node, connection.address) != connection.address:
+            await self.close()
+            raise of_own(control.NOT_SERVING, f"another node serves {self.topic} now")
+        session = f"pid:{producer.id}"
+        owned = dict[int | None, int]()
+        if whole.owner_session == session:
+            owned[None] = whole.generation
+        else:
+            owned.update({each.resource.partition: each.generation for each in parts if each.owner_session == session})
+        owner = f"{whole.owner_name or whole.owner_session} owns" if whole.owner_session else "nobody owns"
+        return Standing(owned, f"{owner} {self.topic} now (generation {whole.generation})")
+
+    async def _ask_ids(self) -> dict[int, int] | None:
+        connection = await self._connected()
+        answer = await connection.call(LastSequence(self.topic, self._name), self._timeout)
+        if answer.error == control.UNKNOWN_RESOURCE:
+            return None
+        if answer.error != control.NONE:
+            if answer.error == control.NOT_SERVING:
+                await self.close()
+            raise of_own(answer.error, answer.message)
+        return dict(answer.last_sequence_ids)
+
+    # Connections ----------------------------------------------------------------------------------------------------
+
+    async def _connected(self) -> Connection:
+        """A connection to the node that leads the topic."""
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        failure = SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, "no node is known", retryable=True)
+        candidates = self.addresses
+        await self.close()
+        for address in candidates:
+            try:
+                self._connection = await self._open(address)
+            except SidecarUnavailableError as error:
+                failure = error
+            else:
+                return self._connection
+        raise failure
+
+    async def _open(self, address: tuple[str, int]) -> Connection:
+        for _ in range(_HOPS):
+            connection = await connect(address, self.client_id, min(_SHORT_S, self._timeout))
+            try:
+                leader = await self._leader(connection)
+                if leader == connection.address:
+                    await connection.call(DescribeOwners(self.topic), _SHORT_S)  # a Kafka without a sidecar hangs up
+                    return connection
+            except BaseException:
+                await connection.close()
+                raise
+            await connection.close()
+            address = leader
+        raise of_kafka(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader of {self.topic} cannot be found")
+
+    async def _leader(self, connection: Connection) -> tuple[str, int]:
+        layout: Layout = await connection.call(DescribeTopic(self.topic), _SHORT_S)
+        if layout.error and not layout.leaders:
+            raise of_kafka(layout.error, f"topic {self.topic} is not described")
+        self.partitions, self._nodes = len(layout.leaders), layout.nodes
+        leader = layout.nodes.get(layout.leaders.get(0, -1))
+        if leader is None:
+            raise of_kafka(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.topic} has no leader now")
+        return leader
+
+
+def _lost(message: str) -> ProducerFencedError:
+    return ProducerFencedError(ErrorCode.PRODUCER_FENCED, message)
+
+
+def again(error: SidecarError) -> SidecarError:
+    """The same error for somebody else to raise."""
+    return type(error)(error.code, error.message, retryable=error.retryable)

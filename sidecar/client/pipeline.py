@@ -1,0 +1,291 @@
+"""Records on their way: one lane per partition, one batch of it at a time, one aiokafka producer under all of them.
+
+While a batch has no outcome nothing behind it leaves, so records arrive in the order in which they were sent, and
+behind one that failed nothing was acknowledged that is not behind it in the log. What is sent again goes as the same
+batch under the same sequence: Kafka knows it. Where Kafka cannot (45: the session's place in the log is lost) a new
+session sends it, and the sequence ids tell what was there; without ids such a batch fails instead.
+
+Any final error leaves aiokafka with numbers that are not the log's (it counts a refused batch as sent). So behind one
+its producer is replaced by a fresh one, which goes on with the session's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from sidecar.client.claim import again
+from sidecar.client.errors import OF_KAFKA, SidecarError, SidecarUnavailableError, of_kafka
+from sidecar.client.receipt import Receipt
+from sidecar.client.requests import SEQUENCES
+from sidecar.client.transport import BATCH_BYTES, BatchError, Transport, open_transport
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.client.claim import Claim
+    from sidecar.client.numbering import Numbering
+    from sidecar.client.receipt import Pending
+
+_AGAIN_S: Final = 0.1
+_SESSIONS_PER_BATCH: Final = 3
+_PLACE_LOST: Final = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+_MAY_BE_LOST: Final = frozenset(
+    {ErrorCode.PRODUCER_FENCED, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
+"""What may mean that the topic is owned no more; who owns it is asked then."""
+
+
+class Lane:
+    """The records of one partition. `head` is the batch under way, or to be sent again."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.head: list[Pending] = []
+        self.sessions: int = 0
+        """In how many the head was refused for its place."""
+        self.task: asyncio.Task[None] | None = None
+        self._queue: deque[Pending] = deque()
+
+    def add(self, record: Pending) -> None:
+        self._queue.append(record)
+
+    def fill(self, last_id: int) -> bool:
+        """Whether there is anything to send. A new batch has rising ids, all of them known to be in the log (up to
+        `last_id`) or none: a node tells of a batch as a whole whether it was one of duplicates.
+        """
+        size, head, queue = 0, self.head, self._queue
+        if head:
+            return True
+        while queue:
+            record = queue[0]
+            if not record.outcome.done():  # given up before it left
+                size += record.size
+                if head and (size > BATCH_BYTES or not _may_follow(head[-1].number, record.number, last_id)):
+                    break
+                head.append(record)
+            queue.popleft()
+        return bool(head)
+
+    def drop(self) -> list[Pending]:
+        """Everything that waits, and is now nobody's."""
+        waiting = list(self._queue)
+        self._queue.clear()
+        return waiting
+
+    def settled(self) -> list[Pending]:
+        """The head, which has its outcome now."""
+        head, self.head, self.sessions = self.head, [], 0
+        return head
+
+
+def _may_follow(before: int | None, number: int | None, last_id: int) -> bool:
+    if before is None or number is None:
+        return before is number
+    return before < number and (before <= last_id) is (number <= last_id)
+
+
+class Pipeline:
+    """Sends what `add` is given, until `fail` or `close`. `failed` is called once, with an error that is final."""
+
+    def __init__(
+        self, claim: Claim, numbering: Numbering, compression: str | None, failed: Callable[[SidecarError], None]
+    ) -> None:
+        self._claim = claim
+        self._numbering = numbering
+        self._compression = compression
+        self._failed = failed
+        self._error: SidecarError | None = None
+        self._lanes: dict[int, Lane] = {}
+        self._transport: Transport | None = None
+        self._replacing = asyncio.Lock()
+        self._open = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._under_way = 0
+        self._idle.set()
+
+    async def start(self) -> None:
+        """Raises `SidecarUnavailableError`."""
+        self._transport = await self._new_transport()
+        self._open.set()
+
+    def add(self, partition: int, record: Pending) -> None:
+        """Take a record; its `outcome` is set in time."""
+        if self._error is not None:
+            record.outcome.set_exception(again(self._error))
+            return
+        lane = self._lanes.setdefault(partition, Lane(partition))
+        lane.add(record)
+        if lane.task is None or lane.task.done():
+            lane.task = asyncio.create_task(self._run(lane))
+
+    # Lanes ----------------------------------------------------------------------------------------------------------
+
+    async def _run(self, lane: Lane) -> None:
+        try:
+            await self._send_all(lane)
+        except Exception as defect:
+            self._settle(lane, SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(defect)))
+            raise
+
+    async def _send_all(self, lane: Lane) -> None:
+        while lane.fill(self._numbering.last_of(lane.partition)):
+            await self._open.wait()
+            if self._error is not None:
+                self._settle(lane, self._error)
+                return
+            transport = self._transport
+            assert transport is not None
+            if self._claim.next_sequences.get(lane.partition, 0) + len(lane.head) > SEQUENCES:
+                await self._replace(transport, new_session=True)  # aiokafka has none behind the last one
+                continue
+            self._under_way += 1
+            self._idle.clear()
+            try:
+                base = await transport.send(lane.partition, lane.head)
+            except BatchError as error:
+                found = error
+            else:
+                found = None
+                self._landed(lane, base)
+            finally:
+                self._under_way -= 1
+                if not self._under_way:
+                    self._idle.set()
+            if found is not None:
+                await self._recover(lane, transport, found)
+
+    def _landed(self, lane: Lane, base: int) -> None:
+        partition, numbering = lane.partition, self._numbering
+        last, generation = numbering.last_of(partition), self._claim.generation_of(partition)
+        self._count(lane)
+        for index, record in enumerate(lane.settled()):
+            number = record.number
+            duplicate = base < 0 and number is not None and number <= last
+            if number is not None:
+                numbering.arrived(partition, number)
+            if not record.outcome.done():
+                offset = base + index if base >= 0 else -1
+                record.outcome.set_result(
+                    Receipt(partition, offset, -1 if number is None else number, duplicate, generation)
+                )
+
+    def _count(self, lane: Lane) -> None:
+        """The session's next sequence is behind the head."""
+        sequences = self._claim.next_sequences
+        sequences[lane.partition] = sequences.get(lane.partition, 0) + len(lane.head)
+
+    def _settle(self, lane: Lane, error: SidecarError) -> None:
+        """The head failed for good."""
+        for record in lane.settled():
+            if record.number is not None:
+                self._numbering.failed(lane.partition, record.number)
+            if not record.outcome.done():
+                record.outcome.set_exception(again(error))
+
+    # Failures -------------------------------------------------------------------------------------------------------
+
+    async def _recover(self, lane: Lane, transport: Transport, error: BatchError) -> None:
+        code = error.code
+        if code in _MAY_BE_LOST:
+            await self._ask_whether_owned()
+        if self._error is not None:
+            self._settle(lane, self._error)
+        elif code is None or (code in OF_KAFKA and OF_KAFKA[code].error is SidecarUnavailableError):
+            await asyncio.sleep(_AGAIN_S)
+            await self._replace(transport)
+        elif code in _PLACE_LOST:
+            lane.sessions += 1
+            if lane.head[0].number is None or lane.sessions > _SESSIONS_PER_BATCH:
+                self._settle(lane, SidecarError(code, "whether it was written is not known"))
+            await self._replace(transport, new_session=True)
+        elif code == ErrorCode.POLICY_VIOLATION:
+            self._count(lane)  # a node takes these sequences for used, as aiokafka does
+            self._settle(lane, of_kafka(code, "another session writes under this name, or there are too many names"))
+        elif code == ErrorCode.INVALID_RECORD:  # ids are as they should be, or there are none: it is not about them
+            self._settle(lane, SidecarError(code, "a record is refused; on a compacted topic each needs a key"))
+            await self._replace(transport)
+        else:
+            self._settle(lane, of_kafka(code, str(error)))
+            await self._replace(transport)
+
+    async def _ask_whether_owned(self) -> None:
+        while self._error is None:
+            try:
+                await self._claim.check()
+            except SidecarUnavailableError:
+                await asyncio.sleep(_AGAIN_S)
+            except SidecarError as lost:
+                self.fail(lost)
+            else:
+                return
+
+    async def _replace(self, transport: Transport, *, new_session: bool = False) -> None:
+        """Go on with a fresh aiokafka producer; once for all lanes that met the same trouble."""
+        async with self._replacing:
+            if self._transport is not transport:
+                return
+            self._open.clear()
+            try:
+                await self._idle.wait()  # what others have under way ends by itself
+                await transport.stop()
+                while self._error is None:
+                    try:
+                        if new_session:
+                            await self._claim.succeed()
+                            new_session = False
+                        self._transport = await self._new_transport()
+                    except SidecarUnavailableError:
+                        await asyncio.sleep(_AGAIN_S)
+                    except SidecarError as lost:
+                        self.fail(lost)
+                    else:
+                        return
+            finally:
+                self._open.set()
+
+    async def _new_transport(self) -> Transport:
+        claim = self._claim
+        return await open_transport(
+            claim.addresses, claim.client_id, claim.topic, claim.producer, claim.next_sequences, self._compression
+        )
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    def fail(self, error: SidecarError) -> None:
+        """Nothing leaves any more. What is under way still has an outcome of its own; the rest has this one."""
+        if self._error is not None:
+            return
+        self._error = error
+        for lane in self._lanes.values():
+            for record in lane.drop():
+                if record.number is not None:
+                    self._numbering.failed(lane.partition, record.number)
+                if not record.outcome.done():
+                    record.outcome.set_exception(again(error))
+        self._failed(error)
+
+    async def drain(self) -> None:
+        """Until everything has its outcome."""
+        while tasks := [lane.task for lane in self._lanes.values() if lane.task is not None and not lane.task.done()]:
+            await asyncio.wait(tasks)
+
+    async def close(self, error: SidecarError) -> None:
+        """End at once; what has no outcome yet has this one."""
+        if self._error is None:
+            self._error = error
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for lane in self._lanes.values():
+            for record in (*lane.settled(), *lane.drop()):
+                if not record.outcome.done():
+                    record.outcome.set_exception(again(self._error))
+        if self._transport is not None:
+            await self._transport.stop(force=True)
+            self._transport = None

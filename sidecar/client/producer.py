@@ -1,0 +1,347 @@
+"""A producer that owns its topic (PIP-68) and whose records bear sequence ids (PIP-6): what an application sees.
+
+Decides nothing by itself: `claim` owns the topic, `numbering` counts, `pipeline` sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+import uuid
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias, get_args
+
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from sidecar.client.claim import Claim, again
+from sidecar.client.connection import addresses
+from sidecar.client.errors import SidecarError, SidecarUnavailableError
+from sidecar.client.numbering import Numbering
+from sidecar.client.pipeline import Pipeline
+from sidecar.client.receipt import Pending, Receipt
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+Mode: TypeAlias = Literal["exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
+
+ID_HEADER: Final = "sidecar-sequence-id"
+NAME_HEADER: Final = "sidecar-producer-name"
+_NO_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z", re.DOTALL)
+_CUT: Final = "…"
+_NAME_BYTES: Final = 255
+_POLL_S: Final = 1.0
+_AGAIN_S: Final = 0.2
+_POLLS_PER_REFRESH: Final = 30
+_partition_of = DefaultPartitioner()
+
+
+class ExclusiveProducer:
+    """Owns a topic and writes to it; nobody else does until it lets go or loses it.
+
+    ```python
+    import asyncio
+    from sidecar.client import ExclusiveProducer
+
+    async def main() -> None:
+        lines = [b"first", b"second", b"third"]
+        async with ExclusiveProducer("localhost:19092", topic="orders", name="billing") as producer:
+            for number, line in enumerate(lines):
+                if number > producer.last_sequence_id:  # with deduplication: not what an earlier run wrote
+                    print(await producer.send(line))
+
+    asyncio.run(main())
+    ```
+
+    `bootstrap` is `host:port,…` of nodes, or several of them. `mode`, where somebody else owns the topic or waits for
+    it: `exclusive` raises `ProducerBusyError`, `wait_for_exclusive` waits as long as it takes, `exclusive_with_fencing`
+    takes the topic away. `name` is who this is, for people and for sequence ids: 1 to 255 bytes of UTF-8 without `;`,
+    none of the names that client libraries have by default, borne by one live producer at a time. Without one a
+    globally unique name is assigned, which `name` tells; nobody resumes under that.
+
+    `async with` owns the topic before it enters the block and without writing a record, and gives it up behind it.
+    Where each partition has an owner of its own (the policy's scope), it owns every partition.
+
+    **Sequence ids** are on where the topic has deduplication. Without `sequence_id` they count up from
+    `last_sequence_id` + 1, or from `initial_sequence_id`: that is the id of the first record (PIP-6; Pulsar's own
+    clients begin one above it). Once one is given each has to be. On a topic without deduplication
+    `last_sequence_id` stays -1, records bear no id, and whoever gives one gets a `SequenceError` that names the policy
+    to set. An application that was restarted goes on with what follows `last_sequence_id`, or sends everything again:
+    receipts of what was there already say `duplicate`. For that a record has to come to the same partition each time,
+    so one without key and partition goes to partition id modulo their number. On a topic with several partitions
+    `last_sequence_id` is the least of theirs: ids behind it may be in the log, and a *new* record under one of these
+    would be taken for a duplicate. So go on with your own records from there; do not count on numbers alone.
+
+    `timeout` (seconds) bounds a `send`, and how long `async with` tries while no node answers; waiting for others
+    does not count. `compression` is aiokafka's `compression_type`. Use it in one event loop, once.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str],
+        topic: str,
+        name: str | None = None,
+        mode: Mode = "wait_for_exclusive",
+        initial_sequence_id: int | None = None,
+        *,
+        timeout: float = 30.0,
+        compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+        if not topic:
+            raise ValueError("topic is empty")
+        if timeout <= 0:
+            raise ValueError(f"timeout is {timeout:g} s")
+        self._name: str = f"sidecar-{uuid.uuid4()}" if name is None else _checked(name)
+        self._topic: str = topic
+        self._initial = initial_sequence_id
+        self._timeout = timeout
+        self._compression: str | None = compression
+        self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout)
+        self._numbering = Numbering(topic, None, 0)
+        self._pipeline: Pipeline | None = None
+        self._started = False
+        self._error: SidecarError | None = None
+        self._over = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._turn = 0
+
+    # What it knows --------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The producer name, given or assigned."""
+        return self._name
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._topic
+
+    @property
+    def generation(self) -> int:
+        """The generation under which the topic is or was owned: it rises with each owner, from 1 on; 0 before. The
+        highest, where partitions have owners of their own.
+        """
+        return self._claim.generation
+
+    @property
+    def last_sequence_id(self) -> int:
+        """Where to resume: the least of `last_sequence_ids` over all partitions, -1 where any has none."""
+        return self._numbering.last_id
+
+    @property
+    def last_sequence_ids(self) -> dict[int, int]:
+        """The highest sequence id under this name that is in the log, by partition; absent: none."""
+        return self._numbering.last_ids
+
+    async def lost(self) -> None:
+        """Return once the topic is not owned any more: within a second or two of somebody else's taking it, or at
+        `close`. A node that cannot be reached is no loss: whoever has to stop then needs a clock of his own.
+
+        ```python
+        import asyncio
+        from sidecar.client import ExclusiveProducer
+
+        async def lead() -> None:
+            await asyncio.sleep(0.1)  # what only one may do at a time
+
+        async def main() -> None:
+            async with ExclusiveProducer("localhost:19092", topic="orders", name="billing") as producer:
+                work, lost = asyncio.create_task(lead()), asyncio.create_task(producer.lost())
+                await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (work, lost):
+                    task.cancel()
+
+        asyncio.run(main())
+        ```
+        """
+        await self._over.wait()
+
+    # Sending --------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+        sequence_id: int | None = None,
+    ) -> Receipt:
+        """Write a record and wait until it is in the log of every replica in sync.
+
+        Several may be awaited at once: in each partition records stand in the order of the calls. Without `partition`
+        the key decides, as in Java's client; without a key see the class. `sequence_id` is at least 0 and above every
+        id that this producer sent to the partition, save one that failed behind all others.
+
+        Raises `ProducerFencedError` once the topic is lost; `SequenceError`; `SidecarUnavailableError` after `timeout`
+        seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;
+        `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition): it is
+        not in the log, and neither are those that left in one batch with it, which fail alike. A cancelled `send` takes
+        its record back if that has not left.
+        """
+        record, index = self._record(value, key, tuple(headers), partition, sequence_id)
+        assert self._pipeline is not None
+        self._pipeline.add(index, record)
+        outcome = record.outcome
+        try:
+            await asyncio.wait({outcome}, timeout=self._timeout)
+            if outcome.done():
+                return outcome.result()
+            message = f"no answer within {self._timeout:g} s; the record may be written yet"
+            raise SidecarUnavailableError(ErrorCode.REQUEST_TIMED_OUT, message, retryable=True)
+        finally:
+            if outcome.cancel() and record.number is not None:
+                self._numbering.failed(index, record.number)
+
+    def _record(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...],
+        partition: int | None,
+        sequence_id: int | None,
+    ) -> tuple[Pending, int]:
+        """The next record and its partition; there is no `await` between that and its place in the order."""
+        if self._error is not None:
+            raise again(self._error)
+        if self._pipeline is None or self._ending is not None:
+            raise RuntimeError("the producer is not open: use `async with`")
+        if any(name in (ID_HEADER, NAME_HEADER) for name, _ in headers):
+            raise ValueError(f"{ID_HEADER} and {NAME_HEADER} are not yours to set: give sequence_id, or another name")
+        number = self._numbering.choose(sequence_id)
+        index = self._partition(key, partition, number)
+        if number is not None:
+            headers += ((ID_HEADER, str(number).encode()),)
+        size = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, list(headers))
+        self._numbering.take(index, number, given=sequence_id is not None)
+        outcome: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        outcome.add_done_callback(_seen)
+        return Pending(key, value, headers, number, int(time.time() * 1000), size, outcome), index
+
+    def _partition(self, key: bytes | None, partition: int | None, number: int | None) -> int:
+        count = self._claim.partitions
+        if partition is not None:
+            if not 0 <= partition < count:
+                message = f"{self._topic} has the partitions 0 to {count - 1}, not {partition}"
+                raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+            return partition
+        if key is not None:
+            everything = list(range(count))
+            return _partition_of(key, everything, everything)
+        self._turn += 1
+        return (self._turn if number is None else number) % count
+
+    # Life -----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Own the topic, as `async with` does. Raises `ProducerBusyError`; `SequenceError` where `initial_sequence_id`
+        is given and the topic has no deduplication; `SidecarUnavailableError`; `SidecarError` with code 3 for a topic
+        that does not exist. Whatever it raises, or cancelled: nothing stays open.
+        """
+        if self._started:
+            raise RuntimeError("a producer is used once: create another one")
+        self._started = True
+        try:
+            await self._open()
+        except BaseException:
+            await self._end(drain=False)
+            raise
+
+    async def _open(self) -> None:
+        claim = self._claim
+        await claim.take()
+        self._numbering = Numbering(self._topic, await claim.last_ids(), claim.partitions, self._initial)
+        pipeline = Pipeline(claim, self._numbering, self._compression, self._lose)
+        await pipeline.start()
+        self._pipeline = pipeline
+        self._watcher = asyncio.create_task(self._watch(pipeline))
+
+    async def close(self) -> None:
+        """Wait for what was sent, `timeout` seconds at most, then give the topic up. Cancelled, it does so at once."""
+        self._started = True
+        await self._end(drain=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(drain=kind is None)
+
+    async def _end(self, *, drain: bool) -> None:
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._shut())
+        if not drain:
+            self._hurry.set()
+        try:
+            await asyncio.shield(self._ending)
+        except asyncio.CancelledError:
+            self._hurry.set()
+            await asyncio.wait({self._ending})
+            raise
+
+    async def _shut(self) -> None:
+        pipeline, watcher = self._pipeline, self._watcher
+        if pipeline is not None and self._error is None:
+            drained, hurried = asyncio.ensure_future(pipeline.drain()), asyncio.ensure_future(self._hurry.wait())
+            await asyncio.wait({drained, hurried}, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+            for task in (drained, hurried):
+                task.cancel()
+            await asyncio.gather(drained, hurried, return_exceptions=True)
+        if watcher is not None:
+            watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+        closed = "the producer was closed; the record may have been written"
+        if pipeline is not None:
+            await pipeline.close(SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, closed, retryable=True))
+        await self._claim.close()
+        self._over.set()
+
+    # Losing it ------------------------------------------------------------------------------------------------------
+
+    async def _watch(self, pipeline: Pipeline) -> None:
+        polls = 0
+        while True:
+            pause = _POLL_S
+            try:
+                await self._claim.check()
+                polls += 1
+                if polls % _POLLS_PER_REFRESH == 0:
+                    await self._claim.refresh()
+                    self._numbering.partitions = self._claim.partitions
+            except SidecarUnavailableError:
+                pause = _AGAIN_S
+            except SidecarError as error:
+                pipeline.fail(error)
+                return
+            await asyncio.sleep(pause)
+
+    def _lose(self, error: SidecarError) -> None:
+        self._error = error
+        self._over.set()
+
+
+def _seen(outcome: asyncio.Future[Receipt]) -> None:
+    """Nobody may be left to ask for it: no reason to complain."""
+    if not outcome.cancelled():
+        outcome.exception()
+
+
+def _checked(name: str) -> str:
+    if not 1 <= len(name.encode()) <= _NAME_BYTES or ";" in name:
+        raise ValueError(f"name {name[:50]!r}: 1 to {_NAME_BYTES} bytes of UTF-8 without ;")
+    if _NO_NAMES.match(name) or name.endswith(_CUT):
+        raise ValueError(f"name {name!r} is a default of client libraries: two producers may bear it")
+    return name

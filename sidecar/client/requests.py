@@ -1,0 +1,223 @@
+"""What the SDK itself asks a node: the sidecar's own APIs, and the few of Kafka's that aiokafka does not show.
+
+Each in one fixed version; see `sidecar.protocol.caller.Request`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple, TypeVar
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from google.protobuf.message import DecodeError, Message
+
+from sidecar.protocol import api
+from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
+from sidecar.v1 import control_pb2 as control
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+_ALL_REPLICAS: Final = -1
+_NO_TRANSACTION_MS: Final = 60_000
+_AHEAD: Final = 2**20
+SEQUENCES: Final = 2**31
+"""As many sequences there are; behind the last one comes 0."""
+
+
+class Producer(NamedTuple):
+    """A producer id and its epoch."""
+
+    id: int
+    epoch: int
+
+
+NOBODY: Final = Producer(-1, -1)
+
+
+# The sidecar's own ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeOwners(FixedRequest):
+    """Who owns a topic, and its partitions where each has an owner of its own."""
+
+    api_key: ClassVar[int] = api.DESCRIBE_OWNERS
+    api_version: ClassVar[int] = 0
+
+    topic: str
+
+    def encode(self, writer: Writer) -> None:
+        asked = control.DescribeOwnersRequest(resources=[control.Resource(topic=self.topic)])
+        writer.raw(asked.SerializeToString())
+
+    def decode(self, reader: Reader) -> control.DescribeOwnersResponse:
+        return _message(control.DescribeOwnersResponse, reader)
+
+
+@dataclass(frozen=True, slots=True)
+class LastSequence(FixedRequest):
+    """The highest sequence ids of a producer name that are in the log."""
+
+    api_key: ClassVar[int] = api.LAST_SEQUENCE
+    api_version: ClassVar[int] = 0
+
+    topic: str
+    name: str
+
+    def encode(self, writer: Writer) -> None:
+        writer.raw(control.LastSequenceRequest(topic=self.topic, producer_name=self.name).SerializeToString())
+
+    def decode(self, reader: Reader) -> control.LastSequenceResponse:
+        return _message(control.LastSequenceResponse, reader)
+
+
+def _message(kind: type[MessageT], reader: Reader) -> MessageT:
+    try:
+        return kind.FromString(reader.raw(reader.remaining))
+    except DecodeError as error:
+        raise MalformedFrameError(str(error)) from None
+
+
+# Kafka's --------------------------------------------------------------------------------------------------------------
+
+
+class Layout(NamedTuple):
+    """A topic as Metadata tells it: its error, the leader of each partition, and where the nodes are."""
+
+    error: int
+    leaders: dict[int, int]
+    nodes: dict[int, tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopic(FixedRequest):
+    """Metadata of one topic, which is not created."""
+
+    api_key: ClassVar[int] = api.METADATA
+    api_version: ClassVar[int] = 5
+
+    topic: str
+
+    def encode(self, writer: Writer) -> None:
+        writer.array(1)
+        writer.string(self.topic)
+        writer.boolean(False)
+
+    def decode(self, reader: Reader) -> Layout:
+        reader.i32()
+        nodes: dict[int, tuple[str, int]] = {}
+        for _ in range(reader.array(element_bytes=12)):
+            node = reader.i32()
+            nodes[node] = reader.string(), reader.i32()
+            reader.nullable_string()
+        reader.nullable_string()
+        reader.i32()
+        error, leaders = 0, dict[int, int]()
+        for _ in range(reader.array(element_bytes=9)):
+            error = reader.i16()
+            reader.string()
+            reader.boolean()
+            for _ in range(reader.array(element_bytes=22)):
+                reader.i16()
+                partition = reader.i32()
+                leaders[partition] = reader.i32()
+                for _ in range(3):  # replicas, those in sync, those offline
+                    reader.skip(4 * reader.array(element_bytes=4))
+        return Layout(error, leaders, nodes)
+
+
+class Initialised(NamedTuple):
+    """The answer to InitProducerId."""
+
+    error: int
+    producer: Producer
+
+
+@dataclass(frozen=True, slots=True)
+class NewProducer(FixedRequest):
+    """InitProducerId for an idempotent producer; `after` names the session that the new one follows."""
+
+    api_key: ClassVar[int] = api.INIT_PRODUCER_ID
+    api_version: ClassVar[int] = 4
+    flexible: ClassVar[bool] = True
+
+    after: Producer = NOBODY
+
+    def encode(self, writer: Writer) -> None:
+        writer.compact_string(None)
+        writer.i32(_NO_TRANSACTION_MS)
+        writer.i64(self.after.id)
+        writer.i16(self.after.epoch)
+        writer.tags(True)
+
+    def decode(self, reader: Reader) -> Initialised:
+        reader.i32()
+        answer = Initialised(reader.i16(), Producer(reader.i64(), reader.i16()))
+        reader.skip_tags()
+        return answer
+
+
+class Claimed(NamedTuple):
+    """What a partition's leader says to `ClaimTopic`."""
+
+    error: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTopic(FixedRequest):
+    """A Produce that owns the topic and writes nothing: its batch is far ahead of what its producer sends next.
+
+    A node grants the topic first and looks at the batch then: it is out of order (45), for the node where it counts
+    sequences itself, else for Kafka. Nothing of the session moves by it, so it is asked again at will, in mid-traffic
+    too. Anything that does not count by sessions would append it: ask only who answers `DescribeOwners`.
+    """
+
+    api_key: ClassVar[int] = api.PRODUCE
+    api_version: ClassVar[int] = 8
+
+    topic: str
+    partition: int
+    producer: Producer
+    next_sequence: int
+    timeout_ms: int
+
+    def encode(self, writer: Writer) -> None:
+        writer.string(None)
+        writer.i16(_ALL_REPLICAS)
+        writer.i32(self.timeout_ms)
+        writer.array(1)
+        writer.string(self.topic)
+        writer.array(1)
+        writer.i32(self.partition)
+        writer.nullable_bytes(self._batch())
+
+    def _batch(self) -> bytes:
+        builder = DefaultRecordBatchBuilder(
+            magic=2,
+            compression_type=0,
+            is_transactional=0,
+            producer_id=self.producer.id,
+            producer_epoch=self.producer.epoch,
+            base_sequence=(self.next_sequence + _AHEAD) % SEQUENCES,
+            batch_size=1024,
+        )
+        builder.append(0, int(time.time() * 1000), b"claim", b"never appended", [])  # a compacted topic wants a key
+        return bytes(builder.build())
+
+    def decode(self, reader: Reader) -> Claimed:
+        found = Claimed(0, "")
+        for _ in range(reader.array(element_bytes=6)):
+            reader.string()
+            for _ in range(reader.array(element_bytes=36)):
+                reader.i32()
+                error = reader.i16()
+                reader.skip(24)  # base offset, log append time, log start offset
+                for _ in range(reader.array(element_bytes=6)):
+                    reader.i32()
+                    reader.nullable_string()
+                found = Claimed(error, reader.nullable_string() or "")
+        reader.i32()
+        return found

@@ -1,0 +1,101 @@
+"""A node for producers of the SDK, one behind a proxy, and topics with deduplication, with an owner, or with both."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from sidecar.local.ports import free_ports
+from tests.integration.client.proxy import HOST, Proxy, proxy
+from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.nodes import NodeProcess
+from tests.services import Services
+
+Topic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    cluster = f"sdk-{uuid.uuid4().hex[:8]}"
+    process = NodeProcess(
+        tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url, cluster=cluster
+    )
+    process.start()
+    yield process
+    process.stop()
+    process.check_log()
+
+
+@pytest.fixture(scope="session")
+def hidden(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NodeProcess, int]]:
+    """A node that tells clients another port: the one where a test puts its proxy."""
+    port, cluster = free_ports(1)[0], f"sdk-{uuid.uuid4().hex[:8]}"
+    process = NodeProcess(
+        tmp_path_factory.mktemp("node"),
+        services.kafka_bootstrap,
+        services.redis_url,
+        cluster=cluster,
+        ADVERTISE=f"{HOST}:{port}",
+    )
+    process.start()
+    yield process, port
+    process.stop()
+    process.check_log()
+
+
+@pytest.fixture
+async def behind(hidden: tuple[NodeProcess, int]) -> AsyncIterator[Proxy]:
+    """The proxy in front of `hidden`."""
+    process, port = hidden
+    async with proxy(port, process.bootstrap) as found:
+        yield found
+
+
+@pytest.fixture
+def rest(node: NodeProcess) -> Rest:
+    return Rest(node.admin_url)
+
+
+@pytest.fixture
+def hidden_rest(hidden: tuple[NodeProcess, int]) -> Rest:
+    return Rest(hidden[0].admin_url)
+
+
+@pytest.fixture
+def new_topic(services: Services) -> Topic:
+    """`new_topic(rest, deduplication=True, …)`: a topic under this policy; without any, one without a policy."""
+
+    def create(rest: Rest, partitions: int = 1, config: dict[str, str] | None = None, **policy: object) -> str:
+        name = create_topic(services.kafka_bootstrap, partitions, **(config or {}))
+        if policy:
+            status, answer = rest.call("PUT", f"/v1/topics/{name}/policy", policy)
+            assert status == 200, answer
+        return name
+
+    return create
+
+
+def read(bootstrap: str, topic: str, partition: int = 0) -> list[tuple[bytes, dict[str, str | bytes | None]]]:
+    """Value and headers of every record of a partition, straight from Kafka."""
+    settings = {"group.id": uuid.uuid4().hex, "enable.auto.commit": False, "fetch.wait.max.ms": 10}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings, "enable.partition.eof": True})
+    try:
+        at = TopicPartition(topic, partition, 0)
+        _, end = consumer.get_watermark_offsets(at, timeout=20)
+        consumer.assign([at])
+        found: list[tuple[bytes, dict[str, str | bytes | None]]] = []
+        while max(0, consumer.position([at])[0].offset) < end:
+            message = consumer.poll(0.5)
+            if message is not None and not message.error():
+                found.append((message.value() or b"", dict(message.headers() or [])))
+        return found
+    finally:
+        consumer.close()
+
+
+def values(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
+    """Every record's value of a partition."""
+    return [value for value, _ in read(bootstrap, topic, partition)]

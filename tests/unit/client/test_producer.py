@@ -1,0 +1,83 @@
+"""What an ExclusiveProducer is made of, before it asks anybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sidecar.client import ExclusiveProducer
+from sidecar.client.claim import Claim
+from sidecar.client.producer import ID_HEADER, NAME_HEADER
+from sidecar.dedup.content import Headers
+from sidecar.exclusive.identity import parse, producer_name
+
+NAMES = ["billing", "zähler/eu", "x" * 255, "a=b", "producer-1a"]
+NO_NAMES = [
+    "",
+    "a;b",
+    "x" * 256,
+    "producer-1",
+    "rdkafka",
+    "kgo",
+    "sarama",
+    "kafkajs",
+    "aiokafka-x",
+    "kafka-python-3",
+    "x…",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_one_that_a_node_takes_for_one(name: str) -> None:
+    assert ExclusiveProducer("host:1", topic="orders", name=name).name == name
+    assert producer_name(name) == name.encode()
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        ExclusiveProducer("host:1", topic="orders", name=name)
+
+
+def test_a_name_that_is_assigned_is_one_and_nobody_elses() -> None:
+    names = {ExclusiveProducer("host:1", topic="orders").name for _ in range(100)}
+    assert len(names) == 100
+    assert all(producer_name(name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"mode": "shared"}, "mode"),
+        ({"topic": ""}, "topic"),
+        ({"timeout": 0}, "timeout"),
+        ({"bootstrap": ""}, "address"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        ExclusiveProducer(**{"bootstrap": "host:1", "topic": "orders", **settings})
+
+
+def test_before_it_begins_it_owns_nothing() -> None:
+    producer = ExclusiveProducer("host:1", topic="orders", name="billing")
+    assert (producer.topic, producer.generation, producer.last_sequence_id) == ("orders", 0, -1)
+    assert producer.last_sequence_ids == {}
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "wait_for_exclusive", "exclusive_with_fencing"])
+def test_the_client_id_asks_for_the_mode_and_later_for_the_generation(mode: str) -> None:
+    claim = Claim((("host", 1),), "orders", "zähler/eu", mode, 1.0)
+    before = parse(claim.client_id.encode())
+    assert (before.name, str(before.mode), before.generation) == ("zähler/eu", mode, None)
+    assert claim.client_id.endswith(";")
+    claim._owned = {0: 7, 1: 4}
+    assert parse(claim.client_id.encode()).generation == 4  # a higher one would take partition 1 from its new owner
+    assert (claim.generation, claim.generation_of(0), claim.generation_of(1)) == (7, 7, 4)
+
+
+def test_the_headers_are_those_of_the_node() -> None:
+    defaults = Headers()
+    assert ID_HEADER.encode() in defaults
+    assert NAME_HEADER.encode() in defaults

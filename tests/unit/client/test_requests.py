@@ -1,0 +1,86 @@
+"""The SDK's requests against the codecs that a node answers them with."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from sidecar.client.requests import (
+    NOBODY,
+    ClaimTopic,
+    DescribeOwners,
+    DescribeTopic,
+    LastSequence,
+    NewProducer,
+    Producer,
+)
+from sidecar.protocol import batch, metadata, produce
+from sidecar.protocol.caller import BadAnswerError, decode_frame, encode_frame
+from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from sidecar.protocol.primitives import Reader
+from sidecar.protocol.produce import ProduceResult
+from sidecar.v1 import control_pb2 as control
+
+BODY = 4 + 2 + 2 + 4 + 2 + len("client")
+
+
+def body_of(request: object) -> bytes:
+    return encode_frame(request, 7, "client")[BODY:]  # type: ignore[arg-type]
+
+
+def test_metadata_is_asked_without_creating_the_topic() -> None:
+    asked = metadata.decode_request(Reader(body_of(DescribeTopic("orders"))), 5)
+    assert (asked.topics, asked.allow_auto_topic_creation) == (("orders",), False)
+
+
+def test_metadata_tells_leaders_and_where_they_are() -> None:
+    partitions = (PartitionState(0, 0, 1, 3), PartitionState(1, 5, -1, 0))
+    topic = TopicState("orders", 0, uuid.uuid4(), False, partitions)
+    brokers = (Broker(1, "here", 9092, "rack"), Broker(2, "there", 9093))
+    answer = metadata.encode_answer(7, 5, ClusterState(0, brokers, "cluster", 1, (topic,)))
+    found = decode_frame(DescribeTopic("orders"), 7, answer, 4, len(answer))
+    assert (found.error, found.leaders) == (0, {0: 1, 1: -1})
+    assert found.nodes == {1: ("here", 9092), 2: ("there", 9093)}
+
+
+def test_a_claim_is_a_good_batch_far_ahead_of_what_its_producer_sends() -> None:
+    asked = body_of(ClaimTopic("orders", 3, Producer(11, 2), 2**31 - 1, 5_000))
+    (part,) = produce.walk(asked, 0, len(asked), 8).parts
+    assert (part.topic, part.partition) == (b"orders", 3)
+    header = batch.read_header(asked, part.start, part.end)
+    assert (header.producer_id, header.producer_epoch, header.records) == (11, 2, 1)
+    assert header.base_sequence == 2**20 - 1
+    assert batch.crc_matches(asked, part.start, header.size)
+
+
+@pytest.mark.parametrize(("error", "message"), [(45, None), (44, "Topic has an existing exclusive producer: x")])
+def test_the_answer_to_a_claim(error: int, message: str | None) -> None:
+    result = ProduceResult(b"orders", 3, error, -1, -1, -1, message, ())
+    answer = produce.encode_answer(7, 8, [result])
+    found = decode_frame(ClaimTopic("orders", 3, NOBODY, 0, 1), 7, answer, 4, len(answer))
+    assert (found.error, found.message) == (error, message or "")
+
+
+def test_a_new_producer_names_the_one_that_it_follows() -> None:
+    asked = body_of(NewProducer(Producer(11, 0)))
+    assert asked == b"\0\0" + (60_000).to_bytes(4, "big") + (11).to_bytes(8, "big") + b"\0\0" + b"\0"
+    answer = (7).to_bytes(4, "big") + b"\0" + bytes(4) + b"\0\0" + (12).to_bytes(8, "big") + b"\0\1" + b"\0"
+    found = decode_frame(NewProducer(), 7, answer, 0, len(answer))
+    assert (found.error, found.producer) == (0, Producer(12, 1))
+
+
+def test_the_own_apis_carry_protobuf() -> None:
+    owners = control.DescribeOwnersRequest.FromString(body_of(DescribeOwners("orders")))
+    assert [each.topic for each in owners.resources] == ["orders"]
+    asked = control.LastSequenceRequest.FromString(body_of(LastSequence("orders", "zähler")))
+    assert (asked.topic, asked.producer_name) == ("orders", "zähler")
+    told = control.LastSequenceResponse(last_sequence_id=4, last_sequence_ids={0: 4})
+    answer = (7).to_bytes(4, "big") + told.SerializeToString()
+    assert decode_frame(LastSequence("orders", "x"), 7, answer, 0, len(answer)) == told
+
+
+@pytest.mark.parametrize("answer", [b"\0\0\0\7\xff\xff", b"\0\0\0\x08", b"\0\0"])
+def test_an_answer_that_makes_no_sense_is_told_as_such(answer: bytes) -> None:
+    with pytest.raises(BadAnswerError):
+        decode_frame(LastSequence("orders", "x"), 7, answer, 0, len(answer))
