@@ -195,6 +195,9 @@ class PaperNode:
     def numbering_lost(self, lane: Lane) -> None:
         self._lose(lane, TIMED_OUT)
 
+    def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
+        raise AssertionError("there are no sequence ids here")
+
     def _lose(self, lane: Lane, code: int) -> None:
         if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
             return

@@ -54,6 +54,13 @@ class Client:
         return {partition: outcome.error for partition, outcome in self.outcomes.items()}
 
 
+class SlotOwner(Owner):
+    """Implements `sidecar.exclusive.epoch.Writer`."""
+
+    def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
+        raise AssertionError("there are no sequence ids here")
+
+
 class Session:
     """An idempotent session that owns "orders", with what it sends next."""
 
@@ -62,7 +69,7 @@ class Session:
             Domain("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), "pid:11", "billing", 1,
             dict.fromkeys(PARTITIONS, Position(client_epoch, 0)), {}, PARTITIONS, state.Ownership(), 0, {},
         )  # fmt: skip
-        self.epoch = SlotEpoch(tenure, forwarder, Owner())
+        self.epoch = SlotEpoch(tenure, forwarder, SlotOwner())
         self.next = dict.fromkeys(PARTITIONS, 0)
 
     def lane(self, partition: int) -> Lane:
