@@ -22,7 +22,8 @@ CONFIG_FILES: Final = (Path("sidecar.toml"), Path("/etc/sidecar/sidecar.toml"))
 
 DEFAULT_ADMIN_URL: Final = "http://127.0.0.1:18080"
 DEDUPLICATES_ALL: Final = (
-    "governs every topic that has no policy saying otherwise: transactions are refused on all of them (error 48). "
+    "governs every topic but internal ones, whatever else their policies say: transactions are refused on all of them"
+    " (error 48). "
     "Where applications use transactions, set it by topic or prefix instead: sidecar topic set TOPIC --dedup"
 )
 """What SIDECAR_DEDUPLICATION=true brings with it; told wherever settings are checked, and by a node that starts."""

@@ -29,7 +29,7 @@ _BEFORE: Final = f"""
     `sidecar_producer_owner_info` alone, one series per topic.
     """
 _BEHIND: Final = """
-    `sidecar_produce_records_total` and `sidecar_produce_bytes_total` count when a batch is sent on to Kafka, before its
+    `sidecar_produce_records_total` and `sidecar_produce_bytes_total` count when a batch is taken, before its
     answer; a batch that Kafka refuses is counted too. `sidecar_kafka_up` follows the reading of the ownership topic: 0
     while its leader does not answer.
 
@@ -40,8 +40,8 @@ _BEHIND: Final = """
     Invariants: `sidecar_client_connections` = `sidecar_client_connections_total` − the sum of
     `sidecar_client_disconnects_total`
     (`tests/unit/telemetry/test_exposition.py::test_open_connections_accepted_and_ended_ones_add_up_on_the_page`); one
-    owner per topic at most; the generation is REST's; `sidecar_produce_records_total` is the number of records in the
-    log, where Kafka refused none; each refusal is counted once under its reason; takeovers and requests are as many as
+    owner per topic at most; the generation is REST's; without deduplication `sidecar_produce_records_total` is the
+    number of records in the log, where Kafka refused none; each refusal is counted once under its reason; takeovers and requests are as many as
     their durations (`tests/integration/exclusive/test_ownership.py::test_metrics_agree_with_rest_and_with_the_log`).
 
     Where partitions have owners of their own `sidecar_producer_generation` is the highest of them, and no owner is

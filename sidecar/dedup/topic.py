@@ -360,7 +360,7 @@ class TopicIds:
         if turn != self._turn:
             return
         message = (
-            f"{error}: no batch is taken before an operator decides. `sidecar topic set {self.topic} --no-dedup`"
+            f"{error}: no batch is taken there before an operator decides. `sidecar topic set {self.topic} --no-dedup`"
             " and then `--dedup` begins anew with what is left"
         )
         state.problem = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=message)
@@ -509,6 +509,11 @@ class TopicIds:
     def is_covered(self, producer_id: int, last_epoch: int) -> bool:
         """Whether snapshots have everything that was written under a producer id, up to an epoch or later."""
         return bool(self.partitions) and all(state.is_covered(producer_id) for state in self.partitions.values())
+
+    def distrust(self) -> None:
+        """Another node served the topic meanwhile: its snapshots are asked for, and what it forgot is forgotten."""
+        for state in self.partitions.values():
+            state.is_known = False
 
     def urge(self) -> None:
         """Have a snapshot of everything that moved, at the next occasion."""

@@ -19,7 +19,8 @@ _STALE: Final = Outcome(
     ErrorCode.INVALID_PRODUCER_EPOCH, message="the client itself has gone on to a higher producer epoch"
 )
 _REFUSED: Final = Outcome(
-    ErrorCode.POLICY_VIOLATION, message="this batch was refused before, when another session owned the topic"
+    ErrorCode.POLICY_VIOLATION,
+    message="this batch was refused before: its client counts it as used, and sends its records as new ones",
 )
 SEQUENCE_ANSWERS: Final = {
     Verdict.REFUSED: _REFUSED,

@@ -71,6 +71,10 @@ class Covered(Protocol):
         """New ones are needed soon."""
         ...
 
+    def distrust(self) -> None:
+        """Another node served the topic meanwhile: what this one remembers of it is not all there is."""
+        ...
+
 
 def _never_covered(*_: int) -> bool:
     """Of a topic without sequence ids there are no snapshots."""
@@ -129,6 +133,8 @@ class Takeover:
         ownership, opened, others = known
         keeps = self._keeps(ownership)
         self._check_former(opened)
+        if self._ids is not None and opened is not None and opened.value.node != around.node_id and domain.is_master:
+            self._ids.distrust()
         token, generation = await self._arbitration.claim(ownership, opened, keeps=keeps)
         published = False
         granted()

@@ -57,7 +57,7 @@ class State(StrEnum):
 
     OFF = "off"
     IDLE = "idle"
-    """Nobody serves the topic: they are read when somebody writes or asks."""
+    """They are read when somebody writes or asks."""
     READING = "reading"
     READY = "ready"
     LOST = "lost"
@@ -73,7 +73,7 @@ def state_of(topic: Topic, *, elsewhere: bool) -> tuple[State, str | None]:
         return State.LOST, ids.problem
     if ids.is_ready:
         return State.READY, None
-    if ids.is_begun or topic.serving:
+    if ids.is_begun:
         return State.READING, progress_text(ids.progress)
     return (State.ELSEWHERE if elsewhere else State.IDLE), None
 

@@ -63,7 +63,7 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
     lost: int = status.get("deduplication", {}).get("lost", 0)
     if not lost:
         return []
-    detail = f"lost for {lost} {'topic, which takes' if lost == 1 else 'topics, which take'} no batch"
+    detail = f"lost in partitions of {lost} {'topic' if lost == 1 else 'topics'}: no batch is taken there"
     return [fail("sequence ids", detail, "sidecar topic show says for each topic what is lost and what to do")]
 
 

@@ -28,7 +28,7 @@ def test_the_producer_of_the_page_writes_its_records_once(
     policy = {"access_mode": "exclusive", "deduplication": True}
     wait_for(lambda: ask(node, "PUT", f"/v1/topics/{topic}/policy", policy)[0] == 200, "the policy")
     (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    program = program.replace("127.0.0.1:19092", node.bootstrap).replace('"orders"', repr(topic))
+    program = program.replace("127.0.0.1:19092", node.bootstrap).replace('"ledger"', repr(topic))
     for _ in range(2):
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     assert read_log(services.kafka_bootstrap, topic) == [b"first", b"second", b"third"]

@@ -182,6 +182,7 @@ class PaperTopic:
 
     async def keep_snapshot(self, *_: object) -> None: ...
     def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
+    def operation_failed(self, topic: str, error: BaseException) -> None: ...
     def snapshot_journal(self, stamp: object, topic: str) -> PaperTopic:
         return self
 
@@ -193,18 +194,25 @@ async def moved(ids: TopicIds, partition: PartitionIds) -> None:
     await ids.save_all()
 
 
+def served(paper: PaperTopic) -> tuple[TopicIds, PartitionIds]:
+    """A topic whose ids are known, and its partition 0."""
+    nothing = cast(Any, None)
+    around = Surroundings(cast(Any, paper), cast(Any, paper), cast(Any, paper), nothing, cast(Any, paper), Headers())
+    ids = TopicIds(TOPIC, around, lambda session: True, lambda: None)
+    ids.renewed(nothing)
+    ids._topic_id = TOPIC_ID
+    partition = ids.of(0)
+    partition.is_ready = True
+    return ids, partition
+
+
 @pytest.mark.parametrize("milliseconds", [1, 2, 1_000])
 async def test_the_two_copies_of_a_partition_take_turns_whatever_the_time(
     monkeypatch: pytest.MonkeyPatch, milliseconds: int
 ) -> None:
     """Else a node that dies between two chunks leaves none that is whole."""
     paper = PaperTopic()
-    nothing = cast(Any, None)
-    around = Surroundings(cast(Any, paper), cast(Any, paper), cast(Any, paper), nothing, cast(Any, paper), Headers())
-    ids = TopicIds(TOPIC, around, lambda session: True, lambda: None)
-    ids.renewed(nothing)
-    partition = ids.of(0)
-    partition.is_ready = True
+    ids, partition = served(paper)
     clock = NOW_MS
     monkeypatch.setattr(time, "time", lambda: clock / 1000)
     for _ in range(6):
@@ -212,3 +220,39 @@ async def test_the_two_copies_of_a_partition_take_turns_whatever_the_time(
         await moved(ids, partition)
     copies = [record.key.split(b"/")[2] for record in paper.log]
     assert copies in ([b"0", b"1"] * 3, [b"1", b"0"] * 3)
+
+
+class LosesAnswers(PaperTopic):
+    """All it is given is in its log; the answers to some appends are lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: set[int] = set()
+        """By the number of records that the log has then."""
+
+    async def append(self, found: list[RawRecord]) -> int:
+        position = await super().append(found)
+        if len(self.log) in self.lost:
+            raise TimeoutError
+        return position
+
+
+async def test_a_snapshot_that_is_tried_again_is_never_put_together_with_the_try_before() -> None:
+    """All chunks of a try may be in the log though its answer was lost, and the node may die in the next try."""
+    paper = LosesAnswers()
+    ids, partition = served(paper)
+    for mark in large(number=1).marks:
+        partition.marks.learn(mark)
+    await moved(ids, partition)
+    chunks = len(paper.log)
+    assert chunks > 2
+    paper.lost = {2 * chunks, 2 * chunks + 1}
+    await moved(ids, partition)
+    assert len(paper.log) == 2 * chunks
+    await moved(ids, partition)
+    assert len(paper.log) == 2 * chunks + 1  # it died behind the first chunk
+    tries = [paper.log[:chunks], paper.log[chunks : 2 * chunks], paper.log[2 * chunks :]]
+    assert len({record.key for record in tries[1]} & {record.key for record in tries[2]}) == 1  # the same place
+    found = collected(*tries[0], *tries[1], *tries[2]).newest(0)
+    assert found is not None
+    assert found == collected(*tries[0]).newest(0)

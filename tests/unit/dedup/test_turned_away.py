@@ -1,0 +1,159 @@
+"""What one connection was not let in with: what comes behind it, when it comes again, and when it is too late."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from sidecar.dedup import turned_away
+from sidecar.dedup.content import Content
+from sidecar.dedup.marks import Pushed
+from sidecar.dedup.turned_away import PATIENCE_S, Turn, TurnedAway
+
+NAME, OTHER = b"billing", b"shipping"
+
+
+def ids(first: int, last: int | None = None, name: bytes = NAME) -> Content:
+    """A batch with these ids of one name."""
+    return both({name: (first, first if last is None else last)})
+
+
+def both(each: dict[bytes, tuple[int, int]]) -> Content:
+    """A batch with ids of several names."""
+    marks = tuple(Pushed(name, last, 0) for name, (_, last) in each.items())
+    lowest = {name: first for name, (first, _) in each.items()}
+    return cast(Content, SimpleNamespace(marks=marks, lowest=lowest))
+
+
+class Log:
+    """One connection, and the highest ids of the log that it writes to."""
+
+    def __init__(self) -> None:
+        self.away = TurnedAway()
+        self.highest: dict[bytes, int] = {}
+
+    def asks(self, batch: Content, now: float = 0.0) -> Turn:
+        turn = self.away.turn_of(batch, lambda name: self.highest.get(name, -1), now)
+        if turn is Turn.GO:
+            for mark in batch.marks:
+                self.highest[mark.name] = max(mark.id, self.highest.get(mark.name, -1))
+        return turn
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_where_nothing_was_turned_away_all_go(log: Log) -> None:
+    assert not log.away
+    assert [log.asks(ids(number)) for number in (1, 2, 1)] == [Turn.GO] * 3
+
+
+def test_what_comes_behind_comes_again_until_the_first_one_came(log: Log) -> None:
+    log.away.add(ids(1), 0.0)
+    assert [log.asks(ids(number)) for number in (2, 3)] == [Turn.AGAIN] * 2
+    assert [log.asks(ids(number)) for number in (1, 2, 3)] == [Turn.GO] * 3
+    assert not log.away
+
+
+def test_those_that_were_turned_away_go_in_the_order_of_their_ids(log: Log) -> None:
+    for number in (3, 1, 2):
+        log.away.add(ids(number), 0.0)
+    assert [log.asks(ids(number)) for number in (3, 2, 1, 3, 2, 3)] == [
+        Turn.AGAIN, Turn.AGAIN, Turn.GO, Turn.AGAIN, Turn.GO, Turn.GO
+    ]  # fmt: skip
+    assert not log.away
+
+
+def test_a_batch_that_has_all_of_them_counts_for_each(log: Log) -> None:
+    for number in (1, 2, 3):
+        log.away.add(ids(number), 0.0)
+    assert log.asks(ids(1, 2)) is Turn.GO
+    assert log.asks(ids(4)) is Turn.AGAIN
+    assert log.asks(ids(3)) is Turn.GO
+    assert not log.away
+
+
+def test_what_is_in_front_goes_and_leaves_the_others_awaited(log: Log) -> None:
+    log.away.add(ids(5), 0.0)
+    assert log.asks(ids(3, 4)) is Turn.GO
+    assert log.asks(ids(6)) is Turn.AGAIN
+
+
+def test_names_do_not_wait_for_each_other(log: Log) -> None:
+    log.away.add(ids(1), 0.0)
+    assert log.asks(ids(2, name=OTHER)) is Turn.GO
+    assert log.asks(ids(2)) is Turn.AGAIN
+
+
+def test_a_batch_of_two_names_waits_for_either(log: Log) -> None:
+    log.away.add(ids(1), 0.0)
+    assert log.asks(both({OTHER: (7, 7), NAME: (2, 2)})) is Turn.AGAIN
+    assert log.asks(both({OTHER: (7, 7), NAME: (1, 1)})) is Turn.GO
+    assert not log.away
+
+
+def test_one_that_does_not_come_for_so_long_was_given_up(log: Log) -> None:
+    log.away.add(ids(1), 10.0)
+    assert log.asks(ids(2), 10.0 + PATIENCE_S) is Turn.AGAIN
+    assert log.asks(ids(2), 10.1 + PATIENCE_S) is Turn.GO
+
+
+def test_what_was_given_up_is_late_once_higher_ids_are_written(log: Log) -> None:
+    log.away.add(ids(1), 0.0)
+    assert log.asks(ids(2), PATIENCE_S + 1) is Turn.GO
+    assert log.asks(ids(1), PATIENCE_S + 2) is Turn.LATE
+    assert log.asks(ids(3), PATIENCE_S + 2) is Turn.GO
+
+
+def test_what_was_given_up_goes_while_nothing_higher_is_written(log: Log) -> None:
+    log.away.add(ids(1), 0.0)
+    assert log.asks(ids(1), PATIENCE_S + 1) is Turn.GO
+
+
+def test_one_that_is_turned_away_again_is_waited_for_anew(log: Log) -> None:
+    log.away.add(ids(1), 0.0)
+    log.away.add(ids(1), PATIENCE_S)
+    assert log.asks(ids(2), PATIENCE_S + 1) is Turn.AGAIN
+
+
+def test_those_behind_it_that_are_turned_away_do_not_make_it_waited_for_longer(log: Log) -> None:
+    log.away.add(ids(1), 0.0)
+    log.away.add(ids(2), PATIENCE_S)
+    assert log.asks(ids(2), PATIENCE_S + 1) is Turn.GO
+
+
+def test_one_that_comes_is_a_sign_that_the_next_ones_come(log: Log) -> None:
+    for number in (1, 2):
+        log.away.add(ids(number), 0.0)
+    assert log.asks(ids(1), PATIENCE_S) is Turn.GO
+    assert log.asks(ids(3), PATIENCE_S + 1) is Turn.AGAIN
+
+
+def test_what_was_refused_holds_nothing_up_and_is_late_behind_higher_ids(log: Log) -> None:
+    log.away.refuse(ids(1))
+    assert log.away
+    assert log.asks(ids(2)) is Turn.GO
+    assert log.asks(ids(1)) is Turn.LATE
+
+
+def test_what_was_refused_may_come_as_long_as_nothing_higher_is_written(log: Log) -> None:
+    log.away.refuse(ids(1))
+    assert [log.asks(ids(number)) for number in (1, 2)] == [Turn.GO] * 2
+
+
+def test_late_is_told_by_name(log: Log) -> None:
+    log.away.refuse(ids(1))
+    log.highest = {OTHER: 9}
+    assert log.asks(ids(1, name=OTHER)) is Turn.GO
+    assert log.asks(ids(1)) is Turn.GO
+
+
+def test_only_so_many_are_remembered_as_late(log: Log) -> None:
+    for number in range(turned_away._LATE_KEPT + 1):
+        log.away.refuse(ids(number))
+    log.highest = {NAME: 10_000}
+    assert [log.asks(ids(number)) for number in (0, 1)] == [Turn.GO, Turn.LATE]
