@@ -41,7 +41,8 @@ _BEHIND: Final = """
     `sidecar_client_disconnects_total`
     (`tests/unit/telemetry/test_exposition.py::test_open_connections_accepted_and_ended_ones_add_up_on_the_page`); one
     owner per topic at most; the generation is REST's; without deduplication `sidecar_produce_records_total` is the
-    number of records in the log, where Kafka refused none; each refusal is counted once under its reason; takeovers and requests are as many as
+    number of records in the log, where Kafka refused none; each refusal is counted once under its reason; takeovers
+    and requests are as many as
     their durations (`tests/integration/exclusive/test_ownership.py::test_metrics_agree_with_rest_and_with_the_log`).
 
     Where partitions have owners of their own `sidecar_producer_generation` is the highest of them, and no owner is
