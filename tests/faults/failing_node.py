@@ -227,6 +227,7 @@ def _settle_as(marks: Any, instead: Any) -> None:
         return instead if found is marks.Judgement.UNSETTLED else found
 
     marks.Marks.judge = judged
+    marks.Marks.is_elsewhere = lambda *_: False  # else it waits for other sessions' before it judges
 
 
 MUTANTS: dict[str, Callable[[Any, Any], None]] = {
