@@ -212,7 +212,8 @@ def test_the_doctor_finds_topics_whose_sequence_ids_are_lost(running: Running, m
         monkeypatch.setattr(f"sidecar.cli.doctor.{check}", nothing_found)
     said = run("--admin-url", running.url, "doctor", "-o", "json")
     (found,) = [each for each in json.loads(said.out)["checks"] if each["name"] == "sequence ids"]
-    assert (said.code, found["level"], found["detail"]) == (10, "fail", "lost in partitions of 1 topic: no batch is taken there")
+    detail = "lost in partitions of 1 topic: no batch is taken there"
+    assert (said.code, found["level"], found["detail"]) == (10, "fail", detail)
     assert "sidecar topic show" in found["remedy"]
 
 
