@@ -87,7 +87,6 @@ class Arrival:
     done: Callable[[Outcome], None]
     content: Content | None = None
     until: float = 0.0
-    is_answered: bool = False
 
 
 class Flight:
@@ -151,13 +150,14 @@ class Gate:
 
     def admits(self, batch: memoryview, first: int, records: int) -> Content | None:
         """The ids of a batch that may go out at once; None where there is anything to decide. Changes nothing."""
-        state = self._state
-        if self._queue or self._shifting or not state.is_ready or self._closed is not None:
-            return None
-        if self._order is not None and first != self._order.expected:
-            return None
-        content = self._content(batch, records)
+        content = self._content(batch, records) if self._is_free(first) else None
         return content if content is not None and self._is_new(content) else None
+
+    def _is_free(self, first: int) -> bool:
+        """Whether nothing is in front of a batch that begins at this sequence of the client's."""
+        if self._queue or self._shifting or not self._state.is_ready or self._closed is not None:
+            return False
+        return self._order is None or first == self._order.expected
 
     def _content(self, batch: memoryview, records: int) -> Content | None:
         """None for a bad one: that is told when its turn has come."""
@@ -196,9 +196,7 @@ class Gate:
             self._answer(arrival, self._closed)
             return
         arrival.content = content = self._content(arrival.batch, arrival.records)
-        is_next = self._order is None or arrival.first == self._order.expected
-        is_free = not self._queue and not self._shifting and self._state.is_ready
-        if content is not None and is_next and is_free and self._is_new(content):
+        if content is not None and self._is_free(arrival.first) and self._is_new(content):
             self._send(arrival, content)
             return
         arrival.until = self._loop.time() + _HELD_S

@@ -582,6 +582,8 @@ class TopicIds:
             await asyncio.sleep(_POLL_S)
         if not await self._save(state, without=frozenset((name,))):
             raise TimeoutError(message)
+        if state.marks.mark(name) != mark or name in state.marks.busy_names:
+            raise TimeoutError(f"somebody writes under this name to {self.topic}-{state.partition}; try again")
         state.marks.forget(name)
 
     async def tidy(self) -> int:
@@ -589,9 +591,10 @@ class TopicIds:
         now, gone = int(time.time()), 0
         for state in list(self.partitions.values()):
             idle = state.marks.idle(now, state.names.is_live)
-            if idle and await self._save(state, without=frozenset(idle)):
-                for name in idle:
-                    gone += state.marks.forget(name)
+            with suppress(MetadataUnavailable):  # then another time
+                if idle and await self._save(state, without=frozenset(idle)):
+                    for name in set(idle).intersection(state.marks.idle(now, state.names.is_live)):  # some came back
+                        gone += state.marks.forget(name)
             await asyncio.sleep(0)  # there may be ten thousand names in each of hundreds
         for names in {id(state.names): state.names for state in self.partitions.values()}.values():
             names.tidy()
