@@ -6,6 +6,7 @@ Many are Pulsar's own acceptance tests of PIP-6, and holes found in its source: 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from metadata.ownership import AccessMode
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import recovery
 from sidecar.dedup import topic as dedup_topic
+from sidecar.dedup.marks import Mark
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.local import Kafka, KafkaConfig
@@ -23,7 +25,7 @@ from sidecar.protocol.ids import TopicPartition
 from tests.conftest import QUICK_RETURN, Unique
 from tests.integration.exclusive.conftest import create_topic, read_log
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
-from tests.integration.exclusive.room import Gate, HeldAnswers, Room, forget_redis, free, open_room, until
+from tests.integration.exclusive.room import REDIS_AWAY, Gate, HeldAnswers, Room, forget_redis, free, open_room, until
 from tests.services import Services
 from tests.wait import wait_for_async
 
@@ -142,6 +144,34 @@ async def test_a_snapshot_that_cannot_be_written_is_written_with_the_next_occasi
     assert room.told.snapshots == []
     await ids.save_all()
     assert room.told.snapshots == [1]
+
+
+async def test_names_are_purged_when_redis_is_back_and_never_one_that_came_back_meanwhile(
+    room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    billing = room.connect("billing")
+    assert (await write(billing, topic, 1))[0] == 0
+    ids, store = ids_of(room, topic), room.governor.around.store
+    marks = ids.of(0).marks
+    for name in (b"gone", b"back"):
+        marks.learn(Mark(name, 7, 0, 0))
+
+    async def away(*_: Any) -> bool:
+        raise REDIS_AWAY
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "keep_snapshot", away)
+        assert await ids.tidy() == 0
+    assert marks.persisted(b"gone") == 7
+    keep = store.keep_snapshot
+
+    async def meanwhile(*told: Any) -> bool:
+        marks.learn(Mark(b"back", 8, 1, int(time.time())))
+        return await keep(*told)
+
+    monkeypatch.setattr(store, "keep_snapshot", meanwhile)
+    assert await ids.tidy() == 1
+    assert (marks.persisted(b"gone"), marks.persisted(b"back")) == (-1, 8)
 
 
 # Recoveries ---------------------------------------------------------------------------------------------------------
