@@ -28,3 +28,12 @@ async def wait_for_async(condition: Callable[[], Awaitable[T]], what: str, timeo
             raise AssertionError(f"still waiting for {what} after {timeout:.0f} s; last seen: {value!r}")
         await asyncio.sleep(_POLL)
     return value
+
+
+async def wait_until(condition: Callable[[], T], what: str, timeout: float = 10.0) -> T:
+    """As `wait_for`; other tasks run in between."""
+
+    async def ask() -> T:
+        return condition()
+
+    return await wait_for_async(ask, what, timeout)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from sidecar.dedup.content import Headers
     from sidecar.dedup.marks import Pushed, UnderWay
-    from sidecar.dedup.topic import PartitionIds
+    from sidecar.dedup.partition import PartitionIds
     from sidecar.forwarder.lane import Lane
     from sidecar.forwarder.sequences import SequenceSpace
     from sidecar.protocol.records import RecordIds

@@ -44,13 +44,11 @@ class Extent:
     end: int
     ids_from: int
 
-    def reads_from(self, covered: int) -> int | None:
-        """Where to read on from what is known up to `covered`; None where something between is gone, or the log ends
-        in front of it (an unclean election took what was acknowledged).
+    def reads_on_from(self, covered: int) -> bool:
+        """Whether the log can be read on from what is known up to `covered`: not where something between is gone, or
+        the log ends in front of it (an unclean election took what was acknowledged).
         """
-        if self.start <= covered <= self.end:
-            return covered
-        return None
+        return self.start <= covered <= self.end
 
     @property
     def from_scratch(self) -> int | None:
@@ -62,11 +60,11 @@ def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPar
     """Take over a snapshot, and say from which offset on the log has to be read. Raises `IdsLostError`."""
     if marks.covered > extent.end:
         marks.clear()
-    known = extent.reads_from(marks.covered)
-    if saved is not None and (its := extent.reads_from(saved.covered)) is not None:
+    known = marks.covered if extent.reads_on_from(marks.covered) else None
+    if saved is not None and extent.reads_on_from(saved.covered):
         for mark in saved.marks:
             marks.learn(mark)
-        known = its if known is None else max(known, its)
+        known = max(saved.covered, known or 0)
     if known is None:
         known = extent.from_scratch
     if known is None:

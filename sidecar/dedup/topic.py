@@ -11,18 +11,16 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import AppendUncertainError, ChangelogError, RetryTimeoutError, read_batches
-from sidecar.dedup import recovery, snapshots
-from sidecar.dedup.marks import NAMES_LIMIT, Mark, Marks
-from sidecar.dedup.names import NameHolders
+from sidecar.dedup import recovery
+from sidecar.dedup.environment import FAILURES
+from sidecar.dedup.names import NameHolders, WriterNames
+from sidecar.dedup.partition import PartitionIds
 from sidecar.dedup.recovery import Extent, IdsLostError, Reading
-from sidecar.dedup.snapshots import Collector, Saved
+from sidecar.dedup.snapshot_log import SnapshotLog
 from sidecar.forwarder.lane import Outcome
-from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
 
@@ -30,53 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from uuid import UUID
 
-    from metadata import MetadataStore
-    from sidecar.changelog import Changelog, Journal
-    from sidecar.cluster.logs import LogReader
-    from sidecar.dedup.content import Headers
-    from sidecar.dedup.gate import Gate
-    from sidecar.dedup.marks import UnderWay
-    from sidecar.dedup.names import WriterNames
-    from sidecar.network.tasks import Tasks
+    from sidecar.dedup.environment import Surroundings
+    from sidecar.dedup.marks import Mark
+    from sidecar.dedup.snapshots import Saved
     from sidecar.protocol.ids import Stamp
 
-SNAPSHOT_BATCHES: Final = 1_000
-SNAPSHOT_S: Final = 120.0
-_SNAPSHOT_LEAST_S: Final = 1.0
 _READERS: Final = 4
 _AGAIN_S: Final = 0.5
 _POLL_S: Final = 0.01
 _SAVE_ALL_S: Final = 3.0
 _FORGET_S: Final = 5.0
-_SCAN_BYTES: Final = 4 * 1024 * 1024
-_FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
-
-
-def _is_usable(extent: Extent, covered: int) -> bool:
-    """Whether the log can be read on from what a snapshot covers."""
-    return extent.reads_from(covered) is not None
-
-
-class Hooks(Protocol):
-    """What the node wants to know; implementations are cheap and never raise."""
-
-    def duplicates_dropped(self, topic: str, records: int) -> None: ...
-    def ids_recovered(self, topic: str, records: int, seconds: float) -> None: ...
-    def ids_lost(self, topic: str, reason: str) -> None: ...
-    def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
-    def operation_failed(self, topic: str, error: BaseException) -> None: ...
-
-
-class Surroundings(NamedTuple):
-    """What the ids of every topic of this node need."""
-
-    logs: LogReader
-    changelog: Changelog
-    store: MetadataStore
-    tasks: Tasks
-    hooks: Hooks
-    headers: Headers
-    names_limit: int = NAMES_LIMIT
 
 
 class Progress(NamedTuple):
@@ -85,87 +46,6 @@ class Progress(NamedTuple):
     records: int
     done: int
     total: int
-
-
-class PartitionIds:
-    """One partition. `problem` is the answer while its ids cannot be known."""
-
-    def __init__(self, ids: TopicIds, partition: int, names: NameHolders, limit: int) -> None:
-        self.partition = partition
-        self.names = names
-        self.marks = Marks(limit)
-        self.is_ready = False
-        self.is_known = False
-        """This node has read it since it serves the topic."""
-        self.problem: Outcome | None = None
-        self.turn = -1
-        """The last turn of the topic in which it was read behind a fence of everything."""
-        self.batches = 0
-        """That landed since the last snapshot."""
-        self.saved = Saved(-1, 0, [])
-        """The newest snapshot, without its marks."""
-        self.saved_at = self.advanced_at = time.monotonic()
-        self.attempts = 0
-        """To write a snapshot, since one was written."""
-        self.has_forgotten = False
-        """Names went that the newest snapshot has."""
-        self._ids = ids
-        self.inherited = 0
-        """Where the log ended when this node took the topic over."""
-        self.ends: dict[int, int] = {}
-        """Behind the last batch of each producer id that the newest snapshot does not cover."""
-        self.fenced: set[int] = set()
-        """Producer ids of slots that were fenced: what they had under way is being read."""
-        self._waiting: set[Gate] = set()
-
-    def wait(self, gate: Gate) -> bool:
-        """A gate can decide nothing before something changes here: it is pumped then. False, for its convenience."""
-        self._waiting.add(gate)
-        return False
-
-    def landed(self, batch: UnderWay, offset: int, records: int) -> None:
-        """As `Marks.landed`."""
-        self.marks.landed(batch, offset, records, int(time.time()))
-        self.batches += 1
-        if offset >= 0:
-            self.ends[batch.producer_id] = offset + records
-        self.wake()
-
-    def failed(self, batch: UnderWay, *, in_doubt: bool) -> None:
-        """As `Marks.failed`."""
-        self.marks.failed(batch, in_doubt=in_doubt)
-        self.wake()
-
-    def dropped(self, records: int) -> None:
-        """Duplicates were acknowledged."""
-        self._ids.around.hooks.duplicates_dropped(self._ids.topic, records)
-
-    def want_fence(self) -> None:
-        """Only a fence can tell what became of a batch of a session that is gone."""
-        self._ids.fence_wanted()
-
-    def wake(self) -> None:
-        """Let gates look again."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, set()
-            loop = asyncio.get_running_loop()
-            for gate in waiting:
-                loop.call_soon(gate.pump)
-
-    def is_covered(self, producer_id: int) -> bool:
-        """Whether the newest snapshot has everything that was written under a producer id."""
-        end = max(self.inherited, self.ends.get(producer_id, 0))
-        return self.is_ready and self.marks.is_quiet(producer_id) and self.saved.covered >= end
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time for a snapshot."""
-        age = time.monotonic() - self.saved_at
-        if not self.is_ready or age < _SNAPSHOT_LEAST_S:
-            return False
-        if self.marks.covered <= self.saved.covered:
-            return self.has_forgotten and age >= SNAPSHOT_S
-        return self.batches >= SNAPSHOT_BATCHES or age >= SNAPSHOT_S or self._ids.is_urged
 
 
 class TopicIds:
@@ -197,12 +77,11 @@ class TopicIds:
         self._is_live = is_live
         self._by_partition = by_partition
         self._names = NameHolders(is_live)
-        self._topic_id: bytes = b""
-        self._journal: Journal | None = None
+        self._snapshots = SnapshotLog(topic, around, fence_wanted)
+        self._writers = WriterNames()
         self._turn = 0
         self._settling = False
         self._ids_from: Mapping[int, int] = {}
-        self._saving = asyncio.Lock()
 
     # Taking over ------------------------------------------------------------------------------------------------------
 
@@ -218,8 +97,7 @@ class TopicIds:
         self, topic_id: UUID, stamp: Stamp, partitions: Collection[int], ids_from: Mapping[int, int], names: WriterNames
     ) -> None:
         """The whole topic was fenced for this epoch of its master slot: read what came of all earlier ones."""
-        if topic_id.bytes != self._topic_id:
-            self._topic_id = topic_id.bytes
+        if not self._snapshots.is_of(topic_id):
             self.partitions.clear()
         self.renewed(stamp)
         self._turn += 1
@@ -230,7 +108,7 @@ class TopicIds:
             state.is_ready, state.problem = False, None
             state.fenced.clear()
         self._ids_from = ids_from
-        self.around.tasks.start(self._recover(self._turn, list(partitions), names))
+        self.around.tasks.start(self._recover(self._turn, list(partitions)))
 
     def begin_slot(self, producer_id: int, partitions: Collection[int], names: WriterNames) -> None:
         """One slot among others was fenced: read where it had something under way, or outcomes that nobody knows."""
@@ -255,18 +133,19 @@ class TopicIds:
                 }
                 if not fenced:
                     return
-                await self._recover(turn, list(fenced), self._writers, fenced)
+                await self._recover(turn, list(fenced), fenced)
         finally:
             self._settling = False
 
     def renewed(self, stamp: Stamp) -> None:
         """The master slot has a newer epoch: snapshots are stamped with it."""
-        self._journal = self.around.changelog.snapshot_journal(stamp, self.topic)
+        self._snapshots.renewed(stamp)
 
     def end(self) -> None:
-        """The topic is not served here any more. What is known of its log stays true."""
+        """The topic is not served here any more."""
         self._turn += 1
-        self._journal, self.is_begun = None, False
+        self.is_begun = False
+        self._snapshots.end()
         for state in self.partitions.values():
             state.is_ready = state.is_known = False
 
@@ -274,7 +153,6 @@ class TopicIds:
         self,
         turn: int,
         partitions: list[int],
-        names: WriterNames,
         fenced: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
         """Until it is done, or the topic is fenced anew. `fenced`: the producer ids, by partition; None: all."""
@@ -282,8 +160,8 @@ class TopicIds:
         self.progress = Progress(0, 0, 0)
         while turn == self._turn:
             try:
-                await self._read(turn, partitions, names, fenced)
-            except _FAILURES as error:
+                await self._read(turn, partitions, fenced)
+            except FAILURES as error:
                 self.around.hooks.operation_failed(self.topic, error)
                 await asyncio.sleep(_AGAIN_S)
             else:
@@ -295,20 +173,19 @@ class TopicIds:
         self,
         turn: int,
         partitions: list[int],
-        names: WriterNames,
         fenced: Mapping[int, frozenset[int]] | None,
     ) -> None:
         logs = self.around.logs
         starts = await logs.starts(self.topic, partitions)
         ends = await logs.ends(self.topic, partitions)
         extents = {index: Extent(starts[index], ends[index], self._ids_from.get(index, 0)) for index in partitions}
-        saved = await self._saved(extents)
+        saved = await self._newest(extents)
         gate = asyncio.Semaphore(_READERS)
 
         async def one(index: int) -> None:
             async with gate:
                 producer_ids = None if fenced is None else fenced[index]
-                await self._read_partition(turn, index, extents[index], saved.get(index), names, producer_ids)
+                await self._read_partition(turn, index, extents[index], saved.get(index), producer_ids)
 
         await asyncio.gather(*[one(index) for index in partitions])
 
@@ -318,7 +195,6 @@ class TopicIds:
         index: int,
         extent: Extent,
         saved: Saved | None,
-        names: WriterNames,
         fenced: frozenset[int] | None,
     ) -> None:
         state, partition = self.of(index), TopicPartition(self.topic, index)
@@ -333,10 +209,10 @@ class TopicIds:
         except IdsLostError as error:
             self._lose(turn, state, error)
             return
-        if saved is not None and saved.covered > state.saved.covered:
-            state.saved = Saved(saved.covered, state.saved.number, [])
+        if saved is not None:
+            state.saved_up_to = max(state.saved_up_to, saved.covered)
         self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
-        reading = Reading(names, self.around.headers, extent.ids_from)
+        reading = Reading(self._writers, self.around.headers, extent.ids_from)
         try:
             await recovery.read_on(
                 self.around.logs, partition, state.marks, offset, extent.end, reading, self._progressed
@@ -369,70 +245,31 @@ class TopicIds:
 
     # Snapshots --------------------------------------------------------------------------------------------------------
 
-    async def _saved(self, extents: Mapping[int, Extent]) -> dict[int, Saved]:
-        """The newest snapshot of each partition that is not known from memory: from Redis, else from Kafka."""
-        wanted = [index for index, extent in extents.items() if not self._knows(index, extent)]
+    async def _newest(self, extents: Mapping[int, Extent]) -> dict[int, Saved]:
+        """The newest snapshot of each partition that this node has not read itself since it serves the topic: nobody
+        else wrote one of those.
+        """
+        wanted: dict[int, Extent] = {}
+        for index, extent in extents.items():
+            state = self.of(index)
+            if not (state.is_known and extent.reads_on_from(state.marks.covered)):
+                wanted[index] = extent
         if not wanted:
             return {}
-        found: dict[int, Saved] = {}
-        try:
-            values = await self.around.store.snapshots(self.topic, self._topic_id, wanted)
-        except MetadataUnavailable:
-            values = {}
-        positions: dict[int, int] = {}
-        for index, value in values.items():
-            kept = snapshots.of_value(value, self._topic_id)
-            if kept is not None:
-                found[index], positions[index] = kept
-        # Redis may have been set back: whatever came behind its copies is read.
-        offset = min(positions[index] + 1 for index in wanted) if len(positions) == len(wanted) else None
-        collector = await self._scan(offset)
-        for index in wanted:
-            copy = found.pop(index, None)
-            candidates = [copy, collector.newest(index, partial(_is_usable, extents[index]))]
-            self._note_number(index, max(collector.last_number(index), copy.number if copy is not None else 0))
-            usable = [each for each in candidates if each is not None and _is_usable(extents[index], each.covered)]
-            if usable:
-                found[index] = max(usable, key=lambda saved: (saved.covered, saved.number))
+        found, numbers = await self._snapshots.newest(wanted)
+        for index, number in numbers.items():
+            state = self.of(index)
+            state.last_number = max(state.last_number, number)
         return found
-
-    def _knows(self, index: int, extent: Extent) -> bool:
-        """Whether this node has read the partition since it serves the topic: nobody else wrote a snapshot since."""
-        state = self.of(index)
-        return state.is_known and extent.reads_from(state.marks.covered) is not None
-
-    def _note_number(self, index: int, number: int) -> None:
-        state = self.of(index)
-        if number > state.saved.number:
-            state.saved = Saved(state.saved.covered, number, [])
-
-    async def _scan(self, offset: int | None) -> Collector:
-        """Read the snapshot topic's partition that this topic's are in, from an offset or its beginning on. Zombies are
-        fenced there.
-        """
-        partition, logs = self.around.changelog.snapshots_of(self.topic), self.around.logs
-        collector = Collector(self.topic, self._topic_id)
-        start = (await logs.starts(partition.topic, [partition.partition]))[partition.partition]
-        offset = start if offset is None else max(start, offset)
-        end = (await logs.ends(partition.topic, [partition.partition]))[partition.partition]
-        while offset < end:
-            behind = offset
-            for batch in read_batches(await logs.fetch(partition, offset, _SCAN_BYTES)):
-                behind = batch.next_offset
-                for _, record in batch.records:
-                    collector.add(record)
-            if behind <= offset:
-                break
-            offset = behind
-            await asyncio.sleep(0)
-        return collector
 
     async def _advance(self, states: list[PartitionIds]) -> None:
         """Where nothing is under way, nobody else can have written up to the end: markers alone, which retention
         leaves behind when it has taken all that these marks cover.
         """
         quiet = {state.partition: state.marks.covered for state in states if state.marks.is_at_rest}
-        with suppress(*_FAILURES):
+        if not quiet:
+            return
+        with suppress(*FAILURES):
             ends = await self.around.logs.ends(self.topic, list(quiet))
             for state in states:
                 covered = quiet.get(state.partition)
@@ -441,15 +278,10 @@ class TopicIds:
 
     async def save_due(self) -> None:
         """Write the snapshots that it is time for."""
-        now = time.monotonic()
-        idle = [state for state in self.partitions.values() if state.is_ready and now - state.advanced_at > SNAPSHOT_S]
-        if idle:
-            for state in idle:
-                state.advanced_at = now
-            await self._advance(idle)
+        await self._advance([state for state in self.partitions.values() if state.is_ready and state.goes_on()])
         due = [state for state in self.partitions.values() if state.is_due]
         for state in due:
-            await self._save(state)
+            await self._snapshots.write(state)
         if self.is_urged and all(state.is_ready for state in self.partitions.values()):
             self.is_urged = False
 
@@ -459,52 +291,8 @@ class TopicIds:
             async with asyncio.timeout(timeout):
                 await self._advance([state for state in self.partitions.values() if state.is_ready])
                 for state in list(self.partitions.values()):
-                    if state.is_ready and state.marks.covered > state.saved.covered:
-                        await self._save(state)
-
-    async def _save(self, state: PartitionIds, *, without: frozenset[bytes] = frozenset()) -> bool:
-        """Write one snapshot; whether it is in the log. `without` names that are to be forgotten: then Redis has to
-        know too.
-        """
-        async with self._saving:
-            journal = self._journal
-            if journal is None:
-                return False
-            now_ms = int(time.time() * 1000)
-            marks = [mark for mark in state.marks if mark.name not in without]
-            # Another number with each try: chunks of two never fit. The same copy: the other one stays whole.
-            saved = Saved(state.marks.covered, state.saved.number + 1 + 2 * state.attempts, marks)
-            state.attempts += 1
-            state.batches, state.saved_at = 0, time.monotonic()
-            chunks = snapshots.encode(self._topic_id, saved, now_ms)
-            try:
-                position = 0
-                for record in snapshots.to_records(self.topic, state.partition, chunks):
-                    position = await journal.append([record])
-            except FencedError:
-                if self._journal is journal:
-                    self._journal = None  # another node has the topic
-                return False
-            except AppendUncertainError as error:  # nothing can follow under this epoch
-                self.around.hooks.operation_failed(self.topic, error)
-                if self._journal is journal:
-                    self._journal = None
-                    self.fence_wanted()
-                return False
-            except _FAILURES as error:
-                self.around.hooks.operation_failed(self.topic, error)
-                return False
-            state.saved, state.attempts, state.has_forgotten = Saved(saved.covered, saved.number, []), 0, False
-            state.ends = {producer_id: end for producer_id, end in state.ends.items() if end > saved.covered}
-            value = snapshots.to_value(chunks, position)
-            self.around.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
-            order = saved.covered, saved.number
-            try:
-                await self.around.store.keep_snapshot(self.topic, state.partition, self._topic_id, order, value)
-            except MetadataUnavailable:  # then the next one, or the snapshot topic
-                if without:
-                    raise
-            return True
+                    if state.is_ready and state.marks.covered > state.saved_up_to:
+                        await self._snapshots.write(state)
 
     def is_covered(self, producer_id: int, last_epoch: int) -> bool:
         """Whether snapshots have everything that was written under a producer id, up to an epoch or later."""
@@ -580,7 +368,7 @@ class TopicIds:
             if time.monotonic() > deadline:  # read again from there, the log would tell of the name
                 raise TimeoutError(message)
             await asyncio.sleep(_POLL_S)
-        if not await self._save(state, without=frozenset((name,))):
+        if not await self._snapshots.write(state, without=frozenset((name,))):
             raise TimeoutError(message)
         if state.marks.mark(name) != mark or name in state.marks.busy_names:
             raise TimeoutError(f"somebody writes under this name to {self.topic}-{state.partition}; try again")
@@ -592,7 +380,7 @@ class TopicIds:
         for state in list(self.partitions.values()):
             idle = state.marks.idle(now, state.names.is_live)
             with suppress(MetadataUnavailable):  # then another time
-                if idle and await self._save(state, without=frozenset(idle)):
+                if idle and await self._snapshots.write(state, without=frozenset(idle)):
                     for name in set(idle).intersection(state.marks.idle(now, state.names.is_live)):  # some came back
                         gone += state.marks.forget(name)
             await asyncio.sleep(0)  # there may be ten thousand names in each of hundreds

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from sidecar.dedup.topic import Hooks as IdsHooks
+from sidecar.dedup.environment import Hooks as IdsHooks
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
-    from sidecar.dedup.topic import Surroundings as Ids
+    from sidecar.dedup.environment import Surroundings as Ids
     from sidecar.exclusive.chronicle import Chronicle
     from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.queues import Queues

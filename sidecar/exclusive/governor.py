@@ -20,8 +20,8 @@ from sidecar.changelog import MASTER_SLOT, Kind
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import TopicKind
 from sidecar.dedup.content import Content, Headers
+from sidecar.dedup.environment import Surroundings as Ids
 from sidecar.dedup.marks import NAMES_LIMIT
-from sidecar.dedup.topic import Surroundings as Ids
 from sidecar.dedup.turned_away import Turn, TurnedAway
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.catalog import PolicyCatalog

@@ -29,7 +29,7 @@ from sidecar.v1 import state_pb2 as state
 from tests.conftest import QUICK_RETURN, OwnKafka, Unique
 from tests.integration.changelog.conftest import OpenChangelog
 from tests.kafka_calls import KafkaCalls, kafka_calls
-from tests.wait import wait_for_async
+from tests.wait import wait_for_async, wait_until
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ async def test_it_survives_the_death_of_the_only_broker(own_kafka: OwnKafka) -> 
         tailer = changelog.tailer
         await tailer.reached(await changelog.append([Record(policy_key("orders"), state.Policy(version=1))]), 10)
         broker.kill()
-        await wait_for_async(lambda: _is(tailer.last_error is not None), "the tailer to notice")
+        await wait_until(lambda: tailer.last_error is not None, "the tailer to notice")
         appending = asyncio.create_task(changelog.append([Record(policy_key("orders"), state.Policy(version=2))]))
         await asyncio.to_thread(broker.restart)
         await tailer.reached(await appending, timeout=30)
@@ -215,7 +215,7 @@ async def test_a_log_that_ends_in_front_of_what_was_read_is_read_anew(kafka: Kaf
     changes: list[Change] = []
     tailer.subscribe(changes.append)
     tailer.start()
-    await wait_for_async(lambda: _is(tailer.caught_up and tailer.position == 2), "the log to be read anew")
+    await wait_until(lambda: tailer.caught_up and tailer.position == 2, "the log to be read anew")
     assert (version(tailer, "orders"), version(tailer, "payments"), version(tailer, "refunds")) == (1, 1, 0)
     assert [change.after is None for change in changes] == [True, True, False, False]
     assert any("records were lost" in str(error) for error in errors)
@@ -231,13 +231,9 @@ async def test_a_log_whose_start_moved_past_the_reader_is_read_on_from_there(kaf
     tailer.view.apply(Offset(0), 0, None, policy("t0", 1))
     tailer.position, tailer._started_reading = Offset(1), True
     tailer.start()
-    await wait_for_async(lambda: _is(tailer.caught_up), "the end of the log")
+    await wait_until(lambda: tailer.caught_up, "the end of the log")
     assert [version(tailer, f"t{index}") for index in range(10)] == [1, 0, 0, 0, 0, 0, 1, 1, 1, 1]
     await tailer.close()
-
-
-async def _is(condition: bool) -> bool:
-    return condition
 
 
 async def test_another_topic_under_the_name_ends_it(kafka: KafkaCalls, open_changelog: OpenChangelog) -> None:

@@ -95,10 +95,10 @@ async def test_what_lands_while_a_slot_is_looked_at_does_not_stop_the_topic(
     with slow_leader(room) as batches:
         second = other.begin(shared, ids=[1])
         assert len(batches) == 1
-    saved = ids._saved
+    newest = ids._newest
 
     async def and_then_it_lands(extents: Any) -> Any:
-        found = await saved(extents)
+        found = await newest(extents)
         if batches:
             batches.arrive()
             await answers.came(2)
@@ -108,7 +108,7 @@ async def test_what_lands_while_a_slot_is_looked_at_does_not_stop_the_topic(
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids, "_saved", and_then_it_lands)
+        patch.setattr(ids, "_newest", and_then_it_lands)
         gone.close()
         heir = room.connect("heir")  # gets the slot
         await until(lambda: heir.send_ids(shared, [0], sequence=0))

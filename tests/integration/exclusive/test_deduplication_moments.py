@@ -14,8 +14,7 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.logs import LogReader
-from sidecar.dedup import recovery
-from sidecar.dedup import topic as dedup_topic
+from sidecar.dedup import partition, recovery
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields
@@ -27,7 +26,7 @@ from tests.integration.exclusive.conftest import create_topic, read_log
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
 from tests.integration.exclusive.room import REDIS_AWAY, Gate, HeldAnswers, Room, forget_redis, free, open_room, until
 from tests.services import Services
-from tests.wait import wait_for_async
+from tests.wait import wait_until
 
 STORAGE = KafkaError(56, "the log directory is not there")
 
@@ -93,27 +92,27 @@ async def test_many_threads_of_one_producer_lose_no_id(room: Room, services: Ser
 async def test_a_snapshot_is_written_after_so_many_batches(
     room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dedup_topic, "SNAPSHOT_BATCHES", 10)
-    monkeypatch.setattr(dedup_topic, "_SNAPSHOT_LEAST_S", 0.0)
+    monkeypatch.setattr(partition, "SNAPSHOT_BATCHES", 10)
+    monkeypatch.setattr(partition, "_SNAPSHOT_LEAST_S", 0.0)
     billing = room.connect("billing")
     for number in range(9):
         assert (await write(billing, topic, number))[0] == 0
-    await asyncio.sleep(0.7)
+    await ids_of(room, topic).save_due()
     assert room.told.snapshots == []
     assert (await write(billing, topic, 9))[0] == 0
-    await wait_for_async(lambda: _is(room.told.snapshots == [1]), "a snapshot")
+    await wait_until(lambda: room.told.snapshots == [1], "a snapshot")
 
 
 async def test_a_snapshot_is_written_after_some_time_if_anything_moved(
     room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#8237: a quiet topic of Pulsar never had one."""
-    monkeypatch.setattr(dedup_topic, "SNAPSHOT_S", 0.3)
-    monkeypatch.setattr(dedup_topic, "_SNAPSHOT_LEAST_S", 0.0)
+    monkeypatch.setattr(partition, "SNAPSHOT_S", 0.0)
+    monkeypatch.setattr(partition, "_SNAPSHOT_LEAST_S", 0.0)
     billing = room.connect("billing")
     assert (await write(billing, topic, 1))[0] == 0
-    await wait_for_async(lambda: _is(room.told.snapshots == [1]), "a snapshot")
-    await asyncio.sleep(1.2)
+    await wait_until(lambda: room.told.snapshots == [1], "a snapshot")
+    await ids_of(room, topic).save_due()
     assert room.told.snapshots == [1]  # nothing moved
 
 
@@ -279,7 +278,3 @@ async def test_what_fails_while_the_storage_is_away_can_be_sent_again_and_is_the
             await until(lambda: billing.send_ids(topic, [number], sequence=number))  # noqa: B023
         values = await asyncio.to_thread(read_log, kafka.bootstrap, topic)
         assert values == [b"%d" % number for number in range(7)]
-
-
-async def _is(found: bool) -> bool:
-    return found

@@ -17,6 +17,7 @@ from tests.integration.exclusive.conftest import create_topic, delete_records
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
 from tests.integration.exclusive.room import HeldAnswers, Room, forget_redis, open_room, until
 from tests.services import Services
+from tests.wait import wait_until
 
 _SETTLED = 8_000
 
@@ -63,7 +64,9 @@ async def test_what_a_gone_session_has_under_way_is_awaited_by_the_next_of_its_n
     first.close()
     second = room.connect("billing")
     again = second.begin(topic, ids=[1, 2])
-    await asyncio.sleep(0.2)
+    ids = room.topic(topic).ids
+    assert ids is not None
+    await wait_until(lambda: bool(ids.of(0)._waiting), "the next one to wait")
     assert not again.done()
     answers.tell()
     assert (await under_way).error == 0

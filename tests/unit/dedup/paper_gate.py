@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
+from sidecar.dedup.environment import Surroundings
 from sidecar.dedup.gate import Arrival, Gate, Session
-from sidecar.dedup.topic import Surroundings, TopicIds
+from sidecar.dedup.topic import TopicIds
 from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
 from sidecar.protocol.batch import read_header

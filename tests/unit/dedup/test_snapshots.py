@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from sidecar.changelog import RawRecord
 from sidecar.dedup import snapshots
 from sidecar.dedup.content import Headers
+from sidecar.dedup.environment import Surroundings
 from sidecar.dedup.marks import Mark, Pushed
 from sidecar.dedup.names import NAME_BYTES
+from sidecar.dedup.partition import PartitionIds
 from sidecar.dedup.snapshots import Collector, Saved
-from sidecar.dedup.topic import PartitionIds, Surroundings, TopicIds
+from sidecar.dedup.topic import TopicIds
 from sidecar.v1 import state_pb2 as state
 
 TOPIC, TOPIC_ID, OTHER_ID = "orders", b"t" * 16, b"o" * 16
@@ -200,7 +202,7 @@ def served(paper: PaperTopic) -> tuple[TopicIds, PartitionIds]:
     around = Surroundings(cast(Any, paper), cast(Any, paper), cast(Any, paper), nothing, cast(Any, paper), Headers())
     ids = TopicIds(TOPIC, around, lambda session: True, lambda: None)
     ids.renewed(nothing)
-    ids._topic_id = TOPIC_ID
+    ids._snapshots.topic_id = TOPIC_ID
     partition = ids.of(0)
     partition.is_ready = True
     return ids, partition

@@ -1,0 +1,42 @@
+"""What the sequence ids of every topic need of the node around them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.dedup.marks import NAMES_LIMIT
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from metadata import MetadataStore
+    from sidecar.changelog import Changelog
+    from sidecar.cluster.logs import LogReader
+    from sidecar.dedup.content import Headers
+    from sidecar.network.tasks import Tasks
+
+FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+"""How reading or writing Kafka fails where another try may do."""
+
+
+class Hooks(Protocol):
+    """What the node wants to know; implementations are cheap and never raise."""
+
+    def duplicates_dropped(self, topic: str, records: int) -> None: ...
+    def ids_recovered(self, topic: str, records: int, seconds: float) -> None: ...
+    def ids_lost(self, topic: str, reason: str) -> None: ...
+    def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
+    def operation_failed(self, topic: str, error: BaseException) -> None: ...
+
+
+class Surroundings(NamedTuple):
+    """What the ids of every topic of this node need."""
+
+    logs: LogReader
+    changelog: Changelog
+    store: MetadataStore
+    tasks: Tasks
+    hooks: Hooks
+    headers: Headers
+    names_limit: int = NAMES_LIMIT

@@ -1,0 +1,142 @@
+"""The sequence ids of one partition on the node that serves it: its marks, how far its newest snapshot goes, and who
+waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.dedup.marks import Marks
+from sidecar.dedup.snapshots import Saved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.dedup.environment import Surroundings
+    from sidecar.dedup.gate import Gate
+    from sidecar.dedup.marks import UnderWay
+    from sidecar.dedup.names import NameHolders
+    from sidecar.forwarder.lane import Outcome
+
+SNAPSHOT_BATCHES: Final = 1_000
+SNAPSHOT_S: Final = 120.0
+_SNAPSHOT_LEAST_S: Final = 1.0
+
+
+class Topic(Protocol):
+    """What a partition needs of its topic. `is_urged`: a snapshot of everything is wanted now; `fence_wanted` makes the
+    topic be fenced as a whole.
+    """
+
+    topic: str
+    around: Surroundings
+    is_urged: bool
+
+    @property
+    def fence_wanted(self) -> Callable[[], None]: ...
+
+
+class PartitionIds:
+    """One partition. `problem` is the answer while its ids cannot be known."""
+
+    def __init__(self, topic: Topic, partition: int, names: NameHolders, limit: int) -> None:
+        self.partition = partition
+        self.names = names
+        self.marks = Marks(limit)
+        self.is_ready = False
+        self.is_known = False
+        """This node has read it since it serves the topic."""
+        self.problem: Outcome | None = None
+        self.turn = -1
+        """The last turn of the topic in which it was read behind a fence of everything."""
+        self.batches = 0
+        """That landed since the last snapshot."""
+        self.saved_up_to = -1
+        """Offset up to which the newest snapshot covers the log; -1: there is none."""
+        self.last_number = 0
+        """The highest that a snapshot ever had."""
+        self.saved_at = self._went_on_at = time.monotonic()
+        self.has_forgotten = False
+        """Names went that the newest snapshot has."""
+        self._topic = topic
+        self._attempts = 0  # to write a snapshot, since one was written
+        self.inherited = 0
+        """Where the log ended when this node took the topic over."""
+        self.ends: dict[int, int] = {}
+        """Behind the last batch of each producer id that the newest snapshot does not cover."""
+        self.fenced: set[int] = set()
+        """Producer ids of slots that were fenced: what they had under way is being read."""
+        self._waiting: set[Gate] = set()
+
+    def wait(self, gate: Gate) -> bool:
+        """A gate can decide nothing before something changes here: it is pumped then. False, for its convenience."""
+        self._waiting.add(gate)
+        return False
+
+    def landed(self, batch: UnderWay, offset: int, records: int) -> None:
+        """As `Marks.landed`."""
+        self.marks.landed(batch, offset, records, int(time.time()))
+        self.batches += 1
+        if offset >= 0:
+            self.ends[batch.producer_id] = offset + records
+        self.wake()
+
+    def failed(self, batch: UnderWay, *, in_doubt: bool) -> None:
+        """As `Marks.failed`."""
+        self.marks.failed(batch, in_doubt=in_doubt)
+        self.wake()
+
+    def dropped(self, records: int) -> None:
+        """Duplicates were acknowledged."""
+        self._topic.around.hooks.duplicates_dropped(self._topic.topic, records)
+
+    def want_fence(self) -> None:
+        """Only a fence can tell what became of a batch of a session that is gone."""
+        self._topic.fence_wanted()
+
+    def wake(self) -> None:
+        """Let gates look again."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, set()
+            loop = asyncio.get_running_loop()
+            for gate in waiting:
+                loop.call_soon(gate.pump)
+
+    def is_covered(self, producer_id: int) -> bool:
+        """Whether the newest snapshot has everything that was written under a producer id."""
+        end = max(self.inherited, self.ends.get(producer_id, 0))
+        return self.is_ready and self.marks.is_quiet(producer_id) and self.saved_up_to >= end
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for a snapshot."""
+        age = time.monotonic() - self.saved_at
+        if not self.is_ready or age < _SNAPSHOT_LEAST_S:
+            return False
+        if self.marks.covered <= self.saved_up_to:
+            return self.has_forgotten and age >= SNAPSHOT_S
+        return self.batches >= SNAPSHOT_BATCHES or age >= SNAPSHOT_S or self._topic.is_urged
+
+    def goes_on(self) -> bool:
+        """Whether it is time, once in a while, to look where the log ends."""
+        now = time.monotonic()
+        if now - self._went_on_at <= SNAPSHOT_S:
+            return False
+        self._went_on_at = now
+        return True
+
+    def to_save(self, without: frozenset[bytes]) -> Saved:
+        """The next snapshot, without some names: an attempt to write it begins now."""
+        # Another number with each try: chunks of two never fit. The same copy: the other one stays whole.
+        number = self.last_number + 1 + 2 * self._attempts
+        self._attempts += 1
+        self.batches, self.saved_at = 0, time.monotonic()
+        return Saved(self.marks.covered, number, [mark for mark in self.marks if mark.name not in without])
+
+    def was_saved(self, saved: Saved) -> None:
+        """A snapshot is in the log."""
+        self.saved_up_to, self.last_number = saved.covered, saved.number
+        self._attempts, self.has_forgotten = 0, False
+        self.ends = {producer_id: end for producer_id, end in self.ends.items() if end > saved.covered}

@@ -1,0 +1,134 @@
+"""The snapshots of one topic, in Kafka and as copies in Redis: the newest that can be used, and the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from metadata import MetadataUnavailable
+from sidecar.changelog import AppendUncertainError, read_batches
+from sidecar.dedup import snapshots
+from sidecar.dedup.environment import FAILURES
+from sidecar.dedup.snapshots import Collector, Saved
+from sidecar.protocol.caller import FencedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from uuid import UUID
+
+    from sidecar.changelog import Journal
+    from sidecar.dedup.environment import Surroundings
+    from sidecar.dedup.partition import PartitionIds
+    from sidecar.dedup.recovery import Extent
+    from sidecar.protocol.ids import Stamp
+
+_SCAN_BYTES: Final = 4 * 1024 * 1024
+
+
+class SnapshotLog:
+    """Of one topic. `fence_wanted`: nothing more can be written under the epoch that there is."""
+
+    def __init__(self, topic: str, around: Surroundings, fence_wanted: Callable[[], None]) -> None:
+        self.topic = topic
+        self.topic_id = b""
+        self._around = around
+        self._fence_wanted = fence_wanted
+        self._journal: Journal | None = None
+        self._writing = asyncio.Lock()
+
+    def is_of(self, topic_id: UUID) -> bool:
+        """Whether the topic is still the one that it was; it was deleted and created anew where not."""
+        known, self.topic_id = self.topic_id, topic_id.bytes
+        return known == self.topic_id
+
+    def renewed(self, stamp: Stamp) -> None:
+        """The master slot has a newer epoch: snapshots are stamped with it."""
+        self._journal = self._around.changelog.snapshot_journal(stamp, self.topic)
+
+    def end(self) -> None:
+        """Another node may write them from now on."""
+        self._journal = None
+
+    async def newest(self, extents: Mapping[int, Extent]) -> tuple[dict[int, Saved], dict[int, int]]:
+        """By partition, the newest snapshot from which its log can be read on, where there is one; and the highest
+        number that any had.
+        """
+        found: dict[int, Saved] = {}
+        try:
+            values = await self._around.store.snapshots(self.topic, self.topic_id, list(extents))
+        except MetadataUnavailable:
+            values = {}
+        positions: dict[int, int] = {}
+        for index, value in values.items():
+            kept = snapshots.of_value(value, self.topic_id)
+            if kept is not None:
+                found[index], positions[index] = kept
+        # Redis may have been set back: whatever came behind its copies is read.
+        collector = await self._scan(min(positions.values()) + 1 if len(positions) == len(extents) else 0)
+        numbers: dict[int, int] = {}
+        for index, extent in extents.items():
+            copy = found.pop(index, None)
+            numbers[index] = max(collector.last_number(index), copy.number if copy is not None else 0)
+            candidates = [copy, collector.newest(index, extent.reads_on_from)]
+            usable = [each for each in candidates if each is not None and extent.reads_on_from(each.covered)]
+            if usable:
+                found[index] = max(usable, key=lambda saved: (saved.covered, saved.number))
+        return found, numbers
+
+    async def _scan(self, offset: int) -> Collector:
+        """Read the snapshot topic's partition that this topic's are in, from an offset on. Zombies are fenced there."""
+        partition, logs = self._around.changelog.snapshots_of(self.topic), self._around.logs
+        collector = Collector(self.topic, self.topic_id)
+        start = (await logs.starts(partition.topic, [partition.partition]))[partition.partition]
+        offset = max(start, offset)
+        end = (await logs.ends(partition.topic, [partition.partition]))[partition.partition]
+        while offset < end:
+            behind = offset
+            for batch in read_batches(await logs.fetch(partition, offset, _SCAN_BYTES)):
+                behind = batch.next_offset
+                for _, record in batch.records:
+                    collector.add(record)
+            if behind <= offset:
+                break
+            offset = behind
+            await asyncio.sleep(0)
+        return collector
+
+    async def write(self, state: PartitionIds, *, without: frozenset[bytes] = frozenset()) -> bool:
+        """Write one snapshot; whether it is in the log. `without` names that are to be forgotten: then Redis has to
+        know too. Raises `MetadataUnavailable` where it cannot.
+        """
+        async with self._writing:
+            journal = self._journal
+            if journal is None:
+                return False
+            saved = state.to_save(without)
+            chunks = snapshots.encode(self.topic_id, saved, int(time.time() * 1000))
+            position = 0
+            try:
+                for record in snapshots.to_records(self.topic, state.partition, chunks):
+                    position = await journal.append([record])
+            except FencedError:
+                if self._journal is journal:
+                    self._journal = None  # another node has the topic
+                return False
+            except AppendUncertainError as error:  # nothing can follow under this epoch
+                self._around.hooks.operation_failed(self.topic, error)
+                if self._journal is journal:
+                    self._journal = None
+                    self._fence_wanted()
+                return False
+            except FAILURES as error:
+                self._around.hooks.operation_failed(self.topic, error)
+                return False
+            state.was_saved(saved)
+            value = snapshots.to_value(chunks, position)
+            self._around.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
+            order = saved.covered, saved.number
+            try:
+                await self._around.store.keep_snapshot(self.topic, state.partition, self.topic_id, order, value)
+            except MetadataUnavailable:  # then the next one, or the snapshot topic
+                if without:
+                    raise
+            return True
