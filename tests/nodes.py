@@ -7,7 +7,9 @@ import http.client
 import os
 import re
 import sys
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from sidecar.local.errors import StartError
@@ -138,3 +140,17 @@ class NodeProcess:
             if UNCAUGHT.search(line) and not (allow and re.search(allow, line)):
                 around = "\n".join(lines[max(0, number - 5) : number + 40])
                 raise AssertionError(f"node {self.node_id} wrote of an uncaught exception:\n{around}")
+
+
+@contextmanager
+def running_node(directory: Path, kafka_bootstrap: str, redis_url: str, **settings: str) -> Iterator[NodeProcess]:
+    """A node that is the only one of its cluster, and a look at its log at the end."""
+    node = NodeProcess(
+        directory, kafka_bootstrap, redis_url, cluster=f"t-{uuid.uuid4().hex[:8]}", node_id=1, **settings
+    )
+    node.start()
+    try:
+        yield node
+    finally:
+        node.stop()
+    node.check_log()

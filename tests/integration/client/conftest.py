@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from sidecar.local.ports import free_ports
 from tests.integration.client.proxy import HOST, Proxy, proxy
 from tests.integration.exclusive.conftest import Rest, create_topic
-from tests.nodes import NodeProcess
+from tests.nodes import NodeProcess, running_node
 from tests.services import Services
 
 Topic = Callable[..., str]
@@ -19,31 +19,17 @@ Topic = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    cluster = f"sdk-{uuid.uuid4().hex[:8]}"
-    process = NodeProcess(
-        tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url, cluster=cluster
-    )
-    process.start()
-    yield process
-    process.stop()
-    process.check_log()
+    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")
 def hidden(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NodeProcess, int]]:
     """A node that tells clients another port: the one where a test puts its proxy."""
-    port, cluster = free_ports(1)[0], f"sdk-{uuid.uuid4().hex[:8]}"
-    process = NodeProcess(
-        tmp_path_factory.mktemp("node"),
-        services.kafka_bootstrap,
-        services.redis_url,
-        cluster=cluster,
-        ADVERTISE=f"{HOST}:{port}",
-    )
-    process.start()
-    yield process, port
-    process.stop()
-    process.check_log()
+    port, directory = free_ports(1)[0], tmp_path_factory.mktemp("node")
+    advertised = f"{HOST}:{port}"
+    with running_node(directory, services.kafka_bootstrap, services.redis_url, ADVERTISE=advertised) as process:
+        yield process, port
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from metadata.ownership import AccessMode
 from tests.conftest import Unique
 from tests.integration.exclusive.producers import RawProducer
 from tests.integration.exclusive.room import Room, open_room
-from tests.nodes import NodeProcess
+from tests.nodes import NodeProcess, running_node
 from tests.services import Services
 from tests.wait import wait_for
 
@@ -50,16 +50,8 @@ class Rest:
 
 @pytest.fixture(scope="session")  # of the package it would be started anew whenever another package was between
 def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    process = NodeProcess(
-        tmp_path_factory.mktemp("node"),
-        services.kafka_bootstrap,
-        services.redis_url,
-        cluster=f"x-{uuid.uuid4().hex[:8]}",
-    )
-    process.start()
-    yield process
-    process.stop()
-    process.check_log()
+    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
+        yield process
 
 
 @pytest.fixture
@@ -136,13 +128,24 @@ def connect(node: NodeProcess) -> Iterator[Connect]:
         yield start
 
 
+def _watermarks(consumer: Consumer, at: TopicPartition) -> tuple[int, int] | None:
+    try:
+        return consumer.get_watermark_offsets(at, timeout=20)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+            raise
+        return None  # a broker that stood still tells of no topic for a moment
+
+
 def read_log(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
     """Every record of a partition, straight from Kafka."""
     settings = {"group.id": uuid.uuid4().hex, "enable.auto.commit": False, "fetch.wait.max.ms": 10}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings, "enable.partition.eof": True})
     try:
         at = TopicPartition(topic, partition)
-        _, end = consumer.get_watermark_offsets(at, timeout=20)
+        watermarks = wait_for(lambda: _watermarks(consumer, at), "the partition to be known", 20)
+        assert watermarks is not None
+        _, end = watermarks
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[bytes] = []
         while max(0, consumer.position([at])[0].offset) < end:  # negative before the first record

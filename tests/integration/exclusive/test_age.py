@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 from sidecar.local import Kafka, KafkaConfig
 from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
 from tests.integration.exclusive.producers import RawProducer, fetch_batches
-from tests.nodes import NodeProcess
+from tests.nodes import NodeProcess, running_node
 from tests.services import Services
 from tests.wait import wait_for
 
@@ -43,13 +42,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 @pytest.fixture(scope="module")
 def node(kafka: Kafka, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    process = NodeProcess(
-        tmp_path_factory.mktemp("node"), kafka.bootstrap, services.redis_url, cluster=f"age-{uuid.uuid4().hex[:8]}"
-    )
-    process.start()
-    yield process
-    process.stop()
-    process.check_log()
+    with running_node(tmp_path_factory.mktemp("node"), kafka.bootstrap, services.redis_url) as process:
+        yield process
 
 
 @pytest.fixture
@@ -170,18 +164,9 @@ def stamped_by_brokers(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Age
 @pytest.fixture(scope="module")
 def mortal_node(kafka: Kafka, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """A node of a cluster of its own that does not wait long for clients of the one before it."""
-    process = NodeProcess(
-        tmp_path_factory.mktemp("node"),
-        kafka.bootstrap,
-        services.redis_url,
-        cluster=f"age-{uuid.uuid4().hex[:8]}",
-        RECONNECT_GRACE_MS="500",
-        LEASE_MS="900",
-    )
-    process.start()
-    yield process
-    process.stop()
-    process.check_log()
+    settings = {"RECONNECT_GRACE_MS": "500", "LEASE_MS": "900"}
+    with running_node(tmp_path_factory.mktemp("node"), kafka.bootstrap, services.redis_url, **settings) as process:
+        yield process
 
 
 @pytest.fixture(scope="module")
