@@ -142,11 +142,11 @@ def patch_failpoints(points: Failpoints) -> None:
 
 def patch_haste() -> None:
     """Make snapshots and readings of many small parts."""
-    from sidecar.dedup import recovery, snapshots, topic  # noqa: PLC0415
+    from sidecar.dedup import partition, recovery, snapshots  # noqa: PLC0415
 
     for module, name, value in (
-        (topic, "SNAPSHOT_BATCHES", 3),
-        (topic, "_SNAPSHOT_LEAST_S", 0.1),
+        (partition, "SNAPSHOT_BATCHES", 3),
+        (partition, "_SNAPSHOT_LEAST_S", 0.1),
         (snapshots, "CHUNK_BYTES", 64),
         (recovery, "FETCH_BYTES", 100),
     ):
