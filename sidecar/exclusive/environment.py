@@ -1,4 +1,6 @@
-"""What a governed topic needs of the node around it, as an interface: `governor` implements it, tests may."""
+"""What the room needs of others, as interfaces: of a client connection (`gateway.client` implements it), and a governed
+topic of the node around it (`governor` does).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
     from sidecar.dedup.environment import Surroundings as Ids
+    from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.chronicle import Chronicle
+    from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.queues import Queues
     from sidecar.exclusive.tenure import Surroundings
@@ -18,6 +22,36 @@ if TYPE_CHECKING:
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks
+
+
+class Producing(Protocol):
+    """What this room needs to know of a client connection."""
+
+    claimants: dict[tuple[bytes, int], Claimant]
+    """Who produces on this connection, by topic and producer id: remembered here, forgotten with its client id."""
+    carries_ordinary: bool
+    """Whether it ever wrote to a topic that is not governed."""
+    refusals: int
+    """Refused requests in a row."""
+    refused_at: float
+    """When the last one was, in seconds of the loop's clock."""
+    turned_away: dict[tuple[bytes, int], TurnedAway]
+    """By topic and partition, the batches with sequence ids that it was not let in with."""
+
+    @property
+    def connection_id(self) -> int: ...
+    @property
+    def session(self) -> str:
+        """`conn:ID`: what the client is called while it has no producer id."""
+        ...
+
+    @property
+    def address(self) -> str: ...
+    def is_alive(self) -> bool: ...
+    @property
+    def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
+        """Name, whether it is one, and the mode and generation that its client.id asks for."""
+        ...
 
 
 class Hooks(IdsHooks, Protocol):

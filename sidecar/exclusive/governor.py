@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metadata import MetadataUnavailable
 from metadata.nodes import Holder as MetadataHolder
@@ -19,15 +18,15 @@ from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import MASTER_SLOT, Kind
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import TopicKind
-from sidecar.dedup.content import Content, Headers
+from sidecar.dedup.content import Headers
 from sidecar.dedup.environment import Surroundings as Ids
 from sidecar.dedup.marks import NAMES_LIMIT
-from sidecar.dedup.turned_away import Turn, TurnedAway
+from sidecar.exclusive import returning
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.chronicle import Chronicle
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.identity import producer_name, shown_name
+from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.partitions import PartitionedTopic
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.environment import Hooks, Served
+    from sidecar.exclusive.environment import Hooks, Producing, Served
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
@@ -68,32 +67,6 @@ Topic: TypeAlias = GovernedTopic | PartitionedTopic
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
 _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
-_COMES_AGAIN: Final = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""Errors after which clients send a batch again."""
-_TURNS: Final = {
-    Turn.GO: None,
-    Turn.AGAIN: Outcome(
-        ErrorCode.LEADER_NOT_AVAILABLE, message="an earlier batch of this producer has to come again first; try again"
-    ),
-    Turn.LATE: Outcome(
-        ErrorCode.POLICY_VIOLATION,
-        message="these sequence ids were not written when they came first, and higher ones have been written since",
-    ),
-}
 _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
 _ORPHANS_S: Final = 2.0
@@ -101,36 +74,6 @@ _SNAPSHOTS_S: Final = 0.5
 _TIDY_S: Final = 60.0
 _FIRST_WHOLE: Final = 7
 """Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
-
-
-class Producing(Protocol):
-    """What this room needs to know of a client connection."""
-
-    claimants: dict[tuple[bytes, int], Claimant]
-    """Who produces on this connection, by topic and producer id: remembered here, forgotten with its client id."""
-    carries_ordinary: bool
-    """Whether it ever wrote to a topic that is not governed."""
-    refusals: int
-    """Refused requests in a row."""
-    refused_at: float
-    """When the last one was, in seconds of the loop's clock."""
-    turned_away: dict[tuple[bytes, int], TurnedAway]
-    """By topic and partition, the batches with sequence ids that it was not let in with."""
-
-    @property
-    def connection_id(self) -> int: ...
-    @property
-    def session(self) -> str:
-        """`conn:ID`: what the client is called while it has no producer id."""
-        ...
-
-    @property
-    def address(self) -> str: ...
-    def is_alive(self) -> bool: ...
-    @property
-    def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
-        """Name, whether it is one, and the mode and generation that its client.id asks for."""
-        ...
 
 
 class Governor:
@@ -272,8 +215,8 @@ class Governor:
         """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
 
         def answer(outcome: Outcome) -> None:
-            if outcome.error and header is not None:
-                self._turn_away(client, part, header, batch, outcome.error)
+            if outcome.error and header is not None and (topic := self._by_name.get(part.topic)) is not None:
+                returning.answered(client, topic, part, header, batch, outcome.error, self.now())
             result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
             if outcome.error in _REFUSALS:
                 self._refuse(client, done, result)
@@ -288,61 +231,24 @@ class Governor:
         except KafkaError as error:
             answer(Outcome(error.code, message=error.message))
             return
-        if client.turned_away and (early := self._not_yet(client, part, header, batch)) is not None:
-            answer(early)
-            return
+        claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._by_name.get(part.topic)
+        if client.turned_away and topic is not None:
+            early = returning.early_answer(client, topic, part, header, batch, self.now())
+            if early is not None:
+                answer(early)
+                return
         if self.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
             return
         if not self.forwarder.admit(len(batch)):
             answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))
             return
-        claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._by_name.get(part.topic)
         if claimant is None or topic is None:
             claimant, topic = self._introduce(client, part.topic, header.producer_id)
         if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
             self._of_connection.setdefault(client.connection_id, set()).add(topic)  # it may be another one of the name
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
-
-    def _not_yet(self, client: Producing, part: ProducePart, header: BatchHeader, batch: memoryview) -> Outcome | None:
-        """The answer to a batch that may not go on, by what its client was not let in with (`dedup.turned_away`)."""
-        key, topic = (part.topic, part.partition), self._by_name.get(part.topic)
-        away = client.turned_away.get(key)
-        content = self._ids_of(client, part.topic, header.records, batch) if away is not None else None
-        if away is None or content is None or topic is None or topic.ids is None:
-            return None
-        turn = away.turn_of(content, topic.ids.of(part.partition).marks.persisted, self.now())
-        if not away:
-            del client.turned_away[key]
-        if turn is Turn.LATE and header.producer_id >= 0:  # its client counts these sequences as used
-            session = f"pid:{header.producer_id}"
-            topic.refusals.note(session, part.partition, header.producer_epoch, header.base_sequence, header.records)
-        return _TURNS[turn]
-
-    def _turn_away(
-        self, client: Producing, part: ProducePart, header: BatchHeader, batch: memoryview, error: int
-    ) -> None:
-        comes_again = error in _COMES_AGAIN and header.producer_id < 0
-        if not comes_again and error != ErrorCode.POLICY_VIOLATION:
-            return
-        content = self._ids_of(client, part.topic, header.records, batch)
-        if content is None or not content.has_ids:
-            return
-        away = client.turned_away.setdefault((part.topic, part.partition), TurnedAway())
-        if comes_again:
-            away.add(content, self.now())
-        else:
-            away.refuse(content)
-
-    def _ids_of(self, client: Producing, topic: bytes, records: int, batch: memoryview) -> Content | None:
-        """The ids of a plain client's batch, where its topic has ids and they are sound."""
-        found = self._by_name.get(topic)
-        if found is None or found.ids is None:
-            return None
-        with suppress(KafkaError):
-            return Content(batch, records, self.ids.headers, producer_name(client.producer[0]))
-        return None
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
         """See `sidecar.gateway.produce.GovernedTopics`."""

@@ -262,7 +262,7 @@ class Asker:
 
 
 class Party:
-    """A client connection. Implements `sidecar.exclusive.governor.Producing`."""
+    """A client connection. Implements `sidecar.exclusive.environment.Producing`."""
 
     def __init__(self, room: Room, connection: int, client_id: str, producer_id: int) -> None:
         self.claimants: dict[tuple[bytes, int], Claimant] = {}
