@@ -5,18 +5,18 @@ The first two are told by one pass in compiled code; only a batch that is partly
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from sidecar.dedup.marks import Judgement, Marks, Pushed
 from sidecar.protocol import records as wire
 from sidecar.protocol.batch import HEADER_BYTES, codec_of
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.records import Kind, Summary
+from sidecar.protocol.records import Kind, RecordIds, Summary
 
 if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
-    from sidecar.protocol.records import RecordIds
 
 _KEPT_BYTES: Final = 1024 * 1024
 """Of records that are kept decompressed while their batch waits."""
@@ -87,23 +87,24 @@ class Content:
     def records(self) -> list[RecordIds]:
         """Every record with its id and name. Raises as the constructor."""
         if self._records is None:
-            headers = self._headers
-            found = wire.each(self._section(), self.count, headers.sequence_id, headers.producer_name)
-            some = any(record.sequence_id is not None for record in found)
-            self._records = [self._named(index, record, some=some) for index, record in enumerate(found)]
+            id_header, name_header = self._headers
+            found = wire.each(self._section(), self.count, id_header, name_header, own=self.name)
+            if any(record.problem is not None or record.sequence_id is None for record in found):
+                self._refuse(found)
+            if self.name is None and any(record.name is None for record in found):
+                raise KafkaError(ErrorCode.INVALID_RECORD, _NO_NAME.format(header=name_header.decode()))
+            self._records = found
         return self._records
 
-    def _named(self, index: int, record: RecordIds, *, some: bool) -> RecordIds:
-        if record.problem is not None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, f"record {index} of the batch: {record.problem}")
-        if record.sequence_id is None:
-            message = f"record {index} of the batch has no sequence id{', others have' if some else ''}"
-            raise KafkaError(ErrorCode.INVALID_RECORD, message)
-        if record.name is not None:
-            return record
-        if self.name is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, _NO_NAME.format(header=self._headers.producer_name.decode()))
-        return record._replace(name=self.name)
+    def _refuse(self, found: list[RecordIds]) -> NoReturn:
+        some = any(record.sequence_id is not None for record in found)
+        for index, record in enumerate(found):
+            if record.problem is not None:
+                raise KafkaError(ErrorCode.INVALID_RECORD, f"record {index} of the batch: {record.problem}")
+            if record.sequence_id is None:
+                message = f"record {index} of the batch has no sequence id{', others have' if some else ''}"
+                raise KafkaError(ErrorCode.INVALID_RECORD, message)
+        raise AssertionError
 
     @staticmethod
     def _highest(records: list[RecordIds]) -> tuple[Pushed, ...]:
@@ -121,6 +122,8 @@ class Content:
 
         An id that does not rise within the batch is a repeat too.
         """
+        if self.first >= 0:
+            return self._kept_of_rising(marks)
         found: list[RecordIds] = []
         highest: dict[bytes, int] = {}
         for record in self.records():
@@ -134,12 +137,24 @@ class Content:
                 found.append(record)
         return found
 
+    def _kept_of_rising(self, marks: Marks) -> list[RecordIds] | None:
+        assert self.name is not None
+        records = self.records()
+        known = bisect_right(records, marks.persisted(self.name), key=_sequence_id)
+        unsettled = bisect_right(records, marks.pushed(self.name), lo=known, key=_sequence_id)
+        return records[known:] if unsettled == known else None
+
     def without_duplicates(self, kept: list[RecordIds]) -> tuple[bytearray, tuple[Pushed, ...]]:
         """The batch with these records alone, and their marks."""
         return wire.keep(self._batch, self._section(), kept), self._highest(kept)
 
     def _section(self) -> Octets:
         return self._payload if self._payload is not None else payload_of(self._batch)
+
+
+def _sequence_id(record: RecordIds) -> int:
+    assert record.sequence_id is not None
+    return record.sequence_id
 
 
 def _payload_of(batch: memoryview) -> Octets:

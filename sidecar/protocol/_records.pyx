@@ -8,7 +8,7 @@ Every read is checked against the end of the record (and that against the end of
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from sidecar.protocol import _records_pure as pure
 
@@ -20,6 +20,8 @@ cdef enum:
 cdef enum:
     MOST_DIGITS = 19
     MOST_VALUES = 2
+    LONGEST_NAME = 255
+    MOST_ADDED = 8  # bytes by which a record grows under another offset delta: that, and its length
 
 cdef enum:
     # `_records_pure` numbers its reasons so; the module refuses to load where they differ.
@@ -33,7 +35,7 @@ cdef enum:
     BEHIND = 6
     NO_RECORDS = 7
 
-assert MOST_VALUES == pure.MOST_VALUES
+assert (MOST_VALUES, LONGEST_NAME) == (pure.MOST_VALUES, pure.LONGEST_NAME_BYTES)
 assert (NONE, RISING, OTHER) == (pure.NONE, pure.RISING, pure.OTHER)
 assert (RUNS_OVER, LONG_VARINT, NOT_DENSE, NEGATIVE_HEADERS, NEGATIVE_HEADER_KEY, TOO_LONG, BEHIND, NO_RECORDS) == (
     pure.RUNS_OVER,
@@ -190,6 +192,17 @@ cdef inline int64_t _id_of(const unsigned char* digits, int32_t size) noexcept:
     return <int64_t>found if found <= LARGEST_ID else -1
 
 
+cdef inline bint _is_plain_name(const unsigned char* name, int32_t size) noexcept:
+    """A name that nothing can be wrong with; of others Python tells."""
+    cdef int32_t position
+    if size <= 0 or size > LONGEST_NAME:
+        return False
+    for position in range(size):
+        if name[position] > 0x7F:
+            return False
+    return True
+
+
 cdef inline bint _joins(int kind, Py_ssize_t index, int64_t last, int64_t found) noexcept:
     """Whether an id carries on a rising row, or begins it with the first record."""
     return found > last if kind == RISING else index == 0 and kind == NONE
@@ -255,7 +268,9 @@ def summarise(object records, Py_ssize_t count, bytes id_header not None, bytes 
     return kind, -1, -1
 
 
-def walk(object records, Py_ssize_t count, bytes id_header not None, bytes name_header not None, bint dense=True):
+def walk(
+    object records, Py_ssize_t count, bytes id_header not None, bytes name_header not None, bint dense=True, bytes own=None
+):
     cdef Py_buffer view
     cdef Cursor cursor
     cdef Record record
@@ -263,12 +278,13 @@ def walk(object records, Py_ssize_t count, bytes id_header not None, bytes name_
     cdef Wanted wanted
     cdef Py_ssize_t index = 0
     cdef Py_ssize_t start
+    cdef Py_ssize_t headers_at
     cdef int32_t turn
+    cdef int64_t sequence_id
+    cdef bint is_plain
     cdef int fault = FINE
     cdef list found = []
-    cdef tuple ids
-    cdef tuple names
-    cdef object value
+    cdef object name
     _want(&wanted, id_header, name_header)
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
@@ -281,28 +297,41 @@ def walk(object records, Py_ssize_t count, bytes id_header not None, bytes name_
             fault = _begin(&cursor, view.len, index, dense, &record)
             if fault != FINE:
                 break
-            ids = ()
-            names = ()
+            headers_at = cursor.at
+            sequence_id = -1
+            name = None
+            is_plain = True
             for turn in range(record.headers):
                 fault = _header(&cursor, &wanted, &header)
                 if fault != FINE:
                     break
-                if (header.is_id and len(ids) < MOST_VALUES) or (header.is_name and len(names) < MOST_VALUES):
-                    value = None
-                    if header.value_size >= 0:
-                        value = PyBytes_FromStringAndSize(
+                if header.is_id:
+                    is_plain = is_plain and sequence_id < 0
+                    sequence_id = _id_of(cursor.data + header.value_at, header.value_size)
+                    is_plain = is_plain and sequence_id >= 0
+                elif header.is_name:
+                    if is_plain and name is None and _is_plain_name(cursor.data + header.value_at, header.value_size):
+                        name = PyBytes_FromStringAndSize(
                             <const char*>cursor.data + header.value_at, header.value_size
                         )
-                    if header.is_id:
-                        ids = (*ids, value)
                     else:
-                        names = (*names, value)
+                        is_plain = False
             if fault != FINE:
                 break
             if cursor.at != record.end:
                 fault = TOO_LONG
                 break
-            found.append((start, record.end, record.timestamp_delta, record.offset_delta, ids, names))
+            if is_plain:
+                found.append((
+                    start, record.end, record.timestamp_delta, record.offset_delta,
+                    sequence_id if sequence_id >= 0 else None, own if name is None else name, None,
+                ))
+            else:
+                cursor.at = headers_at
+                found.append((
+                    start, record.end, record.timestamp_delta, record.offset_delta,
+                    None, None, _values(&cursor, &wanted, record.headers),
+                ))
             index += 1
         if fault == FINE and cursor.at != view.len:
             fault = BEHIND
@@ -311,6 +340,86 @@ def walk(object records, Py_ssize_t count, bytes id_header not None, bytes name_
     if fault != FINE:
         pure.refuse(fault, index)
     return found
+
+
+cdef tuple _values(Cursor* cursor, const Wanted* wanted, int32_t headers):
+    """What a record has in the wanted headers; it has been walked through before."""
+    cdef Header header
+    cdef int32_t turn
+    cdef tuple ids = ()
+    cdef tuple names = ()
+    cdef object value
+    for turn in range(headers):
+        _header(cursor, wanted, &header)
+        if (header.is_id and len(ids) < MOST_VALUES) or (header.is_name and len(names) < MOST_VALUES):
+            value = None
+            if header.value_size >= 0:
+                value = PyBytes_FromStringAndSize(<const char*>cursor.data + header.value_at, header.value_size)
+            if header.is_id:
+                ids = (*ids, value)
+            else:
+                names = (*names, value)
+    return ids, names
+
+
+cdef inline Py_ssize_t _put(unsigned char* out, Py_ssize_t at, uint32_t value) noexcept:
+    """A value that is not negative as a zigzag varint; where it ends."""
+    cdef uint64_t raw = <uint64_t>value << 1
+    while raw > 0x7F:
+        out[at] = <unsigned char>((raw & 0x7F) | 0x80)
+        at += 1
+        raw >>= 7
+    out[at] = <unsigned char>raw
+    return at + 1
+
+
+cdef inline Py_ssize_t _behind(const unsigned char* data, Py_ssize_t at, Py_ssize_t end) noexcept:
+    while at < end and data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def renumber(object records, list places):
+    cdef Py_buffer view
+    cdef const unsigned char* data
+    cdef unsigned char* out
+    cdef bytearray made
+    cdef Py_ssize_t most = 0
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t index, start, end, body, delta_at, rest_at, size
+    cdef unsigned char delta[8]
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        data = <const unsigned char*>view.buf
+        for place in places:
+            start = place[0]
+            end = place[1]
+            if not 0 <= start < end <= view.len:
+                raise IndexError("a record outside its section")
+            most += end - start + MOST_ADDED
+        made = bytearray(most)
+        out = <unsigned char*><char*>made
+        for index in range(len(places)):
+            place = places[index]
+            start = place[0]
+            end = place[1]
+            body = _behind(data, start, end)
+            delta_at = _behind(data, body + 1, end)
+            rest_at = _behind(data, delta_at, end)
+            if rest_at > end:
+                raise IndexError("a record outside its section")
+            size = _put(delta, 0, <uint32_t>index)
+            at = _put(out, at, <uint32_t>(delta_at - body + size + end - rest_at))
+            memcpy(out + at, data + body, delta_at - body)
+            at += delta_at - body
+            memcpy(out + at, delta, size)
+            at += size
+            memcpy(out + at, data + rest_at, end - rest_at)
+            at += end - rest_at
+    finally:
+        PyBuffer_Release(&view)
+    del made[at:]
+    return made
 
 
 cdef void _want(Wanted* wanted, bytes id_header, bytes name_header) except *:

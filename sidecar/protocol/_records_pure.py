@@ -8,8 +8,8 @@ varints; a negative length of a key or a value is null, of a header's key an err
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NoReturn
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import Octets
@@ -41,8 +41,15 @@ _REASONS: Final = (
     "is missing: the batch counts none",
 )
 
-Walked = tuple[int, int, int, int, tuple[bytes | None, ...], tuple[bytes | None, ...]]
-"""Start (of the length), end, timestamp delta, offset delta, values of the id headers, values of the name headers."""
+LONGEST_NAME_BYTES: Final = 255
+_Each = tuple[int, int, int, int, tuple[bytes | None, ...], tuple[bytes | None, ...]]
+
+Values = tuple[tuple[bytes | None, ...], tuple[bytes | None, ...]]
+"""Of the id headers and of the name headers."""
+Walked = tuple[int, int, int, int, int | None, bytes | None, Values | None]
+"""Start (of the length), end, timestamp delta, offset delta, sequence id, name; the last are for a record that has a
+header which may be bad: then its id and name are None.
+"""
 
 
 def refuse(reason: int, index: int) -> NoReturn:
@@ -77,12 +84,66 @@ def id_of(value: bytes | None) -> int:
     return found if found <= LARGEST_ID else -1
 
 
-def walk(records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool = True) -> list[Walked]:
-    """Each record of the section."""
-    return list(each(records, count, id_header, name_header, dense))
+def walk(
+    records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool = True, own: bytes | None = None
+) -> list[Walked]:
+    """Each record of the section; `own` is the name of those that have no header for one."""
+    return [
+        (start, end, timestamp_delta, offset_delta, *_plain(ids, names, own))
+        for start, end, timestamp_delta, offset_delta, ids, names in each(records, count, id_header, name_header, dense)
+    ]
 
 
-def each(records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool) -> Iterator[Walked]:
+def _plain(
+    ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...], own: bytes | None
+) -> tuple[int | None, bytes | None, Values | None]:
+    if not ids and not names:
+        return None, own, None
+    sequence_id = id_of(ids[0]) if len(ids) == 1 else None
+    name = names[0] if names else own
+    is_plain = sequence_id != -1 and len(ids) < MOST_VALUES and (not names or _is_plain_name(names))
+    return (sequence_id, name, None) if is_plain else (None, None, (ids, names))
+
+
+def _is_plain_name(names: tuple[bytes | None, ...]) -> bool:
+    """Whether nothing can be wrong with it; of others `sidecar.protocol.records` tells."""
+    name = names[0]
+    return len(names) == 1 and name is not None and 0 < len(name) <= LONGEST_NAME_BYTES and name.isascii()
+
+
+def renumber(records: Octets, places: Sequence[tuple[Any, ...]]) -> bytearray:
+    """The records that begin and end at these places of a section, one behind the other: offset deltas 0 to n - 1."""
+    out, data = bytearray(), bytes(records)
+    for index, (start, end, *_) in enumerate(places):
+        body = _behind_varint(data, start)
+        delta_at = _behind_varint(data, body + 1)
+        rest_at = _behind_varint(data, delta_at)
+        delta = _to_varint(index)
+        out += _to_varint(delta_at - body + len(delta) + end - rest_at)
+        out += data[body:delta_at]
+        out += delta
+        out += data[rest_at:end]
+    return out
+
+
+def _behind_varint(data: bytes, at: int) -> int:
+    while data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def _to_varint(value: int) -> bytes:
+    """A zigzag varint of a value that is not negative."""
+    value <<= 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def each(records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool) -> Iterator[_Each]:
     """Record by record; what comes behind a record is looked at after it was given."""
     data = bytes(records)
     section = len(data)

@@ -9,7 +9,6 @@ where it was compiled, else `_records_pure.py`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
 from types import ModuleType
@@ -30,7 +29,7 @@ PURE: Final = "SIDECAR_PURE"
 
 _walker: ModuleType = _records_pure if _compiled is None or os.environ.get(PURE) == "1" else _compiled
 
-LONGEST_NAME_BYTES: Final = 255
+LONGEST_NAME_BYTES: Final = _records_pure.LONGEST_NAME_BYTES
 _SHOWN_BYTES: Final = 40
 _LOG_APPEND_TIME: Final = 0x08
 _LENGTH_AT: Final = 8
@@ -79,7 +78,6 @@ class RecordIds(NamedTuple):
 
 _NONE: Final = Summary(Kind.NONE, -1, -1)
 _OTHER: Final = Summary(Kind.OTHER, -1, -1)
-_HAS_NEITHER: Final = (None, None, None)
 
 
 def is_compiled() -> bool:
@@ -99,20 +97,25 @@ def summarise(records: Octets, count: int, id_header: bytes, name_header: bytes,
     return _OTHER if kind else _NONE
 
 
-def each(records: Octets, count: int, id_header: bytes, name_header: bytes, *, dense: bool = True) -> list[RecordIds]:
-    """Every record of a section with its ids. Raises `KafkaError` 2 as `summarise` does."""
+def each(
+    records: Octets, count: int, id_header: bytes, name_header: bytes, *, dense: bool = True, own: bytes | None = None
+) -> list[RecordIds]:
+    """Every record of a section with its ids; `own` is the name of a record that has no header for one.
+
+    Raises `KafkaError` 2 as `summarise` does.
+    """
     return [
-        new_tuple(RecordIds, (*place, *(_read(ids, names) if ids or names else _HAS_NEITHER)))
-        for *place, ids, names in _walker.walk(records, count, id_header, name_header, dense)
+        new_tuple(RecordIds, row if row[6] is None else (*row[:4], *_read(row[6][0], row[6][1], own)))
+        for row in _walker.walk(records, count, id_header, name_header, dense, own)
     ]
 
 
 def _read(
-    ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...]
+    ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...], own: bytes | None
 ) -> tuple[int | None, bytes | None, str | None]:
     """Sequence id, name, and what is wrong; of two faults the id's is told."""
     sequence_id: int | None = None
-    name: bytes | None = None
+    name = own
     problem: str | None = None
     if ids:
         found = _records_pure.id_of(ids[0]) if len(ids) == 1 else -1
@@ -122,8 +125,7 @@ def _read(
             problem = _fault_of_ids(ids)
     if names:
         fault = _fault_of_names(names)
-        if fault is None:
-            name = names[0]
+        name = names[0] if fault is None else None
         problem = problem or fault
     return sequence_id, name, problem
 
@@ -159,7 +161,7 @@ def _fault_of_names(names: tuple[bytes | None, ...]) -> str | None:
     return None
 
 
-def keep(batch: Octets, records: Octets, kept: Sequence[RecordIds]) -> bytearray:
+def keep(batch: Octets, records: Octets, kept: list[RecordIds]) -> bytearray:
     """The batch with only the records `kept`, which `each` found in its uncompressed section, in their order.
 
     Offset deltas become 0 to n - 1; codec, attributes, base timestamp, producer id, epoch and base sequence stay, and
@@ -169,10 +171,7 @@ def keep(batch: Octets, records: Octets, kept: Sequence[RecordIds]) -> bytearray
     if not kept:
         raise ValueError("a batch without records")
     header = read_header(batch, 0, len(batch))
-    section = bytearray()
-    data = bytes(records)
-    for index, record in enumerate(kept):
-        _renumber(section, data, record, index)
+    section = _walker.renumber(records, kept)
     out = bytearray(batch[:HEADER_BYTES])
     out += compress(header.attributes & 0x07, section, batch[HEADER_BYTES : header.size])
     _I32.pack_into(out, _LENGTH_AT, len(out) - 12)
@@ -183,35 +182,6 @@ def keep(batch: Octets, records: Octets, kept: Sequence[RecordIds]) -> bytearray
         _I64.pack_into(out, _MAX_TIMESTAMP_AT, newest)
     stamp(out, 0, len(out), header.producer_id, header.producer_epoch, header.base_sequence)
     return out
-
-
-def _renumber(out: bytearray, data: bytes, record: RecordIds, index: int) -> None:
-    """Append a record under another offset delta."""
-    body = _behind_varint(data, record.start)
-    delta_at = _behind_varint(data, body + 1)
-    rest_at = _behind_varint(data, delta_at)
-    delta = _varint(index)
-    out += _varint(delta_at - body + len(delta) + record.end - rest_at)
-    out += data[body:delta_at]
-    out += delta
-    out += data[rest_at : record.end]
-
-
-def _behind_varint(data: bytes, at: int) -> int:
-    while data[at] >= 0x80:
-        at += 1
-    return at + 1
-
-
-def _varint(value: int) -> bytes:
-    """A zigzag varint of a value that is not negative."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _wrapped(value: int) -> int:

@@ -374,9 +374,9 @@ _batches = st.one_of(_rising, st.lists(_written, min_size=1, max_size=20))
 _BOTH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the fixture only chooses the twin
 
 
-def outcome(function: Callable[..., Any], section: bytes, count: int) -> Any:
+def outcome(function: Callable[..., Any], section: bytes, count: int, *more: Any) -> Any:
     try:
-        return function(section, count, ID, NAME)
+        return function(section, count, ID, NAME, *more)
     except KafkaError as refused:
         return refused.code, refused.message
 
@@ -385,6 +385,7 @@ def assert_same(section: bytes, count: int) -> None:
     assert compiled is not None
     assert outcome(pure.summarise, section, count) == outcome(compiled.summarise, section, count)
     assert outcome(pure.walk, section, count) == outcome(compiled.walk, section, count)
+    assert outcome(pure.walk, section, count, False, b"own") == outcome(compiled.walk, section, count, False, b"own")
 
 
 @needs_both
@@ -392,6 +393,28 @@ def assert_same(section: bytes, count: int) -> None:
 @given(written=_batches)
 def test_the_twins_say_the_same_of_sound_batches(written: list[Written]) -> None:
     assert_same(*opened(built(written, library="kafka-python")))
+
+
+@needs_both
+@_BOTH
+@given(data=st.data(), count=st.integers(1, 300))
+def test_the_twins_number_records_anew_alike(data: st.DataObject, count: int) -> None:
+    assert compiled is not None
+    section, _ = opened(built([Written(value=b"x" * (60 + index % 5)) for index in range(count)]))
+    places = [one[:2] for one in pure.walk(section, count, ID, NAME)]
+    chosen = sorted(data.draw(st.sets(st.integers(0, count - 1))))
+    made = compiled.renumber(section, [places[index] for index in chosen])
+    assert made == pure.renumber(section, [places[index] for index in chosen])
+    if chosen:
+        assert [one[3] for one in pure.walk(bytes(made), len(chosen), ID, NAME)] == list(range(len(chosen)))
+
+
+@needs_both
+def test_a_place_outside_the_section_is_refused() -> None:
+    assert compiled is not None
+    for place in ((0, 11), (-1, 3), (5, 5), (9, 10)):
+        with pytest.raises(IndexError):
+            compiled.renumber(b"\xff" * 10, [place])
 
 
 @needs_both
