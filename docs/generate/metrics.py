@@ -30,8 +30,8 @@ _BEFORE: Final = f"""
     """
 _BEHIND: Final = """
     `sidecar_produce_records_total` and `sidecar_produce_bytes_total` count when a batch is taken, before its
-    answer; a batch that Kafka refuses is counted too. `sidecar_kafka_up` follows the reading of the ownership topic: 0
-    while its leader does not answer.
+    answer; one that is refused then, by its ids or by Kafka, is counted too. `sidecar_kafka_up` follows the reading of
+    the ownership topic: 0 while its leader does not answer.
 
     Reasons in `sidecar_produce_fenced_total`: `deposed` (answered 90), `not_owner` (44), `waiting` (7: told to come
     again), `redis_down` (5). Causes in `sidecar_client_disconnects_total`: `closed`, `rejected` (what the client sent

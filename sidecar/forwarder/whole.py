@@ -7,11 +7,12 @@ by batch, as of batches that they shipped themselves, and what has to go again g
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.forwarder.lane import Outcome
 from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import new_tuple
 
 if TYPE_CHECKING:
     from sidecar.forwarder.brokers import LeaderLink
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.batch import Numbers
     from sidecar.protocol.produce import ProducePart
+
+
+_NOT_ASKED: Final[dict[int, Outcome]] = {}
 
 
 class Asker(Protocol):
@@ -64,7 +68,8 @@ class WholeReply:
 
     def answer_received(self, frame: Frame) -> None:
         asker = self._asker
-        if not produce.all_appended(frame.buffer, frame.start, frame.end, asker.version, len(self._sent)):
+        appended = self._appended(frame)
+        if appended is None:
             outcomes = self._outcomes(frame)
             self._link.answered(self)
             sent, self._sent = self._sent, []
@@ -73,11 +78,20 @@ class WholeReply:
             return
         self._link.answered(self)
         sent, self._sent = self._sent, []
-        outcomes = self._outcomes(frame) if any(append.witness is not None for _, append in sent) else {}
         for lane, append in sent:
-            lane.acknowledged(append, outcomes.get(lane.partition))
+            lane.acknowledged(append, appended.get(lane.partition))
         produce.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
         asker.answer_frame(frame)
+
+    def _appended(self, frame: Frame) -> dict[int, Outcome] | None:
+        """Where the batches are in the log, as far as anybody wants to hear it; None where not all of them are."""
+        place = frame.buffer, frame.start, frame.end, self._asker.version, len(self._sent)
+        if self._sent[0][1].witness is None:  # with sequence ids all of a topic's batches have one
+            return _NOT_ASKED if produce.all_appended(*place) else None
+        found = produce.appended(*place)
+        if found is None:
+            return None
+        return {partition: new_tuple(Outcome, (0, *told, None)) for partition, *told in found}
 
     def _outcomes(self, frame: Frame) -> dict[int, Outcome]:
         results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, self._asker.version)

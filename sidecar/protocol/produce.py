@@ -21,6 +21,8 @@ _INDEX_SIZE: Final = Struct(">ii")
 _VARINT_SHIFT: Final = 28
 _ANSWER: Final = Struct(">ihqqq")
 _ANSWER_V4: Final = Struct(">ihqq")
+_FIRST_WITH_START: Final = 5
+"""Since then an answer tells where the log begins."""
 _HEAD: Final = Struct(">ii")
 _HEAD_V9: Final = Struct(">iBB")
 _PLAIN_V8: Final = Struct(">ihqqqih")
@@ -209,7 +211,7 @@ def encode_answer(correlation_id: int, version: int, results: list[ProduceResult
             parts += (I16.pack(len(topic)), topic, I32.pack(len(of_topic)))
             if version >= 8:
                 parts += [_PLAIN_V8.pack(*result[1:6], 0, -1) for result in of_topic]
-            elif version >= 5:
+            elif version >= _FIRST_WITH_START:
                 parts += [_ANSWER.pack(*result[1:6]) for result in of_topic]
             else:
                 parts += [_ANSWER_V4.pack(*result[1:5]) for result in of_topic]
@@ -252,7 +254,7 @@ def write_name(writer: Writer, topic: bytes, flexible: bool) -> None:
 
 def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
     flexible = version >= FIRST_FLEXIBLE
-    if version >= 5:
+    if version >= _FIRST_WITH_START:
         writer.raw(
             _ANSWER.pack(
                 result.partition, result.error, result.base_offset, result.log_append_time, result.log_start_offset
@@ -327,6 +329,27 @@ def all_appended(buffer: Octets, start: int, end: int, version: int, expected: i
     return not expected
 
 
+def appended(
+    buffer: Octets, start: int, end: int, version: int, expected: int
+) -> list[tuple[int, int, int, int]] | None:
+    """What an answer of the usual form tells of each of `expected` partitions: its number, base offset, append time
+    and log start (-1 below version 5). None where `all_appended` is False.
+    """
+    usual = _plain_partitions(buffer, start, end, version)
+    if usual is None:
+        return None
+    size = _PLAIN_BYTES[version]
+    layout = _ANSWER if version >= _FIRST_WITH_START else _ANSWER_V4
+    found: list[tuple[int, int, int, int]] = []
+    for _, _, first, partitions in usual:
+        for at in range(first, first + partitions * size, size):
+            partition, error, *told = layout.unpack_from(buffer, at)
+            if error:
+                return None
+            found.append((partition, *told) if version >= _FIRST_WITH_START else (partition, *told, -1))
+    return found if len(found) == expected else None
+
+
 def rename_answer(buffer: bytearray, start: int, end: int, version: int, correlation_id: int) -> None:
     """Make an answer to the node's own request, in the usual form, that of a client's: its throttle time was the
     node's.
@@ -370,7 +393,7 @@ def _read_result(reader: Reader, version: int, topic: bytes) -> ProduceResult:
     flexible = version >= FIRST_FLEXIBLE
     log_start, message = -1, None
     record_errors: tuple[tuple[int, str | None], ...] = ()
-    if version >= 5:
+    if version >= _FIRST_WITH_START:
         index, error, base_offset, append_time, log_start = _ANSWER.unpack_from(reader.buffer, reader.skip(30))
     else:
         index, error, base_offset, append_time = _ANSWER_V4.unpack_from(reader.buffer, reader.skip(22))

@@ -43,6 +43,7 @@ ENCODERS: dict[str, tuple[Codec, Callable[[bytes], bytes]]] = {
     "lz4 of kafka-python": (Codec.LZ4, kafka_python.codec.lz4_encode),
     "zstd with its size": (Codec.ZSTD, aiokafka.codec.zstd_encode),
     "zstd in a stream": (Codec.ZSTD, _streamed_zstd),
+    "zstd with a checksum": (Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress),
 }
 COMPRESSED = [name for name, (codec, _) in ENCODERS.items() if codec]
 each_encoder = pytest.mark.parametrize("name", ENCODERS)
@@ -111,6 +112,13 @@ def test_the_limit_is_met_to_the_byte(name: str) -> None:
     codec, data = encoded(name)
     assert len(decompress(codec, data, len(TEXT))) == len(TEXT)
     assert refusal(codec, data, len(TEXT) - 1) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("name", [name for name in COMPRESSED if "zstd" in name])
+def test_blocks_of_zstd_that_repeat_a_byte_or_are_stored_are_read(name: str) -> None:
+    for data in (bytes(300_000), os.urandom(300_000), bytes(200_000) + os.urandom(200_000) + TEXT):
+        codec, compressed = encoded(name, data)
+        assert bytes(decompress(codec, compressed, LIMIT)) == data
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -206,6 +206,11 @@ def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int,
     assert produce.decode_answer(padded, 20, 20 + len(frame), version) == (results, throttle_ms)
     if produce.all_appended(padded, 20, 20 + len(frame), version, len(results)):
         assert not any(result.error for result in results)
+        told = [(each.partition, each.base_offset, each.log_append_time, each.log_start_offset) for each in results]
+        assert produce.appended(padded, 20, 20 + len(frame), version, len(results)) == told
+    else:
+        assert produce.appended(padded, 20, 20 + len(frame), version, len(results)) is None
+    assert produce.appended(padded, 20, 20 + len(frame), version, len(results) + 1) is None
     assert not produce.all_appended(padded, 20, 20 + len(frame), version, len(results) + 1)
 
 
@@ -223,6 +228,8 @@ def test_the_usual_answer_of_one_partition(version: int, name: str, error: int, 
     usual = version < 9 or len(name) <= 126
     assert produce.all_appended(frame, 0, len(frame), version, 1) == (usual and not error)
     assert not produce.all_appended(frame, 0, len(frame), version, 2)
+    told = produce.appended(frame, 0, len(frame), version, 1)
+    assert told == ([(5, 1234, -1, start)] if usual and not error else None)
 
 
 @every_version
