@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from sidecar.local.ports import free_ports
 from tests.integration.client.proxy import HOST, Proxy, proxy
@@ -62,26 +60,3 @@ def new_topic(services: Services) -> Topic:
         return name
 
     return create
-
-
-def read(bootstrap: str, topic: str, partition: int = 0) -> list[tuple[bytes, dict[str, str | bytes | None]]]:
-    """Value and headers of every record of a partition, straight from Kafka."""
-    settings = {"group.id": uuid.uuid4().hex, "enable.auto.commit": False, "fetch.wait.max.ms": 10}
-    consumer = Consumer({"bootstrap.servers": bootstrap, **settings, "enable.partition.eof": True})
-    try:
-        at = TopicPartition(topic, partition, 0)
-        _, end = consumer.get_watermark_offsets(at, timeout=20)
-        consumer.assign([at])
-        found: list[tuple[bytes, dict[str, str | bytes | None]]] = []
-        while max(0, consumer.position([at])[0].offset) < end:
-            message = consumer.poll(0.5)
-            if message is not None and not message.error():
-                found.append((message.value() or b"", dict(message.headers() or [])))
-        return found
-    finally:
-        consumer.close()
-
-
-def values(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
-    """Every record's value of a partition."""
-    return [value for value, _ in read(bootstrap, topic, partition)]

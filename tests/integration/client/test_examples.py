@@ -8,8 +8,9 @@ import textwrap
 
 import sidecar.client
 from sidecar.client import ExclusiveProducer
-from tests.integration.client.conftest import Topic, values
+from tests.integration.client.conftest import Topic
 from tests.integration.exclusive.conftest import Rest
+from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
 
@@ -34,4 +35,4 @@ def test_examples_run(services: Services, node: NodeProcess, rest: Rest, new_top
     assert run(ExclusiveProducer.__doc__) == ""  # all three are there
     assert run(ExclusiveProducer.lost.__doc__) == ""
     assert "sequence_id=3" in run(sidecar.client.__doc__)
-    assert values(services.kafka_bootstrap, topic) == [b"first", b"second", b"third", b"paid"]
+    assert read_log(services.kafka_bootstrap, topic) == [b"first", b"second", b"third", b"paid"]

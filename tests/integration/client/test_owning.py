@@ -19,10 +19,11 @@ from sidecar.client import (
 )
 from sidecar.client.producer import Mode
 from sidecar.local.ports import free_ports
-from tests.integration.client.conftest import Topic, values
+from tests.integration.client.conftest import Topic
 from tests.integration.client.proxy import Proxy
 from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.integration.exclusive.producers import RawProducer
+from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for_async
@@ -55,11 +56,11 @@ async def test_the_topic_is_owned_before_anything_is_written(
         shown = await asyncio.to_thread(rest.topic, topic)
         assert (shown["owner"]["name"], shown["owner"]["mode"], shown["generation"]) == ("zähler/eu", mode, 1)
         assert (producer.generation, producer.name) == (1, "zähler/eu")
-        assert [await asyncio.to_thread(values, services.kafka_bootstrap, topic, each) for each in (0, 1)] == [[], []]
+        assert [await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, each) for each in (0, 1)] == [[], []]
         receipt = await producer.send(b"first", key=b"k", headers=[("h", b"v")], partition=1)
         assert (receipt.partition, receipt.sequence_id, receipt.duplicate, receipt.generation) == (1, -1, False, 1)
     await until(lambda: rest.topic(topic)["owner"] is None, "the topic to be free")
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic, 1) == [b"first"]
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, 1) == [b"first"]
 
 
 async def test_a_name_is_assigned_to_whoever_has_none(node: NodeProcess, rest: Rest, new_topic: Topic) -> None:
@@ -117,7 +118,7 @@ async def test_a_fenced_producer_is_told_and_never_writes_again(
         assert loser.generation == 1
     shown = await asyncio.to_thread(rest.topic, topic)
     assert (shown["owner"], shown["generation"]) == (None, 2)
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == [b"before", b"after"]
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("word", ["fence", "release"])
@@ -157,7 +158,7 @@ async def test_a_claim_that_was_lost_behind_a_dead_network_is_not_revived(
         await asyncio.wait_for(loser.lost(), 5)
     shown = await asyncio.to_thread(hidden_rest.topic, topic)
     assert (shown["owner"], shown["generation"]) == (None, 2)
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == [b"before", b"rival"]
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"before", b"rival"]
 
 
 async def test_a_claim_survives_a_network_that_comes_back_first(
@@ -174,7 +175,7 @@ async def test_a_claim_survives_a_network_that_comes_back_first(
         assert (await asyncio.wait_for(late, 10)).generation == 1
         await until(lambda: hidden_rest.topic(topic)["owner"] is not None, "the owner to be back")
         assert producer.generation == hidden_rest.topic(topic)["generation"] == 1
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == [b"before", b"late"]
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"before", b"late"]
 
 
 async def test_where_partitions_have_owners_it_owns_every_one(node: NodeProcess, rest: Rest, new_topic: Topic) -> None:
@@ -214,7 +215,7 @@ async def test_a_kafka_without_a_sidecar_is_told_and_nothing_is_written(services
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
     with pytest.raises(SidecarUnavailableError, match="1002"):
         await ExclusiveProducer(services.kafka_bootstrap, topic=topic, name="billing", timeout=0.3).start()
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == []
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == []
 
 
 async def test_a_producer_is_used_once(node: NodeProcess, rest: Rest, new_topic: Topic) -> None:

@@ -15,9 +15,10 @@ from sidecar.client import (
     SidecarUnavailableError,
 )
 from tests.conftest import StartNode, Unique
-from tests.integration.client.conftest import Topic, read, values
+from tests.integration.client.conftest import Topic
 from tests.integration.client.proxy import PRODUCE, Proxy
 from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.logs import read_log, read_messages
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for_async
@@ -62,7 +63,8 @@ async def test_an_application_goes_on_where_it_stopped(
         assert (producer.last_sequence_id, producer.last_sequence_ids, producer.generation) == (4, {0: 4}, 2)
         resumed = await producer.send(b"5")
         assert (resumed.sequence_id, resumed.duplicate, resumed.generation) == (5, False, 2)
-    found = await asyncio.to_thread(read, services.kafka_bootstrap, topic)
+    messages = await asyncio.to_thread(read_messages, services.kafka_bootstrap, topic)
+    found = [(message.value(), dict(message.headers() or [])) for message in messages]
     assert found == [(b"%d" % number, {"sidecar-sequence-id": b"%d" % number}) for number in range(6)]
 
 
@@ -78,7 +80,7 @@ async def test_an_application_that_sends_everything_again_is_told_what_was_there
     assert [each.duplicate for each in again] == [True] * 6 + [False] * 4
     assert all((each.offset == -1) is each.duplicate for each in again)
     for partition in (0, 1):
-        found = await asyncio.to_thread(values, services.kafka_bootstrap, topic, partition)
+        found = await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, partition)
         assert found == [b"%d" % number for number in range(partition, 10, 2)]
         offsets = [each.offset for each in again if each.partition == partition and not each.duplicate]
         assert offsets == sorted(offsets)
@@ -112,7 +114,8 @@ async def test_without_deduplication_records_bear_no_id(
         with pytest.raises(SequenceError, match=f"sidecar topic set {topic} --dedup"):
             await producer.send(b"x", sequence_id=4)
         assert {each.partition for each in await send_all(producer, numbers(4))} == {0, 1}
-    found = await asyncio.to_thread(read, services.kafka_bootstrap, topic)
+    messages = await asyncio.to_thread(read_messages, services.kafka_bootstrap, topic)
+    found = [(message.value(), dict(message.headers() or [])) for message in messages]
     assert found[:4] == [(each, {}) for each in numbers(4)]
     with pytest.raises(SequenceError, match="has no deduplication"):
         await ExclusiveProducer(node.bootstrap, topic=topic, name="billing", initial_sequence_id=4).start()
@@ -129,7 +132,7 @@ async def test_each_partition_has_its_records_in_the_order_of_the_calls(
     async with ExclusiveProducer(node.bootstrap, topic=topic, name="billing", compression=compression) as producer:  # type: ignore[arg-type]
         receipts = await send_all(producer, [each * 50 for each in numbers(600, 1000)])
     for partition in range(3):
-        found = await asyncio.to_thread(values, services.kafka_bootstrap, topic, partition)
+        found = await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, partition)
         mine = [each for each in receipts if each.partition == partition]
         assert found == [b"%d" % (each.sequence_id + 1000) * 50 for each in mine]
         assert [each.offset for each in mine] == list(range(mine[0].offset, mine[0].offset + len(mine)))
@@ -176,7 +179,7 @@ async def test_a_record_that_is_refused_leaves_the_producer_at_work(
         assert [each.generation for each in after if isinstance(each, Receipt)] == [1, 1, 1]
         if deduplication:
             assert producer.last_sequence_id == 4
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == numbers(4)
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == numbers(4)
 
 
 async def test_a_compacted_topic_is_owned_too_and_wants_keys(node: NodeProcess, rest: Rest, new_topic: Topic) -> None:
@@ -207,7 +210,7 @@ async def test_a_lost_answer_is_asked_for_again(
         receipts = [await producer.send(each) for each in numbers(3)]
         assert (lost, producer.generation) == (1, 1)
         assert [each.offset - receipts[0].offset for each in receipts] == [0, 1, 2]
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == numbers(3)
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == numbers(3)
 
 
 async def test_a_session_that_lost_its_place_goes_on_as_a_new_one_and_writes_nothing_twice(
@@ -238,7 +241,7 @@ async def test_a_session_that_lost_its_place_goes_on_as_a_new_one_and_writes_not
         assert producer.generation == hidden_rest.topic(topic)["generation"] == 2
         assert (await producer.send(b"42")).generation == 2
     for partition in (0, 1):
-        found = await asyncio.to_thread(values, services.kafka_bootstrap, topic, partition)
+        found = await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, partition)
         assert found == [b"%d" % number for number in range(partition, 43, 2)]
 
 
@@ -260,7 +263,7 @@ async def test_without_ids_what_may_be_in_the_log_fails_instead(
             await producer.send(b"0")
         assert (unknown.value.code, unknown.value.retryable) == (45, False)
         assert (await producer.send(b"1")).generation == 2
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == numbers(2)
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == numbers(2)
 
 
 async def test_a_node_that_dies_in_mid_traffic_loses_and_repeats_nothing(
@@ -301,7 +304,7 @@ async def test_a_node_that_dies_in_mid_traffic_loses_and_repeats_nothing(
         assert (first.generation, second.generation) == (1, 1)
     assert not any(each.duplicate for each in receipts)
     for (producer, partition), count in zip(lanes, counts, strict=True):
-        found = await asyncio.to_thread(values, services.kafka_bootstrap, producer.topic, partition)
+        found = await asyncio.to_thread(read_log, services.kafka_bootstrap, producer.topic, partition)
         assert found == numbers(count)
 
 
@@ -329,7 +332,7 @@ async def test_a_send_that_is_given_up_before_it_left_is_not_written(
         receipt = await follows
         assert (receipt.sequence_id, receipt.duplicate) == (2, False)
         assert producer.last_sequence_id == 2
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == [b"0", b"2"]
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"0", b"2"]
 
 
 async def test_a_send_ends_in_time_and_its_id_may_be_given_again(
@@ -351,7 +354,7 @@ async def test_a_send_ends_in_time_and_its_id_may_be_given_again(
             except SidecarUnavailableError:
                 pass
         assert (receipt.sequence_id, receipt.duplicate) == (7, True)  # the first try arrived
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == [b"7"]
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"7"]
 
 
 async def test_a_producer_closes_although_its_node_says_nothing(
@@ -376,7 +379,7 @@ async def test_what_was_sent_arrives_before_the_producer_closes(
         sent = [asyncio.create_task(producer.send(each)) for each in numbers(100)]
         await asyncio.sleep(0)
     assert len(await asyncio.gather(*sent)) == 100
-    assert await asyncio.to_thread(values, services.kafka_bootstrap, topic) == numbers(100)
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == numbers(100)
 
 
 @pytest.mark.slow

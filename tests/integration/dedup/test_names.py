@@ -14,7 +14,8 @@ import pytest
 from tests.conftest import StartNode
 from tests.integration.dedup.conftest import deduplicate
 from tests.integration.dedup.ids import IdProducer
-from tests.integration.exclusive.conftest import Rest, create_topic, read_log
+from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from tests.conftest import Unique
 from tests.integration.docs.test_unserved import ask
-from tests.integration.exclusive.conftest import read_log
+from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for

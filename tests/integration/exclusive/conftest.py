@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from metadata.ownership import AccessMode
@@ -126,32 +126,3 @@ def connect(node: NodeProcess) -> Iterator[Connect]:
             return producer
 
         yield start
-
-
-def _watermarks(consumer: Consumer, at: TopicPartition) -> tuple[int, int] | None:
-    try:
-        return consumer.get_watermark_offsets(at, timeout=20)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
-            raise
-        return None  # a broker that stood still tells of no topic for a moment
-
-
-def read_log(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
-    """Every record of a partition, straight from Kafka."""
-    settings = {"group.id": uuid.uuid4().hex, "enable.auto.commit": False, "fetch.wait.max.ms": 10}
-    consumer = Consumer({"bootstrap.servers": bootstrap, **settings, "enable.partition.eof": True})
-    try:
-        at = TopicPartition(topic, partition)
-        watermarks = wait_for(lambda: _watermarks(consumer, at), "the partition to be known", 20)
-        assert watermarks is not None
-        _, end = watermarks
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        found: list[bytes] = []
-        while max(0, consumer.position([at])[0].offset) < end:  # negative before the first record
-            message = consumer.poll(0.5)  # which returns at the end of the log too, as an error
-            if message is not None and not message.error():
-                found.append(message.value() or b"")
-        return found
-    finally:
-        consumer.close()

@@ -6,8 +6,9 @@ import asyncio
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields
-from tests.integration.exclusive.conftest import create_topic, read_log
+from tests.integration.exclusive.conftest import create_topic
 from tests.integration.exclusive.room import Party, Room
+from tests.logs import read_log
 from tests.services import Services
 
 

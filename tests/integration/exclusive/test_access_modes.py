@@ -17,8 +17,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyrigh
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive import operations
-from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, governed_in, read_log
+from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, governed_in
 from tests.integration.exclusive.room import Party, Room, until
+from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for

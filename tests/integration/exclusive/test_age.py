@@ -18,8 +18,9 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from sidecar.local import Kafka, KafkaConfig
-from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
+from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.integration.exclusive.producers import RawProducer, fetch_batches
+from tests.logs import read_log
 from tests.nodes import NodeProcess, running_node
 from tests.services import Services
 from tests.wait import wait_for

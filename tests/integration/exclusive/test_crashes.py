@@ -6,9 +6,10 @@ import redis
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.conftest import OwnValkey, StartNode
-from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
+from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.integration.exclusive.producers import RawProducer
 from tests.integration.node_log import events
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for
 

@@ -6,6 +6,8 @@ The moments of a pipeline under way are in `test_deduplication_mended_pipelines.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -57,6 +59,18 @@ async def redis_copy(redis: str, cluster: str, topic: str, put: bytes | None = N
     return value
 
 
+@asynccontextmanager
+async def after_a_crash(services: Services, cluster: str) -> AsyncIterator[tuple[Room, str]]:
+    """A room that comes to a topic with the ids 0 to 2 of `billing`, whose node crashed."""
+    kafka, redis = services.kafka_bootstrap, services.redis_url
+    async with open_room(kafka, redis, cluster) as first:
+        topic = await deduplicated(first, services)
+        assert (await write(first.connect("billing"), topic, 0, 1, 2))[0] == 0
+        first.crash()
+    async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as second:
+        yield second, topic
+
+
 # The log ------------------------------------------------------------------------------------------------------------
 
 
@@ -73,7 +87,7 @@ async def test_a_topic_goes_on_when_retention_took_all_but_the_markers_of_an_idl
         for _ in range(2):
             await first.topic(topic).keep_alive()
         await ids_of(first, topic).save_all()
-        await asyncio.to_thread(delete_records, kafka, topic)
+        await asyncio.to_thread(delete_records, services.kafka_bootstrap, topic)
         if not crash:
             await leave(billing, first, topic)
             other = first.connect("billing")
@@ -89,12 +103,7 @@ async def test_an_empty_answer_is_not_the_end_of_the_log(
     services: Services, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader just elected knows a lower high watermark for a while; reading ended there, and ids were missed."""
-    cluster, kafka, redis = unique("d"), services.kafka_bootstrap, services.redis_url
-    async with open_room(kafka, redis, cluster) as first:
-        topic = await deduplicated(first, services)
-        assert (await write(first.connect("billing"), topic, 0, 1, 2))[0] == 0
-        first.crash()
-    async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as second:
+    async with after_a_crash(services, unique("d")) as (second, topic):
         logs = second.governor.ids.logs
         ask, lagged = logs._ask, 0
 
@@ -117,12 +126,7 @@ async def test_what_retention_takes_while_the_log_is_read_is_not_taken_for_known
     services: Services, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader went on where the log began by then, and ids that had been in it were written again."""
-    cluster, kafka, redis = unique("d"), services.kafka_bootstrap, services.redis_url
-    async with open_room(kafka, redis, cluster) as first:
-        topic = await deduplicated(first, services)
-        assert (await write(first.connect("billing"), topic, 0, 1, 2))[0] == 0
-        first.crash()
-    async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as second:
+    async with after_a_crash(services, unique("d")) as (second, topic):
         logs = second.governor.ids.logs
         ends, taken = logs.ends, 0
 
@@ -131,7 +135,7 @@ async def test_what_retention_takes_while_the_log_is_read_is_not_taken_for_known
             found = await ends(name, *rest)
             if name == topic and not taken:
                 taken += 1
-                await asyncio.to_thread(delete_records, kafka, topic)
+                await asyncio.to_thread(delete_records, services.kafka_bootstrap, topic)
             return found
 
         monkeypatch.setattr(logs, "ends", and_then_retention)

@@ -22,9 +22,10 @@ from sidecar.local import Kafka, KafkaConfig
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
 from tests.conftest import QUICK_RETURN, Unique
-from tests.integration.exclusive.conftest import create_topic, read_log
+from tests.integration.exclusive.conftest import create_topic
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
 from tests.integration.exclusive.room import REDIS_AWAY, Gate, HeldAnswers, Room, forget_redis, free, open_room, until
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_until
 

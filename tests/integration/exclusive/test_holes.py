@@ -13,8 +13,9 @@ import pytest
 from sidecar.local import Kafka, KafkaConfig
 from sidecar.protocol.errors import KafkaError
 from tests.conftest import QUICK_RETURN, Unique
-from tests.integration.exclusive.conftest import create_topic, governed_in, read_log
+from tests.integration.exclusive.conftest import create_topic, governed_in
 from tests.integration.exclusive.room import REDIS_AWAY, HeldAnswers, Room, free, open_room, until
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for_async
 

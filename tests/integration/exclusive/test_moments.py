@@ -18,8 +18,9 @@ from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.produce import ProduceResult
 from tests.conftest import Unique
-from tests.integration.exclusive.conftest import create_topic, governed_in, read_log
+from tests.integration.exclusive.conftest import create_topic, governed_in
 from tests.integration.exclusive.room import REDIS_AWAY, REDIS_LOST, Party, Room, free, open_room, until
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for_async
 

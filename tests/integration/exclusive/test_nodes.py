@@ -14,9 +14,10 @@ import redis
 from sidecar.cluster.nodes import NodeAddress, Placement
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.integration.exclusive.checked import CheckedProducer
-from tests.integration.exclusive.conftest import Rest, create_topic, govern, read_log
+from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.integration.exclusive.producers import RawProducer
 from tests.integration.exclusive.room import open_room, until
+from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for

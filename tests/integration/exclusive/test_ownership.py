@@ -6,8 +6,9 @@ import urllib.request
 
 import pytest
 
-from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, read_log
+from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern
 from tests.integration.exclusive.producers import RawProducer, Sent, fetch_batches
+from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for

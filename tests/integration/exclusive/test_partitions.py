@@ -12,9 +12,10 @@ from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields, Scope
 from tests.conftest import StartNode, Unique
 from tests.integration.exclusive.checked import CheckedProducer
-from tests.integration.exclusive.conftest import Connect, Rest, create_topic, read_log
+from tests.integration.exclusive.conftest import Connect, Rest, create_topic
 from tests.integration.exclusive.producers import RawProducer, fetch_batches
 from tests.integration.exclusive.room import Room, open_room, until
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for
 

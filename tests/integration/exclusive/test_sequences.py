@@ -4,7 +4,8 @@ first.
 
 import pytest
 
-from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, read_log
+from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for
 

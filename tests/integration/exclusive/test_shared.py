@@ -12,9 +12,10 @@ from sidecar.exclusive import shared
 from sidecar.exclusive.policies import PolicyFields
 from tests.conftest import StartNode, Unique
 from tests.integration.exclusive.checked import CheckedProducer
-from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, governed_in, read_log
+from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern, governed_in
 from tests.integration.exclusive.producers import RawProducer, fetch_batches
 from tests.integration.exclusive.room import REDIS_AWAY, Room, open_room, until
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for
 

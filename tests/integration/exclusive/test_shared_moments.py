@@ -9,8 +9,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyrigh
 
 from metadata.ownership import AccessMode
 from tests.conftest import Unique
-from tests.integration.exclusive.conftest import governed_in, read_log
+from tests.integration.exclusive.conftest import governed_in
 from tests.integration.exclusive.room import REDIS_AWAY, Room, free, open_room, until
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for, wait_for_async
 

@@ -20,9 +20,10 @@ from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import I16, I32, Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, decode_answer, walk
 from tests.conftest import OwnValkey, Unique
-from tests.integration.exclusive.conftest import create_topic, read_log
+from tests.integration.exclusive.conftest import create_topic
 from tests.integration.exclusive.producers import batch_of
 from tests.integration.exclusive.room import Party, Room, open_room
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for_async
 

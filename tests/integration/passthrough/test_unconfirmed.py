@@ -3,8 +3,9 @@
 import socket
 
 from tests.conftest import StartNode
-from tests.integration.exclusive.conftest import create_topic, read_log
+from tests.integration.exclusive.conftest import create_topic
 from tests.integration.exclusive.producers import unconfirmed_produce
+from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for
 

@@ -1,0 +1,43 @@
+"""What a log holds, straight from Kafka."""
+
+from __future__ import annotations
+
+import uuid
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from tests.wait import wait_for
+
+
+def read_messages(bootstrap: str, topic: str, partition: int = 0) -> list[Message]:
+    """Every record of a partition."""
+    settings = {"group.id": uuid.uuid4().hex, "enable.auto.commit": False, "fetch.wait.max.ms": 10}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings, "enable.partition.eof": True})
+    try:
+        at = TopicPartition(topic, partition)
+        watermarks = wait_for(lambda: _watermarks(consumer, at), "the partition to be known", 20)
+        assert watermarks is not None
+        _, end = watermarks
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found: list[Message] = []
+        while max(0, consumer.position([at])[0].offset) < end:  # negative before the first record
+            message = consumer.poll(0.5)  # which returns at the end of the log too, as an error
+            if message is not None and not message.error():
+                found.append(message)
+        return found
+    finally:
+        consumer.close()
+
+
+def _watermarks(consumer: Consumer, at: TopicPartition) -> tuple[int, int] | None:
+    try:
+        return consumer.get_watermark_offsets(at, timeout=20)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+            raise
+        return None  # a broker that stood still tells of no topic for a moment
+
+
+def read_log(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
+    """The value of every record of a partition."""
+    return [message.value() or b"" for message in read_messages(bootstrap, topic, partition)]
