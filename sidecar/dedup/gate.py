@@ -376,17 +376,18 @@ class Gate:
         self._shifting = False
         if self._closed is not None:
             return  # answered already; whoever goes on reads what was written down
-        dropped = total - len(kept)
-        self._state.dropped(dropped)
-        head = run[0]
+        dropped, head = total - len(kept), run[0]
         if kept:
-            if self._queue and self._queue[0] is head:
+            # Meanwhile its answer may have become due, and another session of its names may have written.
+            if self._queue and self._queue[0] is head and content.kept(self._state.marks) == kept:
+                self._state.dropped(dropped)
                 self._queue.popleft()
                 self._shifting = True  # until these are in the log
                 self._send_rest(head, content, kept, dropped)
             else:
                 self._shift_void()
             return
+        self._state.dropped(dropped)
         space.base = base
         for arrival in run:
             self._order_passed(arrival)

@@ -705,6 +705,30 @@ def doubt(partition: Partition, *ids: int) -> None:
     partition.state.failed(batch, in_doubt=True)
 
 
+@pytest.mark.parametrize("lands", [True, False])
+def test_the_rest_of_a_batch_is_looked_at_again_where_its_name_was_taken_over_meanwhile(
+    partition: Partition, lands: bool
+) -> None:
+    """While its base was written down the client went, and the next session of the name wrote the same ids."""
+    before = Client(partition, "pid:0", producer_id=6)
+    before.send(1, 2)
+    before.land()
+    partition.live.discard("pid:0")
+    client, follower = Client(partition), Client(partition, "pid:2", producer_id=8)
+    client.send(1, 2, 3, 4)
+    assert client.keeper.is_writing
+    partition.live.discard("pid:1")
+    follower.send(3, 4)
+    if lands:
+        follower.land()
+    client.write()
+    assert not client.in_flight
+    assert client.keeper.failures
+    if not lands:
+        follower.land()
+    assert partition.log == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     "ids",
     [
