@@ -76,6 +76,10 @@ class Content:
                 assert each.sequence_id is not None
                 self.lowest[each.name] = min(each.sequence_id, self.lowest.get(each.name, each.sequence_id))
 
+    def slim(self) -> None:
+        """Hold nothing but what was told: the records are opened again when they are asked for."""
+        self._payload = self._records = None
+
     @property
     def has_ids(self) -> bool:
         return bool(self.marks)
@@ -139,10 +143,9 @@ class Content:
 
     def _kept_of_rising(self, marks: Marks) -> list[RecordIds] | None:
         assert self.name is not None
-        records = self.records()
-        known = bisect_right(records, marks.persisted(self.name), key=_sequence_id)
-        unsettled = bisect_right(records, marks.pushed(self.name), lo=known, key=_sequence_id)
-        return records[known:] if unsettled == known else None
+        records, (known, sent) = self.records(), marks.bounds(self.name)
+        kept = bisect_right(records, known, key=_sequence_id)
+        return records[kept:] if bisect_right(records, sent, lo=kept, key=_sequence_id) == kept else None
 
     def without_duplicates(self, kept: list[RecordIds]) -> tuple[bytearray, tuple[Pushed, ...]]:
         """The batch with these records alone, and their marks."""

@@ -120,8 +120,7 @@ class Marks:
 
     def pushed(self, name: bytes) -> int:
         """The highest id that was sent and has not failed."""
-        sent = self._sent.get(name)
-        return max(self.persisted(name), *sent) if sent else self.persisted(name)
+        return self.bounds(name)[1]
 
     def mark(self, name: bytes) -> Mark | None:
         """Everything about a name."""
@@ -130,11 +129,15 @@ class Marks:
 
     def judge(self, name: bytes, sequence_id: int) -> Judgement:
         """What an id is at this moment."""
-        row = self._rows.get(name)
-        if row is not None and sequence_id <= self._ids[row]:
+        known, sent = self.bounds(name)
+        if sequence_id <= known:
             return Judgement.DUPLICATE
-        sent = self._sent.get(name)
-        return Judgement.UNSETTLED if sent and sequence_id <= max(sent) else Judgement.NEW
+        return Judgement.UNSETTLED if sequence_id <= sent else Judgement.NEW
+
+    def bounds(self, name: bytes) -> tuple[int, int]:
+        """Ids up to the first are in the log; those up to the second may be on their way; all others are new."""
+        known, sent = self.persisted(name), self._sent.get(name)
+        return known, max(known, *sent) if sent else known
 
     def doubtful(self, name: bytes, producer_id: int) -> bool:
         """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence tells.

@@ -185,13 +185,12 @@ def mark_after_ack(marks: Any, epoch: Any) -> None:
 
 def in_flight_is_new(marks: Any, epoch: Any) -> None:
     """An id that is under way is judged new."""
-    marks.Marks.pushed = marks.Marks.persisted
-    _settle_as(marks, marks.Judgement.NEW)
+    _settle_by(marks, lambda known, sent: known)
 
 
 def in_flight_is_duplicate(marks: Any, epoch: Any) -> None:
     """An id that is under way is judged to be in the log."""
-    _settle_as(marks, marks.Judgement.DUPLICATE)
+    _settle_by(marks, lambda known, sent: sent)
 
 
 def replay_by_put(marks: Any, epoch: Any) -> None:
@@ -219,14 +218,14 @@ def _learn(marks: Any, its: Any, pushed: Iterable[Any], now: int) -> None:
         its.learn(marks.Mark(name, sequence_id, marks.NO_ID, now))
 
 
-def _settle_as(marks: Any, instead: Any) -> None:
-    judge = marks.Marks.judge
+def _settle_by(marks: Any, border: Callable[[int, int], int]) -> None:
+    bounds = marks.Marks.bounds
 
-    def judged(*args: Any) -> Any:
-        found = judge(*args)
-        return instead if found is marks.Judgement.UNSETTLED else found
+    def settled(*args: Any) -> tuple[int, int]:
+        found = border(*bounds(*args))
+        return found, found
 
-    marks.Marks.judge = judged
+    marks.Marks.bounds = settled
     marks.Marks.is_elsewhere = lambda *_: False  # else it waits for other sessions' before it judges
 
 
