@@ -49,22 +49,35 @@ def decompress(codec: int, data: Octets, limit: int) -> Octets:
 def compress(codec: int, data: Octets, like: Octets) -> Octets:
     """`data` by the same codec and in the same form as `like`, the compressed records of the batch it comes from.
 
-    Snappy is raw or framed as `like` is. Levels are the fast ones: 6 for gzip, 1 for lz4, 3 for zstd. Lz4 blocks are
-    independent of one another, as Kafka demands (KIP-57). Raises `KafkaError` 76 for an unknown codec.
+    Snappy is raw or framed as `like` is. Levels are the fast ones, and higher where the result is larger than `like`,
+    as its client may have taken pains to stay below a topic's largest size. Lz4 blocks are independent of one another,
+    as Kafka demands (KIP-57). Raises `KafkaError` 76 for an unknown codec.
     """
     if not codec:
         return data
-    match _known(codec):
-        case Codec.GZIP:
-            return zlib.compress(data, 6, _GZIP)
-        case Codec.SNAPPY:
-            return _frame_snappy(data) if _is_framed(like) else memoryview(cramjam.snappy.compress_raw(data))
-        case Codec.LZ4:
-            frame = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
-            frame.compress(bytes(data))  # it takes nothing else
-            return memoryview(frame.finish())
-        case _:
-            return memoryview(cramjam.zstd.compress(data, level=3))
+    known = _known(codec)
+    if known == Codec.SNAPPY:
+        return _frame_snappy(data) if _is_framed(like) else memoryview(cramjam.snappy.compress_raw(data))
+    found: Octets = b""
+    for level in _LEVELS[known]:
+        found = _at_level(known, data, level)
+        if len(found) <= len(like):
+            break
+    return found
+
+
+_LEVELS: Final = {Codec.GZIP: (6, 9), Codec.LZ4: (1, 9), Codec.ZSTD: (3, 9)}
+"""Higher ones of zstd take a second per MB, which all clients of a node would wait for."""
+
+
+def _at_level(codec: Codec, data: Octets, level: int) -> Octets:
+    if codec == Codec.GZIP:
+        return zlib.compress(data, level, _GZIP)
+    if codec == Codec.LZ4:
+        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        frame.compress(bytes(data))  # it takes nothing else
+        return memoryview(frame.finish())
+    return zstandard.ZstdCompressor(level=level).compress(data)
 
 
 def _known(codec: int) -> Codec:

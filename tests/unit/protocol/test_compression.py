@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -100,6 +101,27 @@ def test_what_is_compressed_here_is_read_by_others_in_the_form_it_had(name: str)
     if codec == Codec.SNAPPY:
         assert (data[:8] == b"\x82SNAPPY\x00") == ("framed" in name)
         assert data[:16] == like[:16] or "framed" not in name
+
+
+@pytest.mark.parametrize(
+    ("codec", "dense"),
+    [
+        (Codec.GZIP, lambda data: gzip.compress(data, 9)),
+        (Codec.LZ4, lambda data: lz4.frame.compress(data, compression_level=9, block_linked=False)),
+        (Codec.ZSTD, zstandard.ZstdCompressor(level=9).compress),
+    ],
+)
+def test_a_part_of_what_was_compressed_with_pains_is_not_larger_than_the_whole(
+    codec: Codec, dense: Callable[[bytes], bytes]
+) -> None:
+    """Kafka refuses what is larger than the topic allows, and the whole was not."""
+    dice = random.Random(1)
+    words = [bytes(dice.choices(b"abcdefghijklmnop", k=dice.randrange(3, 9))) for _ in range(4_000)]
+    text = b" ".join(dice.choices(words, k=40_000))
+    like, part = dense(text), text[len(text) // 50 :]
+    data = compress(codec, part, like)
+    assert len(data) <= len(like)
+    assert bytes(decompress(codec, data, LIMIT)) == part
 
 
 def test_blocks_of_lz4_written_here_do_not_depend_on_one_another() -> None:
