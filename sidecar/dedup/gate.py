@@ -40,7 +40,7 @@ _LATER: Final = Outcome(
 )
 _REPEATED: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _OUT_OF_ORDER: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-_DUPLICATE: Final = Outcome(ErrorCode.NONE)
+DUPLICATE: Final = Outcome(ErrorCode.NONE)
 """Acknowledged without an offset: nothing was written."""
 
 
@@ -199,6 +199,8 @@ class Gate:
         if content is not None and self._is_free(arrival.first) and self._is_new(content):
             self._send(arrival, content)
             return
+        if content is not None:
+            content.slim()  # the buffer's bound counts the batch as it came
         arrival.until = self._loop.time() + _HELD_S
         self._queue.append(arrival)
         self.pump()
@@ -332,7 +334,7 @@ class Gate:
             if kept:
                 self._send_rest(arrival, content, kept)
             else:
-                self._answer(arrival, _DUPLICATE)
+                self._answer(arrival, DUPLICATE)
             return
         run = [arrival]
         if not kept:
@@ -395,7 +397,7 @@ class Gate:
             space.appended(arrival.first, arrival.records)
             if self._queue and self._queue[0] is arrival:
                 self._queue.popleft()
-                self._answer(arrival, _DUPLICATE)
+                self._answer(arrival, DUPLICATE)
         self.pump()
 
     def _order_passed(self, arrival: Arrival) -> None:

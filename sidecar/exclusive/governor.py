@@ -215,8 +215,9 @@ class Governor:
         """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
 
         def answer(outcome: Outcome) -> None:
-            if outcome.error and header is not None and (topic := self._by_name.get(part.topic)) is not None:
-                returning.answered(client, topic, part, header, batch, outcome.error, self.now())
+            if (outcome.error or client.turned_away) and header is not None and part.topic in self._by_name:
+                topic = self._by_name[part.topic]
+                returning.answered(client, topic, part, header, batch, outcome, self.now())
             result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
             if outcome.error in _REFUSALS:
                 self._refuse(client, done, result)

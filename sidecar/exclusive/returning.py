@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sidecar.dedup.content import Content
+from sidecar.dedup.gate import DUPLICATE
 from sidecar.dedup.turned_away import Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
 from sidecar.forwarder.lane import Outcome
@@ -60,7 +61,7 @@ def early_answer(
     away = client.turned_away.get(key)
     if away is None or ids is None or (content := _content(client, ids, header.records, batch)) is None:
         return None
-    turn = away.turn_of(content, ids.of(part.partition).marks.persisted, now)
+    turn = away.turn_of(content, now)
     if not away:
         del client.turned_away[key]
     if turn is Turn.LATE and header.producer_id >= 0:  # its client counts these sequences as used
@@ -70,20 +71,32 @@ def early_answer(
 
 
 def answered(
-    client: Producing, topic: Topic, part: ProducePart, header: BatchHeader, batch: memoryview, error: int, now: float
+    client: Producing,
+    topic: Topic,
+    part: ProducePart,
+    header: BatchHeader,
+    batch: memoryview,
+    outcome: Outcome,
+    now: float,
 ) -> None:
-    """A batch was answered with an error: its client may come again with it."""
+    """A batch has its answer: with an error its client may come again with it, without one it is in the log."""
+    key, error = (part.topic, part.partition), outcome.error
+    away = client.turned_away.get(key)
     comes_again = error in _COMES_AGAIN and header.producer_id < 0
-    if topic.ids is None or (not comes_again and error != ErrorCode.POLICY_VIOLATION):
+    matters = comes_again or error == ErrorCode.POLICY_VIOLATION or (away is not None and outcome is not DUPLICATE)
+    if topic.ids is None or not matters:
         return
     content = _content(client, topic.ids, header.records, batch)
     if content is None or not content.has_ids:
         return
-    away = client.turned_away.setdefault((part.topic, part.partition), TurnedAway())
+    if away is None:
+        away = client.turned_away[key] = TurnedAway()
     if comes_again:
         away.add(content, now)
-    else:
+    elif error == ErrorCode.POLICY_VIOLATION:
         away.refuse(content)
+    elif not error:
+        away.written(content)
 
 
 def _content(client: Producing, ids: TopicIds, records: int, batch: memoryview) -> Content | None:

@@ -310,3 +310,18 @@ async def test_a_batch_of_a_plain_client_that_comes_again_too_late_is_told_so(
     await until(lambda: billing.send_ids(topic, [2]))
     assert await billing.send_ids(topic, [1]) == 44
     assert await log_of(services, topic) == ["0", "2"]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_standby_that_was_refused_is_told_of_duplicates_once_it_may_write(
+    room: Room, services: Services, plain: bool
+) -> None:
+    """It was told that its ids were not in the log, which the session before it had written."""
+    topic = await deduplicated(room, services, mode=AccessMode.SHARED)
+    first, standby = room.connect("billing", plain=plain), room.connect("billing", plain=plain)
+    assert (await write(first, topic, 1))[0] == 0
+    assert (await write(standby, topic, 2))[0] == 44
+    assert (await write(first, topic, 2, 3))[0] == 0
+    first.close()
+    assert await write(standby, topic, 2) == (0, -1)
+    assert await log_of(services, topic) == ["1", "2", "3"]

@@ -28,17 +28,15 @@ def both(each: dict[bytes, tuple[int, int]]) -> Content:
 
 
 class Log:
-    """One connection, and the highest ids of the log that it writes to."""
+    """One connection whose batches are written as soon as they may go."""
 
     def __init__(self) -> None:
         self.away = TurnedAway()
-        self.highest: dict[bytes, int] = {}
 
     def asks(self, batch: Content, now: float = 0.0) -> Turn:
-        turn = self.away.turn_of(batch, lambda name: self.highest.get(name, -1), now)
+        turn = self.away.turn_of(batch, now)
         if turn is Turn.GO:
-            for mark in batch.marks:
-                self.highest[mark.name] = max(mark.id, self.highest.get(mark.name, -1))
+            self.away.written(batch)
         return turn
 
 
@@ -145,9 +143,31 @@ def test_what_was_refused_may_come_as_long_as_nothing_higher_is_written(log: Log
     assert [log.asks(ids(number)) for number in (1, 2)] == [Turn.GO] * 2
 
 
+def test_what_another_session_wrote_meanwhile_is_a_duplicate(log: Log) -> None:
+    """A standby was refused; the one before it wrote the same ids and more, and left."""
+    log.away.refuse(ids(2))
+    assert [log.asks(ids(number)) for number in (2, 3)] == [Turn.GO] * 2
+
+
+def test_what_was_refused_is_late_however_it_is_cut(log: Log) -> None:
+    log.away.refuse(ids(2, 5))
+    log.away.written(ids(6))
+    assert [log.asks(batch) for batch in (ids(1), ids(1, 2), ids(3), ids(5, 9), ids(6))] == [
+        Turn.GO, Turn.LATE, Turn.LATE, Turn.LATE, Turn.GO
+    ]  # fmt: skip
+
+
+def test_what_came_after_all_is_not_late_any_more(log: Log) -> None:
+    for batch in (ids(1, 3), ids(5), ids(7, 9)):
+        log.away.refuse(batch)
+    assert [log.asks(batch) for batch in (ids(1), ids(2, 5), ids(7, 7), ids(8, 8), ids(9))] == [Turn.GO] * 5
+    assert not log.away
+    assert [log.asks(ids(number)) for number in (1, 5, 9)] == [Turn.GO] * 3
+
+
 def test_late_is_told_by_name(log: Log) -> None:
     log.away.refuse(ids(1))
-    log.highest = {OTHER: 9}
+    log.away.written(ids(9, name=OTHER))
     assert log.asks(ids(1, name=OTHER)) is Turn.GO
     assert log.asks(ids(1)) is Turn.GO
 
@@ -155,5 +175,5 @@ def test_late_is_told_by_name(log: Log) -> None:
 def test_only_so_many_are_remembered_as_late(log: Log) -> None:
     for number in range(turned_away._LATE_KEPT + 1):
         log.away.refuse(ids(number))
-    log.highest = {NAME: 10_000}
+    log.away.written(ids(10_000))
     assert [log.asks(ids(number)) for number in (0, 1)] == [Turn.GO, Turn.LATE]
