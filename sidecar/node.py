@@ -41,7 +41,7 @@ from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.node_hooks import NodeHooks
 from sidecar.node_port import NodeState
-from sidecar.node_view import NodeView
+from sidecar.node_view import NodeView, known_ids
 from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
@@ -261,6 +261,8 @@ class Node:
         metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
         metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
         metrics.read_gauge("requests_in_flight", lambda: float(rooms.gateway.unanswered))
+        metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
+        metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
         metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
 
     def _registration(self) -> Registration:

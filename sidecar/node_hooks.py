@@ -98,8 +98,11 @@ class NodeHooks:
     def released(self, topic: str, session: str, generation: int) -> None:
         self._log.info("released", topic=topic, session=session, generation=generation)
 
+    def ids_read(self, topic: str, records: int) -> None:
+        self._metrics.ids_read(records)
+
     def ids_recovered(self, topic: str, records: int, seconds: float) -> None:
-        self._metrics.ids_recovered(records, seconds)
+        self._metrics.ids_recovered(seconds)
         self._log.info("sequence_ids_read", topic=topic, records=records, ms=round(seconds * 1000, 1))
 
     def ids_lost(self, topic: str, reason: str) -> None:

@@ -26,6 +26,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from sidecar.exclusive.governor import Governor
     from sidecar.gateway.owners import Owner
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
@@ -84,7 +85,7 @@ class NodeView:
             client_connections=node.metrics.client_connections,
             governed_topics=len(rooms.governor.known_topics()) if rooms else 0,
             checks=await self.checks(),
-            deduplication=_counted(rooms) if rooms else port.Deduplicated(),
+            deduplication=known_ids(rooms.governor) if rooms else port.Deduplicated(),
         )
 
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
@@ -287,9 +288,9 @@ def _unknown_name(topic: str, producer: str) -> port.NotFoundError:
     return port.NotFoundError(f"no sequence id of a producer {producer!r} is known in {topic}")
 
 
-def _counted(rooms: Rooms) -> port.Deduplicated:
-    """What this node serves, by what it knows of sequence ids."""
-    topics = [rooms.governor.topic(name) for name in rooms.governor.served_topics()]
+def known_ids(governor: Governor) -> port.Deduplicated:
+    """The topics that this node serves, by what it knows of their sequence ids."""
+    topics = [governor.topic(name) for name in governor.served_topics()]
     states = [state_of(topic, elsewhere=False)[0].value for topic in topics]
     count = {state: states.count(state.value) for state in port.IdsState}
     return port.Deduplicated(

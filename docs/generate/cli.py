@@ -28,9 +28,9 @@ _MEANINGS: Final = {
 
 
 _BEFORE: Final = """
-    Data goes to stdout, talk to stderr; `-o json` and `-o yaml` print what REST answers. `--config`, `--admin-url` and
-    `-o` may stand before or behind the command's name. Commands that ask a node find it at `--admin-url`, else
-    `SIDECAR_ADMIN_URL`, else at the port of `SIDECAR_ADMIN_LISTEN` on this machine.
+    Data goes to stdout, talk to stderr; `-o json` and `-o yaml` print what REST answers, of a list its items.
+    `--config`, `--admin-url` and `-o` may stand before or behind the command's name. Commands that ask a node find it
+    at `--admin-url`, else `SIDECAR_ADMIN_URL`, else at the port of `SIDECAR_ADMIN_LISTEN` on this machine.
     """
 _NOTES: Final = {
     "sidecar topic set": (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from docs.generate import markdown
 from docs.generate.sources import mentioned
 from sidecar.protocol.api import ALL_APIS
 from sidecar.telemetry.exposition import NodeCollector
-from sidecar.telemetry.hooks import TOPIC_LIMIT, NodeMetrics
+from sidecar.telemetry.hooks import TOPIC_LIMIT, Gauge, NodeMetrics
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -48,13 +48,12 @@ _BEHIND: Final = """
     Where partitions have owners of their own `sidecar_producer_generation` is the highest of them, and no owner is
     named.
     """
-_EVERY_GAUGE: Final = ("requests_in_flight", "upstream_connections", "redis_up", "kafka_up", "live_nodes")
 
 
 def page() -> str:
     """Every family with its kind, labels and meaning."""
     metrics = NodeMetrics({key: api.name for key, api in ALL_APIS.items()}, "0")
-    for gauge in _EVERY_GAUGE:
+    for gauge in get_args(Gauge):
         metrics.read_gauge(gauge, lambda: 0.0)
     families = list(NodeCollector(metrics).collect())
     return markdown.page(

@@ -230,6 +230,7 @@ class TopicIds:
 
     def _progressed(self, offsets: int, records: int) -> None:
         known = self.progress
+        self.around.hooks.ids_read(self.topic, records)
         self.progress = Progress(known.records + records, known.done + offsets, known.total)
 
     def _lose(self, turn: int, state: PartitionIds, error: IdsLostError) -> None:

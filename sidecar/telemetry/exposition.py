@@ -31,6 +31,8 @@ _GAUGES: Final[dict[Gauge, str]] = {
     "upstream_connections": "Open connections to brokers.",
     "redis_up": "1 while Redis answers, 0 while it does not: claims are refused then, owners keep writing.",
     "kafka_up": "1 while Kafka answers, 0 while it does not.",
+    "dedup_reading_topics": "Topics served here whose sequence ids are being read; their batches wait.",
+    "dedup_lost_topics": "Topics served here with partitions whose sequence ids cannot be known: they take no batches.",
     "live_nodes": "Nodes of this cluster whose heartbeat is fresh, this one included.",
 }
 _ALWAYS: Final = frozenset({"Fetch", "Metadata", "Produce"})

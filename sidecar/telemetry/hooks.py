@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 TOPIC_LIMIT: Final = 200
 """Governed topics with series of their own."""
 
-Gauge = Literal["requests_in_flight", "upstream_connections", "redis_up", "kafka_up", "live_nodes"]
+Gauge = Literal[
+    "requests_in_flight",
+    "upstream_connections",
+    "redis_up",
+    "kafka_up",
+    "dedup_reading_topics",
+    "dedup_lost_topics",
+    "live_nodes",
+]
 """Numbers that somebody else keeps: they are read when metrics are asked for."""
 
 ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
@@ -154,9 +162,12 @@ class NodeMetrics:
         """Records whose sequence ids the log held were acknowledged and not written."""
         self.topics.get(topic).duplicates += records
 
-    def ids_recovered(self, records: int, seconds: float) -> None:
-        """The sequence ids of a topic that was taken over are known; `records` of its logs were read for that."""
+    def ids_read(self, records: int) -> None:
+        """So many records more of a log were read, to know the sequence ids of a topic that was taken over."""
         self.ids_recovered_records += records
+
+    def ids_recovered(self, seconds: float) -> None:
+        """The sequence ids of such a topic are known."""
         self.ids_recovery_seconds.observe(seconds)
 
     def snapshot_written(self, size: int) -> None:

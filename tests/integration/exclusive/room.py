@@ -234,6 +234,9 @@ class Told:
     def duplicates_dropped(self, topic: str, records: int) -> None:
         self.duplicates += records
 
+    def ids_read(self, topic: str, records: int) -> None:
+        pass
+
     def ids_recovered(self, topic: str, records: int, seconds: float) -> None:
         self.recovered.append(records)
 

@@ -63,6 +63,8 @@ NODE = (
     _metric("sidecar_redis_command_duration_seconds", "histogram", "script"),
     _metric("sidecar_kafka_up", "gauge"),
     _metric("sidecar_event_loop_lag_seconds", "histogram"),
+    _metric("sidecar_dedup_reading_topics", "gauge"),
+    _metric("sidecar_dedup_lost_topics", "gauge"),
     _metric("sidecar_live_nodes", "gauge"),
     _metric("sidecar_labels_dropped_total", "counter"),
 )

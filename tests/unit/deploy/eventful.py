@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sidecar.telemetry.hooks import NodeMetrics
+from typing import get_args
+
+from sidecar.telemetry.hooks import Gauge, NodeMetrics
 
 
 def everything_happens(metrics: NodeMetrics) -> None:
@@ -25,7 +27,7 @@ def everything_happens(metrics: NodeMetrics) -> None:
 def eventful_metrics() -> NodeMetrics:
     """Metrics of a node to which everything has happened once."""
     metrics = NodeMetrics({0: "Produce", 1: "Fetch"}, "0.1.0", topic_limit=1)
-    for gauge in ("requests_in_flight", "redis_up", "kafka_up", "live_nodes"):
+    for gauge in get_args(Gauge):
         metrics.read_gauge(gauge, lambda: 1.0)
     everything_happens(metrics)
     return metrics

@@ -143,6 +143,7 @@ DAMAGE = {
     "UpstreamConnectionErrors": ("for: 5m", "for: 4m"),
     "ClientUpstreamDivergence": ("rate(sidecar_requests_total[5m])", "sidecar_requests_total"),
     "EventLoopBlocked": ("0.99", "0.999"),
+    "SequenceIdsLost": ("for: 1m", "for: 0m"),
     "StaleProducerWriting": ('{reason!~"waiting|redis_down"} unless', " unless"),
     "OwnershipFlapping": ("max by (job, topic)", "max by (job, instance, topic)"),
 }
