@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -148,6 +148,14 @@ class Work(threading.Thread):
         self.pipeline = pipeline
         self._random = random.Random(seed)
         self._enough = enough
+        self._acknowledged = self._looked_at = 0
+
+    def acknowledged(self) -> int:
+        """How many records were acknowledged so far."""
+        news = self.pipeline.history[self._looked_at :]
+        self._looked_at += len(news)
+        self._acknowledged += sum(attempt.told is Told.OK for attempt in news)
+        return self._acknowledged
 
     def run(self) -> None:
         rng, known = self._random, 0
@@ -157,26 +165,38 @@ class Work(threading.Thread):
             last = known + rng.randrange(5, 60)
             self.pipeline.life(rng, 0, first, last)
             known = last
-            if is_last:
+            if is_last or self.pipeline.unfinished:  # ids behind those would make them duplicates
                 break
             if rng.random() < 0.6:
                 self.pipeline.restart()
         self.pipeline.disconnect()
 
 
-def disturb(line: Line, topic: str, redis_url: str, rng: random.Random, seconds: float) -> int:
-    """Something goes wrong every few milliseconds; how often the node died."""
-    over, deaths = time.monotonic() + seconds, 0
+def break_something(line: Line, topic: str, rng: random.Random) -> None:
+    """Cut a frame on its way, arm a failpoint now and then."""
+    way, at = rng.choice([*Way]), rng.randrange(0, 400)
+    if rng.random() < 0.5:
+        line.near.cut(way, at)
+    else:
+        line.far.cut(way, at, produce_to(topic))
+    if rng.random() < 0.1:
+        line.node.arm(rng.choice([*POINTS]), rng.randrange(1, 10))
+        time.sleep(rng.uniform(0.0, 0.3))
+
+
+def disturb(
+    line: Line, topic: str, redis_url: str, rng: random.Random, seconds: float, acknowledged: Callable[[], int]
+) -> int:
+    """Something goes wrong every few milliseconds, as long as batches are acknowledged in between: if each attempt met
+    a fault, nothing would ever be written. How often the node died.
+    """
+    over, deaths, seen = time.monotonic() + seconds, 0, -1
     while time.monotonic() < over:
-        way, at = rng.choice([*Way]), rng.randrange(0, 400)
-        if rng.random() < 0.5:
-            line.near.cut(way, at)
-        else:
-            line.far.cut(way, at, produce_to(topic))
+        count = acknowledged()
+        if count > seen:
+            seen = count
+            break_something(line, topic, rng)
         time.sleep(rng.uniform(0.0, 0.1))
-        if rng.random() < 0.1:
-            line.node.arm(rng.choice([*POINTS]), rng.randrange(1, 10))
-            time.sleep(rng.uniform(0.0, 0.3))
         if line.node.is_dead:
             deaths += 1
             if rng.random() < 0.5:
@@ -198,7 +218,9 @@ def check_pipelines(line: Line, services: Services, unique: Unique, mode: str, s
         work.start()
     before = line.resets
     try:
-        deaths = disturb(line, topic, services.redis_url, random.Random(seed), seconds)
+        deaths = disturb(
+            line, topic, services.redis_url, random.Random(seed), seconds, lambda: sum(map(Work.acknowledged, works))
+        )
     finally:
         enough.set()
         line.near.forget()
