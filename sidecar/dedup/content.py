@@ -143,7 +143,10 @@ class Content:
 
     def _kept_of_rising(self, marks: Marks) -> list[RecordIds] | None:
         assert self.name is not None
-        records, (known, sent) = self.records(), marks.bounds(self.name)
+        known, sent = marks.bounds(self.name)
+        if self.last <= known:
+            return []
+        records = self.records()
         kept = bisect_right(records, known, key=_sequence_id)
         return records[kept:] if bisect_right(records, sent, lo=kept, key=_sequence_id) == kept else None
 

@@ -22,6 +22,7 @@ from sidecar.dedup.content import Content
 from sidecar.dedup.order import ClientOrder, Passed, Place
 from sidecar.forwarder.lane import Append, Outcome
 from sidecar.forwarder.sequences import MODULUS
+from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ class Gate:
         self._shifting = False
         """The session's base is about to move: what comes behind is stamped by the new one."""
         self._timer: asyncio.TimerHandle | None = None
+        self._read: tuple[bytes, Content] | None = None
+        """The batch that was looked at last and not let out at once: its header, with the CRC, and what is in it."""
         self._closed: Outcome | None = None
 
     @property
@@ -151,7 +154,10 @@ class Gate:
     def admits(self, batch: memoryview, first: int, records: int) -> Content | None:
         """The ids of a batch that may go out at once; None where there is anything to decide. Changes nothing."""
         content = self._content(batch, records) if self._is_free(first) else None
-        return content if content is not None and self._is_new(content) else None
+        if content is None or self._is_new(content):
+            return content
+        self._read = bytes(batch[:HEADER_BYTES]), content
+        return None
 
     def _is_free(self, first: int) -> bool:
         """Whether nothing is in front of a batch that begins at this sequence of the client's."""
@@ -195,7 +201,7 @@ class Gate:
         if self._closed is not None:
             self._answer(arrival, self._closed)
             return
-        arrival.content = content = self._content(arrival.batch, arrival.records)
+        arrival.content = content = self._content_of(arrival)
         if content is not None and self._is_free(arrival.first) and self._is_new(content):
             self._send(arrival, content)
             return
@@ -204,6 +210,13 @@ class Gate:
         arrival.until = self._loop.time() + _HELD_S
         self._queue.append(arrival)
         self.pump()
+
+    def _content_of(self, arrival: Arrival) -> Content | None:
+        """As `_content`, without reading again what `admits` has read."""
+        read, self._read = self._read, None
+        if read is not None and read[0] == bytes(arrival.batch[:HEADER_BYTES]):
+            return read[1]
+        return self._content(arrival.batch, arrival.records)
 
     def pump(self) -> None:
         """Go on with what waits, as far as it can be decided."""
@@ -358,6 +371,7 @@ class Gate:
                 or content.kept(self._state.marks) != []
             ):
                 break
+            content.slim()
             found.append(behind)
             expected = (behind.first + behind.records) % MODULUS
         return found

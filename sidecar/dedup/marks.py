@@ -16,7 +16,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from itertools import islice
 from typing import Final, NamedTuple
 
 from sidecar.forwarder.sequences import MODULUS
@@ -82,6 +81,40 @@ class UnderWay:
         )
 
 
+class _ByName:
+    """Batches by the names in them, each with its highest id."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        self._batches: dict[bytes, dict[UnderWay, int]] = {}
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._batches)
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._batches
+
+    def of(self, name: bytes) -> dict[UnderWay, int] | None:
+        return self._batches.get(name)
+
+    def has_others(self, name: bytes, producer_id: int) -> bool:
+        """Whether one of them is another producer id's."""
+        found = self._batches.get(name)
+        return found is not None and any(batch.producer_id != producer_id for batch in found)
+
+    def add(self, batch: UnderWay) -> None:
+        for name, sequence_id, _ in batch.marks:
+            self._batches.setdefault(name, {})[batch] = sequence_id
+
+    def remove(self, batch: UnderWay) -> None:
+        for name, _, _ in batch.marks:
+            found = self._batches[name]
+            del found[batch]
+            if not found:
+                del self._batches[name]
+
+
 class Marks:
     """The marks of one partition. `now` arguments are Unix seconds, from 0 to 2^32."""
 
@@ -94,9 +127,10 @@ class Marks:
         self._offsets = array("q")
         self._seen = array("I")
         self._free: list[int] = []
-        self._sent: dict[bytes, list[int]] = {}
         self._under_way: dict[UnderWay, None] = {}
+        self._sent = _ByName()
         self._doubts: dict[UnderWay, None] = {}
+        self._doubted = _ByName()
         self._reached = covered
 
     def __len__(self) -> int:
@@ -105,11 +139,6 @@ class Marks:
     def __iter__(self) -> Iterator[Mark]:
         for name, row in self._rows.items():
             yield Mark(name, self._ids[row], self._offsets[row], self._seen[row])
-
-    def newest(self, most: int) -> list[Mark]:
-        """Of the names that were new last, the newest first."""
-        rows = islice(reversed(self._rows.items()), most)
-        return [Mark(name, self._ids[row], self._offsets[row], self._seen[row]) for name, row in rows]
 
     # What is known ------------------------------------------------------------------------------------------------
 
@@ -136,24 +165,18 @@ class Marks:
 
     def bounds(self, name: bytes) -> tuple[int, int]:
         """Ids up to the first are in the log; those up to the second may be on their way; all others are new."""
-        known, sent = self.persisted(name), self._sent.get(name)
-        return known, max(known, *sent) if sent else known
+        known, sent = self.persisted(name), self._sent.of(name)
+        return known, known if sent is None else max(known, *sent.values())
 
     def doubtful(self, name: bytes, producer_id: int) -> bool:
         """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence tells.
         One's own goes out again under the same sequence, so Kafka does.
         """
-        return any(
-            found.producer_id != producer_id and any(mark.name == name for mark in found.marks)
-            for found in self._doubts
-        )
+        return self._doubted.has_others(name, producer_id)
 
     def is_elsewhere(self, name: bytes, producer_id: int) -> bool:
         """Whether ids of a name are under way under another producer id."""
-        return name in self._sent and any(
-            found.producer_id != producer_id and any(mark.name == name for mark in found.marks)
-            for found in self._under_way
-        )
+        return self._sent.has_others(name, producer_id)
 
     @property
     def covered(self) -> int:
@@ -195,8 +218,7 @@ class Marks:
         """A batch goes out. Its ids were judged new, or it is one in doubt that goes out again."""
         found = UnderWay(marks, self._reached, producer_id, sequence)
         self._under_way[found] = None
-        for name, sequence_id, _ in marks:
-            self._sent.setdefault(name, []).append(sequence_id)
+        self._sent.add(found)
         return found
 
     def landed(self, batch: UnderWay, offset: int, records: int, now: int) -> None:
@@ -206,7 +228,7 @@ class Marks:
         if not self._settle(batch):
             return
         for doubt in [found for found in self._doubts if batch.follows(found)]:
-            del self._doubts[doubt]
+            self._forget_doubt(doubt)
             for name, sequence_id, _ in doubt.marks:
                 self.learn(Mark(name, sequence_id, NO_ID, now))
         for name, sequence_id, delta in batch.marks:
@@ -218,6 +240,7 @@ class Marks:
         """It is not in the log; `in_doubt`: as far as anybody knows, it may get there still."""
         if self._settle(batch) and in_doubt:
             self._doubts[batch] = None
+            self._doubted.add(batch)
 
     def learn(self, mark: Mark) -> None:
         """A record that the log holds, or a snapshot speaks of: the higher id counts (never the newer one)."""
@@ -237,7 +260,7 @@ class Marks:
         for batch in [found for found in self._under_way if fenced(found.producer_id)]:
             self._settle(batch)
         for batch in [found for found in self._doubts if fenced(found.producer_id)]:
-            del self._doubts[batch]
+            self._forget_doubt(batch)
         self._reached = max(self._reached, offset)
 
     def _settle(self, batch: UnderWay) -> bool:
@@ -245,12 +268,12 @@ class Marks:
             return False
         batch.is_over = True
         del self._under_way[batch]
-        for name, sequence_id, _ in batch.marks:
-            sent = self._sent[name]
-            sent.remove(sequence_id)
-            if not sent:
-                del self._sent[name]
+        self._sent.remove(batch)
         return True
+
+    def _forget_doubt(self, batch: UnderWay) -> None:
+        del self._doubts[batch]
+        self._doubted.remove(batch)
 
     # Bounds ---------------------------------------------------------------------------------------------------------
 
@@ -301,7 +324,8 @@ class Marks:
         """Forget everything: the log is not the one that these marks speak of."""
         for batch in list(self._under_way):
             self._settle(batch)
-        self._doubts.clear()
+        for batch in list(self._doubts):
+            self._forget_doubt(batch)
         for name in list(self._rows):
             self.forget(name)
         self._reached = 0

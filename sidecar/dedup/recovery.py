@@ -21,15 +21,17 @@ from sidecar.protocol.ids import TopicPartition
 from sidecar.protocol.records import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sidecar.cluster.logs import LogReader
     from sidecar.dedup.content import Headers
     from sidecar.dedup.names import WriterNames
     from sidecar.dedup.snapshots import Saved
     from sidecar.protocol.batch import BatchHeader
+    from sidecar.protocol.primitives import Octets
 
 FETCH_BYTES: Final = 1024 * 1024
+_PORTION_RECORDS: Final = 5_000
 
 
 class IdsLostError(Exception):
@@ -86,7 +88,7 @@ class Reading:
     ids_from: int
 
 
-def replay(data: bytes, marks: Marks, reading: Reading, now: int) -> tuple[int, int]:
+def replay(data: Octets, marks: Marks, reading: Reading, now: int) -> tuple[int, int]:
     """Learn what the batches of a fetched record set tell; the offset behind them (-1: none) and how many records.
 
     Batches without ids, markers, and ids that no node would have let in tell nothing. Raises `IdsLostError` for an id
@@ -133,6 +135,18 @@ def _is_known(name: bytes | None, offset: int, reading: Reading) -> TypeGuard[by
     return name is not None
 
 
+def _portions(data: bytes) -> Iterator[memoryview]:
+    """Batches of so many records that the event loop can wait for them: compressed, a fetch may hold millions."""
+    window, start, records = memoryview(data), 0, 0
+    for at, size in batch_sizes(data, 0, len(data)):
+        records += read_header(data, at, at + size).records
+        if records >= _PORTION_RECORDS:
+            yield window[start : at + size]
+            start, records = at + size, 0
+    if start < len(window):
+        yield window[start:]
+
+
 async def read_on(
     logs: LogReader,
     partition: TopicPartition,
@@ -145,9 +159,11 @@ async def read_on(
     """Learn from the log between two offsets. `progress` hears how far it came and how many records that were."""
     while offset < end:
         data = await logs.fetch(partition, offset, FETCH_BYTES, end)
-        behind, records = replay(data, marks, reading, int(time.time()))
-        if behind <= offset:
+        began = offset
+        for portion in _portions(data):
+            behind, records = replay(portion, marks, reading, int(time.time()))
+            progress(max(0, behind - offset), records)
+            offset = max(offset, behind)
+            await asyncio.sleep(0)  # the other topics go on
+        if offset == began:
             break  # compaction took all that was left
-        progress(behind - offset, records)
-        offset = behind
-        await asyncio.sleep(0)  # the other topics go on

@@ -340,14 +340,6 @@ class TopicIds:
         """All that is known of a name, by partition."""
         return {index: mark for index, state in sorted(self.partitions.items()) if (mark := state.marks.mark(name))}
 
-    def newest_names(self, most: int) -> list[bytes]:
-        """Names that wrote lately: of those that came last to each partition."""
-        seen: dict[bytes, int] = {}
-        for state in self.partitions.values():
-            for mark in state.marks.newest(most):
-                seen[mark.name] = max(seen.get(mark.name, 0), mark.seen)
-        return sorted(seen, key=lambda name: seen[name], reverse=True)[:most]
-
     def is_in_use(self, name: bytes) -> bool:
         """Whether a connected session writes under a name, or something of it is under way."""
         return any(state.names.is_live(name) or name in state.marks.busy_names for state in self.partitions.values())

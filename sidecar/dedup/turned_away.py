@@ -11,7 +11,6 @@ error. Where another session wrote them it is a duplicate, as ever: a standby se
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,30 +29,30 @@ class Turn(Enum):
     LATE = "it was not written when it came first, and higher ids have been since"
 
 
-class _Late(NamedTuple):
-    """Ids of a name that were not written when they came: `first` to `last`."""
+class _Ids(NamedTuple):
+    """Ids of one name, `first` to `last`."""
 
-    name: bytes
     first: int
     last: int
 
-    def without(self, name: bytes, first: int, last: int) -> _Late:
-        """What is left, as far as that is one piece, where these ids come after all."""
-        if name != self.name or last < self.first or self.last < first:
+    def without(self, others: _Ids) -> _Ids:
+        """What is left, as far as that is one piece, where others come."""
+        if others.last < self.first or self.last < others.first:
             return self
-        if first <= self.first:
-            return self._replace(first=last + 1)
-        return self._replace(last=first - 1) if self.last <= last else self
+        if others.first <= self.first:
+            return _Ids(others.last + 1, self.last)
+        return _Ids(self.first, others.first - 1) if self.last <= others.last else self
 
 
 class TurnedAway:
     """Of one connection in one partition. `now` arguments are monotonic seconds."""
 
-    __slots__ = ("_late", "_lowest", "_seen", "_written")
+    __slots__ = ("_late", "_late_count", "_lowest", "_seen", "_written")
 
     def __init__(self) -> None:
         self._lowest: dict[bytes, set[int]] = {}
-        self._late: deque[_Late] = deque(maxlen=_LATE_KEPT)
+        self._late: dict[bytes, list[_Ids]] = {}
+        self._late_count = 0
         self._written: dict[bytes, int] = {}
         self._seen = 0.0
 
@@ -70,7 +69,8 @@ class TurnedAway:
 
     def refuse(self, content: Content) -> None:
         """A batch was refused for good."""
-        self._late.extend(_Late(name, content.lowest[name], last) for name, last, _ in content.marks)
+        for name, last, _ in content.marks:
+            self._is_late(name, _Ids(content.lowest[name], last))
 
     def written(self, content: Content) -> None:
         """A batch of this connection is in the log, and was not before."""
@@ -81,31 +81,45 @@ class TurnedAway:
         """What becomes of a batch; where it may go, it counts as come."""
         lowest = content.lowest
         if self._lowest and now - self._seen > PATIENCE_S:
-            self._late.extend(
-                _Late(name, first, first) for name, each in self._lowest.items() for first in sorted(each)
-            )
+            for name, each in self._lowest.items():
+                for first in sorted(each):
+                    self._is_late(name, _Ids(first, first))
             self._lowest.clear()
-        if self._late and self._is_late(content):
+        if any(self._comes_late(name, _Ids(lowest[name], last)) for name, last, _ in content.marks):
             return Turn.LATE
         if any(name in self._lowest and first > min(self._lowest[name]) for name, first in lowest.items()):
             return Turn.AGAIN
         for name, last, _ in content.marks:
-            left = {first for first in self._lowest.get(name, ()) if not lowest[name] <= first <= last}
-            if left:
-                self._lowest[name] = left
-            else:
-                self._lowest.pop(name, None)
-            if self._late:
-                rest = [late.without(name, lowest[name], last) for late in self._late]
-                self._late = deque((late for late in rest if late.first <= late.last), _LATE_KEPT)
+            self._comes(name, _Ids(lowest[name], last))
         self._seen = now
         return Turn.GO
 
-    def _is_late(self, content: Content) -> bool:
-        return any(
-            late.name == name
-            and late.first <= min(last, self._written.get(name, -1))
-            and content.lowest[name] <= late.last
-            for late in self._late
-            for name, last, _ in content.marks
-        )
+    def _is_late(self, name: bytes, ids: _Ids) -> None:
+        self._late.setdefault(name, []).append(ids)
+        self._late_count += 1
+        if self._late_count > _LATE_KEPT:
+            oldest = next(iter(self._late))
+            self._keep_late(oldest, self._late[oldest][1:])
+
+    def _keep_late(self, name: bytes, left: list[_Ids]) -> None:
+        self._late_count -= len(self._late[name]) - len(left)
+        if left:
+            self._late[name] = left
+        else:
+            del self._late[name]
+
+    def _comes_late(self, name: bytes, ids: _Ids) -> bool:
+        if name not in self._late:
+            return False
+        written = self._written.get(name, -1)
+        return any(late.first <= min(ids.last, written) and ids.first <= late.last for late in self._late[name])
+
+    def _comes(self, name: bytes, ids: _Ids) -> None:
+        awaited = {first for first in self._lowest.get(name, ()) if not ids.first <= first <= ids.last}
+        if awaited:
+            self._lowest[name] = awaited
+        else:
+            self._lowest.pop(name, None)
+        if name in self._late:
+            left = [late.without(ids) for late in self._late[name]]
+            self._keep_late(name, [late for late in left if late.first <= late.last])
