@@ -42,6 +42,8 @@ def test_a_name_is_shown_with_ids_and_offsets(node: NodeProcess, rest: Rest, top
             "offsets": {"0": sent.offset + 1},
             "in_use": True,
         }
+        sent = billing.write(topic, 12)  # its request goes on whole
+        assert rest.call("GET", path(topic, "billing"))[1]["offsets"] == {"0": sent.offset}
 
 
 def test_a_topic_shows_its_newest_names_and_the_status_counts_it(node: NodeProcess, rest: Rest, topic: str) -> None:

@@ -655,6 +655,22 @@ def test_a_name_of_another_live_session_is_refused_and_the_clients_sequences_cou
     rival.finished()
 
 
+def test_a_duplicate_behind_a_duplicate_is_refused_where_its_name_is_a_rivals(
+    client: Client, partition: Partition
+) -> None:
+    """One base shift does for all duplicates that wait, and none of another live session is among them."""
+    rival = Client(partition, "pid:2", name=b"other", producer_id=8)
+    rival.send(1)
+    rival.land()
+    client.send(1)
+    client.land()
+    client.send(2)
+    duplicate, foreign = client.send(1), client.send(Rec(1, b"other"))
+    client.land()
+    client.write()
+    assert [found.outcomes[0].error for found in (duplicate, foreign)] == [0, ErrorCode.POLICY_VIOLATION]
+
+
 def test_a_session_under_a_name_of_its_own_is_no_rival(client: Client, partition: Partition) -> None:
     another = Client(partition, "pid:2", name=OTHER, producer_id=8)
     batches = [client.send(1), another.send(1)]
