@@ -241,7 +241,7 @@ class Node:
         hot = {
             api.API_VERSIONS: cluster.handle_api_versions,
             api.PRODUCE: ProduceApi(self.upstream, self.resolver, rooms.governor, tasks).handle,
-            api.FETCH: FetchApi(self.upstream, tasks).handle,
+            api.FETCH: FetchApi(self.upstream, self.resolver, tasks).handle,
             api.LIST_OFFSETS: tables.handle,
             api.DELETE_RECORDS: tables.handle,
             api.OFFSET_FOR_LEADER_EPOCH: tables.handle,

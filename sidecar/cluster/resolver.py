@@ -1,15 +1,21 @@
-"""What a topic name means on this node: an ordinary topic, a governed one, or one of the sidecar's own.
+"""What a topic name means on this node: an ordinary topic, a governed one, a shadow of another one, or one of the
+sidecar's own.
 
 Every look-up of a name goes through here, so that a name that stands for something else is told apart in one place.
-Answers are remembered per name, bounded, and forgotten when policies change.
+Answers are remembered per name, bounded, and forgotten when policies or shadows change.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 _REMEMBERED: Final = 100_000
 INTERNAL_PREFIX: Final = b"__sidecar_"
@@ -29,15 +35,39 @@ class TopicKind(Enum):
 
     ORDINARY = "passed through"
     GOVERNED = "under a policy"
+    SHADOW = "a read-only name over another topic's log"
     INTERNAL = "one of the sidecar's own: clients may read it, never write"
+
+    @property
+    def change_refused(self) -> KafkaError | None:
+        """Why clients may neither write to it nor change it, for every API that would."""
+        return _READ_ONLY.get(self)
+
+
+_READ_ONLY: Final = {
+    TopicKind.INTERNAL: KafkaError(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics of the sidecar are changed by it alone"
+    ),
+    TopicKind.SHADOW: KafkaError(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a shadow topic is read-only: write to its source, by the source's name"
+    ),
+}
+
+
+class Source(NamedTuple):
+    """Whose log is read under a shadow's name: a topic, as long as it has this id."""
+
+    topic: bytes
+    topic_id: UUID
 
 
 class NameResolver:
     """Kinds by name. Names are bytes, as requests carry them."""
 
-    __slots__ = ("_exact", "_kinds", "_prefixes")
+    __slots__ = ("_exact", "_kinds", "_prefixes", "_shadows")
 
     def __init__(self) -> None:
+        self._shadows: Mapping[bytes, Source | None] = {}
         self._exact: frozenset[bytes] = frozenset()
         self._prefixes: tuple[bytes, ...] = ()
         self._kinds: dict[bytes, TopicKind] = {}
@@ -47,6 +77,28 @@ class NameResolver:
         self._exact = frozenset(topic.encode() for topic in topics)
         self._prefixes = tuple(prefix.encode() for prefix in prefixes)
         self._kinds.clear()
+
+    def set_shadows(self, shadows: Mapping[bytes, Source | None]) -> None:
+        """Replace the shadows: each with its source, None while it is being made."""
+        self._shadows = dict(shadows)
+        self._kinds.clear()
+
+    @property
+    def has_shadows(self) -> bool:
+        """False where every name is its own log's."""
+        return bool(self._shadows)
+
+    def is_shadow(self, topic: bytes) -> bool:
+        """Whether a name is a shadow's, be it made or not."""
+        return topic in self._shadows
+
+    def source(self, shadow: bytes) -> Source | None:
+        """Whose log is read under a shadow's name; None while it is being made, and for what is no shadow."""
+        return self._shadows.get(shadow)
+
+    def shadows_of(self, topic: bytes) -> list[bytes]:
+        """The shadows of a topic."""
+        return sorted(name for name, source in self._shadows.items() if source is not None and source.topic == topic)
 
     def kind(self, topic: bytes) -> TopicKind:
         found = self._kinds.get(topic)
@@ -60,6 +112,8 @@ class NameResolver:
     def _look_up(self, topic: bytes) -> TopicKind:
         if topic.startswith(INTERNAL_PREFIX):
             return TopicKind.INTERNAL
+        if topic in self._shadows:
+            return TopicKind.SHADOW
         if topic in self._exact or (
             topic.startswith(self._prefixes) and not topic.startswith(b"__") and is_legal(topic)
         ):

@@ -196,7 +196,7 @@ class Client:
         self.refusals = 0
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
-        self.polls: dict[int, PollLane] = {}
+        self.polls: dict[tuple[int, int], PollLane] = {}
         self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
         self.gaps = SequenceGaps()
 

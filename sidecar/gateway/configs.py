@@ -14,10 +14,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sidecar.cluster.resolver import TopicKind
 from sidecar.gateway import asking
 from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
-from sidecar.gateway.topics import INTERNAL
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
@@ -173,8 +171,8 @@ class ConfigsApi:
         if resource["resource_type"] in _OF_ONE_BROKER and name:
             return _NODE_ALTERED
         if resource["resource_type"] == _TOPIC:
-            if self._resolver.kind(name.encode()) is TopicKind.INTERNAL:
-                return INTERNAL
+            if (error := self._resolver.kind(name.encode()).change_refused) is not None:
+                return error
             if any(names_brokers(config["name"], config["value"]) for config in resource["configs"]):
                 return _REPLICAS_LISTED
         return None

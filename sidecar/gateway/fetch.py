@@ -2,9 +2,11 @@
 on.
 
 - All partitions with one leader: the request goes on whole, made sessionless in place; the answer comes back as it is.
-- Several leaders, or a rack to hide: a long poll each, on lanes of their own. The client is answered as soon as enough
-  has come; polls still parked stay so, and the client's next request for the same positions picks them up instead of
-  asking again. So an idle broker never delays a busy one, and never costs more than one parked poll.
+- A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other. Several
+  names of one log are asked for side by side, as a broker takes each partition once.
+- Several leaders, a shadow, or a rack to hide: a long poll each, on lanes of their own. The client is answered as soon
+  as enough has come; polls still parked stay so, and the client's next request for the same positions picks them up
+  instead of asking again. So an idle broker never delays a busy one, and never costs more than one parked poll.
 
 Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them
 means nothing. With no rack upstream never names a preferred read replica, which would be a broker the client cannot
@@ -25,8 +27,10 @@ from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.fetch import FetchedPart, FetchPart, FetchRequest
 from sidecar.protocol.primitives import Octets
+from sidecar.shadow.views import Read, Views, layers
 
 if TYPE_CHECKING:
+    from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
@@ -46,9 +50,10 @@ _WORTH_ASKING_S: Final = 0.005
 class FetchApi:
     """Handles Fetch requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, tasks: Tasks) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks) -> None:
         self._upstream = upstream
         self._view = upstream.view
+        self._views = Views(resolver, upstream.view)
         self._tasks = tasks
 
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
@@ -60,7 +65,7 @@ class FetchApi:
         if not request.parts:
             _answer(client, head, frame.size)
             return
-        leader = self._single_leader(request)
+        leader = NO_LEADER if self._views.names_shadows(request.parts) else self._single_leader(request)
         if leader != NO_LEADER and not request.has_rack:
             self._pass(client, frame, head, request, leader)
             return
@@ -68,9 +73,9 @@ class FetchApi:
         if owned is not frame:
             head.body -= frame.start
             request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
-        exchange = _SplitFetch(client, self._upstream, owned, head, request)
+        exchange = _SplitFetch(client, self._upstream, self._views, owned, head, request)
         client.connection.expect(exchange)
-        missing = self._view.missing((part.topic, part.partition) for part in request.parts)
+        missing = self._views.missing(request.parts)
         if missing:
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, exchange, missing))
@@ -161,20 +166,20 @@ class _PassedFetch(Exchange):
 
 
 class PollLane:
-    """The long poll that a client has at one broker. It outlives the request that began it."""
+    """A long poll that a client has at a broker. It outlives the request that began it."""
 
-    __slots__ = ("answer", "asked", "parts", "prompt_until", "waiting")
+    __slots__ = ("answer", "asked", "prompt_until", "reads", "waiting")
 
-    def __init__(self, asked: tuple[object, ...], parts: list[FetchPart]) -> None:
+    def __init__(self, asked: tuple[object, ...], reads: list[Read[FetchPart]]) -> None:
         self.asked = asked
         self.prompt_until = 0.0
-        self.parts = parts
+        self.reads = reads
         self.waiting: _SplitFetch | None = None
         self.answer: _PollAnswer | None = None
 
 
 class _PollAnswer:
-    """What one poll brought: elements by partition, ready to be put into an answer."""
+    """What one poll brought: elements by the partitions of the request, ready to be put into an answer."""
 
     __slots__ = ("elements", "fruitless", "record_bytes")
 
@@ -187,12 +192,14 @@ class _PollAnswer:
 class _PollReply:
     """Waits for one poll. Implements `sidecar.network.upstream.Reply`."""
 
-    __slots__ = ("_broker", "_client", "_lane", "_upstream", "_version", "correlation_id")
+    __slots__ = ("_client", "_lane", "_place", "_upstream", "_version", "correlation_id")
 
-    def __init__(self, client: Client, upstream: KafkaUpstream, broker: int, lane: PollLane, version: int) -> None:
+    def __init__(
+        self, client: Client, upstream: KafkaUpstream, place: tuple[int, int], lane: PollLane, version: int
+    ) -> None:
         self._client = client
         self._upstream = upstream
-        self._broker = broker
+        self._place = place
         self._lane = lane
         self._version = version
         self.correlation_id = 0
@@ -205,61 +212,71 @@ class _PollReply:
         owned = frame.own()
         shift = 0 if owned is frame else frame.start
         elements: list[tuple[bytes, int, Octets]] = []
+        names = {(read.log, read.part.partition): read.part.topic for read in self._lane.reads}
         for part in answer.parts:
+            name = names.get((part.topic, part.partition), part.topic)
             element = owned.view(part.start - shift, part.end - shift)
-            elements.append((part.topic, part.partition, element))
+            elements.append((name, part.partition, element))
             if not part.error:
                 empty = fetch.empty_element(owned.buffer, part.start - shift, self._version)
-                self._client.empty_elements[part.topic, part.partition, self._version] = empty
+                self._client.empty_elements[name, part.partition, self._version] = empty
         self._deliver(_PollAnswer(elements, record_bytes, not failed and not record_bytes))
 
     def answer_lost(self, error: UpstreamLostError) -> None:
-        if self._client.polls.get(self._broker) is not self._lane or self._client.connection.closed:
+        if self._client.polls.get(self._place) is not self._lane or self._client.connection.closed:
             return  # dropped by this node itself
-        self._upstream.refresh_soon({part.topic for part in self._lane.parts})
+        self._upstream.refresh_soon({read.log for read in self._lane.reads})
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elements: list[tuple[bytes, int, Octets]] = [
-            (part.topic, part.partition, fetch.error_element(self._version, part.partition, code))
-            for part in self._lane.parts
+            (read.part.topic, read.part.partition, fetch.error_element(self._version, read.part.partition, code))
+            for read in self._lane.reads
         ]
         self._deliver(_PollAnswer(elements, 0, False))
 
     def _deliver(self, answer: _PollAnswer) -> None:
         lane, polls = self._lane, self._client.polls
-        if polls.get(self._broker) is not lane:
+        if polls.get(self._place) is not lane:
             return  # replaced by a poll for other positions
         lane.answer = answer
         if lane.waiting is not None:
-            lane.waiting.poll_ended(self._broker, lane)
+            lane.waiting.poll_ended(self._place, lane)
 
 
 class _SplitFetch(Exchange):
-    """A request whose partitions have several leaders."""
+    """A request that takes several polls. Each has its *place*: a broker, and which of the polls there it is."""
 
     __slots__ = (
-        "_by_leader",
         "_client",
         "_deadline",
         "_failed",
         "_found",
         "_frame",
         "_lanes",
+        "_polls",
         "_request",
         "_timer",
         "_upstream",
+        "_views",
     )
 
     def __init__(
-        self, client: Client, upstream: KafkaUpstream, frame: Frame, head: RequestHead, request: FetchRequest
+        self,
+        client: Client,
+        upstream: KafkaUpstream,
+        views: Views,
+        frame: Frame,
+        head: RequestHead,
+        request: FetchRequest,
     ) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
         self.weight = _weight(request)
         self._client = client
         self._upstream = upstream
+        self._views = views
         self._frame = frame
         self._request = request
-        self._by_leader: dict[int, list[FetchPart]] = {}
-        self._lanes: dict[int, PollLane] = {}
+        self._polls = 1
+        self._lanes: dict[tuple[int, int], PollLane] = {}
         self._found: dict[tuple[bytes, int], Octets] = {}
         self._deadline = 0.0
         self._failed = False
@@ -273,73 +290,85 @@ class _SplitFetch(Exchange):
         loop = asyncio.get_running_loop()
         wait = max(0, self._request.max_wait_ms) / 1000
         self._deadline = loop.time() + wait
+        by_leader: dict[int, list[Read[FetchPart]]] = {}
         for part in self._request.parts:
-            leader = self._upstream.view.leader(part.topic, part.partition)
-            if leader == NO_LEADER:
-                self._failed = True
-                why = self._upstream.view.why_no_leader(part.topic, part.partition)
+            log = self._views.log(part.topic)
+            leader = NO_LEADER if log is None else self._upstream.view.leader(log, part.partition)
+            if leader != NO_LEADER and log is not None:
+                by_leader.setdefault(leader, []).append(Read(part, log))
+                continue
+            self._failed = True
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if log is not None:
+                why = self._upstream.view.why_no_leader(log, part.partition)
                 code = why if asked else ErrorCode.LEADER_NOT_AVAILABLE
-                self._found[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
-            else:
-                self._by_leader.setdefault(leader, []).append(part)
-        for leader, parts in self._by_leader.items():
-            self._take_up(leader, parts, wait)
+            self._found[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
+        polls = {
+            (leader, index): reads
+            for leader, of_leader in by_leader.items()
+            for index, reads in enumerate(layers(of_leader))
+        }
+        self._polls = max(1, len(polls))
+        for place, reads in polls.items():
+            self._take_up(place, reads, wait)
         self._timer = loop.call_later(wait, self._expire)
         self._consider()
 
-    def _take_up(self, leader: int, parts: list[FetchPart], wait: float) -> None:
+    def _take_up(self, place: tuple[int, int], reads: list[Read[FetchPart]], wait: float) -> None:
         buffer = self._frame.buffer
-        positions = b"".join(bytes(buffer[part.start : part.end]) for part in parts)
-        asked = (self.version, self._request.isolation, positions, *(part.topic for part in parts))
-        lane = self._client.polls.get(leader)
+        positions = b"".join(bytes(buffer[read.part.start : read.part.end]) for read in reads)
+        names = ((read.part.topic, read.log) for read in reads)
+        asked = (self.version, self._request.isolation, positions, *names)
+        lane = self._client.polls.get(place)
         if lane is not None and lane.asked == asked:
             if lane.answer is None:
                 lane.waiting = self
-                self._lanes[leader] = lane
+                self._lanes[place] = lane
                 return
             if not lane.answer.fruitless:
-                self._lanes[leader] = lane
+                self._lanes[place] = lane
                 return
         elif lane is not None and lane.answer is None:
             # Parked at positions that nobody wants any more: a new connection is cheaper than waiting it out.
-            self._client.polls.pop(leader)
-            self._client.links.drop(leader, _POLL_LANE)
-        self._poll(leader, PollLane(asked, parts), wait)
+            self._client.polls.pop(place)
+            self._client.links.drop(place[0], _POLL_LANE + place[1])
+        self._poll(place, PollLane(asked, reads), wait)
 
-    def _poll(self, leader: int, lane: PollLane, wait: float) -> None:
+    def _poll(self, place: tuple[int, int], lane: PollLane, wait: float) -> None:
         """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
         request, client = self._request, self._client
-        known = all((part.topic, part.partition, self.version) in client.empty_elements for part in lane.parts)
+        parts = [read.part for read in lane.reads]
+        known = all((part.topic, part.partition, self.version) in client.empty_elements for part in parts)
         limits = (
             int(wait * 1000) if known else 0,
             1,
-            max(1, request.max_bytes // len(self._by_leader)),
+            max(1, request.max_bytes // self._polls),
             request.isolation,
         )
         assert client.identity is not None
         elements: list[tuple[bytes, Octets]] = [
-            (part.topic, self._frame.view(part.start, part.end)) for part in lane.parts
+            (read.log, self._frame.view(read.part.start, read.part.end)) for read in lane.reads
         ]
         message = fetch.encode_request(0, client.identity.name.encode(), self.version, limits, elements)
-        client.polls[leader] = lane
+        client.polls[place] = lane
         lane.waiting = self
         lane.answer = None
         lane.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S
-        self._lanes[leader] = lane
-        reply = _PollReply(client, self._upstream, leader, lane, self.version)
+        self._lanes[place] = lane
+        reply = _PollReply(client, self._upstream, place, lane, self.version)
         try:
-            client.links.to(leader, _POLL_LANE).send_parts([message], reply)
+            client.links.to(place[0], _POLL_LANE + place[1]).send_parts([message], reply)
         except DisconnectedError as error:
             reply.answer_lost(UpstreamLostError(str(error), sent=False))
 
-    def poll_ended(self, leader: int, lane: PollLane) -> None:
+    def poll_ended(self, place: tuple[int, int], lane: PollLane) -> None:
         """A poll has its answer: answer the client, or ask again while there is time."""
         if self.answered or self._timer is None:
             return  # still in `begin`, which looks at all lanes in the end
         left = self._deadline - asyncio.get_running_loop().time()
         self._consider()
         if not self.answered and left > _WORTH_ASKING_S and lane.answer is not None and lane.answer.fruitless:
-            self._poll(leader, PollLane(lane.asked, lane.parts), left)
+            self._poll(place, PollLane(lane.asked, lane.reads), left)
 
     def _expire(self) -> None:
         """The client's limit has come, be it a rounded millisecond early."""
@@ -377,13 +406,13 @@ class _SplitFetch(Exchange):
             self._timer.cancel()
         if self.answered or self.connection.closed:
             return
-        for leader, lane in self._lanes.items():
+        for place, lane in self._lanes.items():
             lane.waiting = None
             if lane.answer is not None:
                 for topic, partition, element in lane.answer.elements:
                     self._found[topic, partition] = element
-                if self._client.polls.get(leader) is lane:
-                    del self._client.polls[leader]
+                if self._client.polls.get(place) is lane:
+                    del self._client.polls[place]
         elements: list[tuple[bytes, Octets]] = []
         for part in self._request.parts:
             element = self._found.get((part.topic, part.partition))

@@ -21,6 +21,8 @@ from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, Par
 from sidecar.protocol.primitives import I32, Reader, Writer, new_tuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
@@ -77,10 +79,39 @@ class ClusterApi:
         reader = Reader(frame.buffer, head.body, frame.end)
         reader.tags(head.version >= 9)
         request = metadata.decode_request(reader, head.version)
-        if request.topics and any(name.encode().startswith(INTERNAL_PREFIX) for name in request.topics):
-            request = replace(request, allow_auto_topic_creation=False)
-        state = await self._upstream.metadata(request)
+        state = await self._upstream.metadata(self._with_sources(request))
+        state = replace(state, topics=self._told(state, request))
         exchange.answer([metadata.encode_answer(head.correlation_id, head.version, self.virtual(state))])
+
+    def _with_sources(self, request: MetadataRequest) -> MetadataRequest:
+        """What is asked of upstream: the sources of shadows besides, and nothing is created by a mere look."""
+        names, resolver = request.topics, self._resolver
+        shadows = [name.encode() for name in names or () if resolver.is_shadow(name.encode())]
+        if not shadows and not any(name.encode().startswith(INTERNAL_PREFIX) for name in names or ()):
+            return request
+        sources = {source.topic.decode() for shadow in shadows if (source := resolver.source(shadow)) is not None}
+        topics = (*(names or ()), *sorted(sources.difference(names or ())))
+        return replace(request, topics=topics, allow_auto_topic_creation=False)
+
+    def _told(self, state: ClusterState, request: MetadataRequest) -> tuple[TopicState, ...]:
+        """The topics that were asked for, shadows with the leader epochs and the errors of their sources."""
+        if not self._resolver.has_shadows:
+            return state.topics
+        known = {topic.name: topic for topic in state.topics}
+        return tuple(
+            self._shadow(topic, known) if self._resolver.is_shadow(topic.name.encode()) else topic
+            for topic in state.topics
+            if request.topics is None or topic.name in request.topics
+        )
+
+    def _shadow(self, topic: TopicState, known: Mapping[str, TopicState]) -> TopicState:
+        source = self._resolver.source(topic.name.encode())
+        log = None if source is None else known.get(source.topic.decode())
+        if source is None or log is None or (log.partitions and log.topic_id != source.topic_id):
+            return replace(topic, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partitions=())
+        partitions = {found.partition: found for found in log.partitions}
+        both = tuple(partitions[own.partition] for own in topic.partitions if own.partition in partitions)
+        return replace(topic, error=topic.error or log.error, partitions=both)
 
     def virtual(self, state: ClusterState) -> ClusterState:
         """The same cluster with nodes instead of brokers."""

@@ -248,9 +248,8 @@ class ProduceApi:
                     merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
                 else:
                     by_leader.setdefault(leader, []).append(part)
-            elif kind is TopicKind.INTERNAL:
-                message = "topics of the sidecar are written by it alone"
-                merge.settle(refusal(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED, message))
+            elif (error := kind.change_refused) is not None:
+                merge.settle(refusal(part, error.code, error.message))
             else:
                 self._append(client, frame, part, request.timeout_ms, merge.settle_checked)
         for leader, parts in by_leader.items():

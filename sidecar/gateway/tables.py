@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from sidecar.cluster.resolver import TopicKind
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.network.client import Exchange
@@ -18,6 +17,7 @@ from sidecar.protocol.api import DELETE_RECORDS, LIST_OFFSETS
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.partitioned import LAYOUTS, Layout, Table, TablePart, TableResult
+from sidecar.shadow.views import Read, Views, layers
 
 if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
@@ -36,6 +36,7 @@ class TablesApi:
         self._upstream = upstream
         self._view = upstream.view
         self._resolver = resolver
+        self._views = Views(resolver, upstream.view)
         self._tasks = tasks
 
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
@@ -58,7 +59,7 @@ class TablesApi:
         if owned is not frame:
             head.body -= frame.start
             table = partitioned.walk(owned.buffer, head.body, owned.end, layout)
-        missing = self._view.missing((part.topic, part.partition) for part in table.parts)
+        missing = self._views.missing(table.parts)
         if missing:
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, owned, head, exchange, table, missing))
@@ -66,10 +67,12 @@ class TablesApi:
             self._split(client, owned, head, exchange, table, asked=True)
 
     def _refused(self, key: int, topic: bytes) -> bool:
-        return key == DELETE_RECORDS and self._resolver.kind(topic) is TopicKind.INTERNAL
+        return key == DELETE_RECORDS and self._resolver.kind(topic).change_refused is not None
 
     def _single_leader(self, table: Table, key: int) -> int:
         found = NO_LEADER
+        if self._views.names_shadows(table.parts):
+            return NO_LEADER
         for part in table.parts:
             leader = self._view.leader(part.topic, part.partition)
             if leader == NO_LEADER or (found not in (NO_LEADER, leader)) or self._refused(key, part.topic):
@@ -99,27 +102,33 @@ class TablesApi:
         """Each partition to its leader. `asked` False: Kafka could not be asked for those that are not known."""
         assert client.identity is not None
         name = client.identity.name.encode()
-        by_leader: dict[int, list[TablePart]] = {}
+        by_leader: dict[int, list[Read[TablePart]]] = {}
         twice = _named_twice(table) if head.key == LIST_OFFSETS else ()
         for part in table.parts:
-            leader = self._view.leader(part.topic, part.partition)
+            log = self._views.log(part.topic)
+            leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
             if self._refused(head.key, part.topic):
                 exchange.refuse([part], ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif (part.topic, part.partition) in twice:
                 exchange.refuse([part], ErrorCode.INVALID_REQUEST)
+            elif log is None:
+                exchange.refuse([part], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif leader == NO_LEADER:
-                why = self._view.why_no_leader(part.topic, part.partition)
+                why = self._view.why_no_leader(log, part.partition)
                 exchange.refuse([part], why if asked else ErrorCode.LEADER_NOT_AVAILABLE)
             else:
-                by_leader.setdefault(leader, []).append(part)
-        for leader, parts in by_leader.items():
-            message = partitioned.encode_request(
-                head.key, head.version, head.correlation_id, name, exchange.layout, frame.buffer, table, parts
-            )
-            try:
-                client.links.to(leader).send_parts([message], _PartReply(exchange, parts))
-            except DisconnectedError:
-                exchange.refuse(parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                by_leader.setdefault(leader, []).append(Read(part, log))
+        for leader, of_leader in by_leader.items():
+            for reads in layers(of_leader):
+                asked_for = [read.part._replace(topic=read.log) for read in reads]
+                message = partitioned.encode_request(
+                    head.key, head.version, head.correlation_id, name, exchange.layout, frame.buffer, table, asked_for
+                )
+                reply = _PartReply(exchange, {(read.log, read.part.partition): read.part for read in reads})
+                try:
+                    client.links.to(leader).send_parts([message], reply)
+                except DisconnectedError:
+                    reply.refuse_all()
 
 
 def _named_twice(table: Table) -> set[tuple[bytes, int]]:
@@ -165,9 +174,10 @@ class _Merged(Exchange):
         if stale:
             self._upstream.refresh_soon(stale)
 
-    def refuse(self, parts: list[TablePart], code: ErrorCode) -> None:
+    def refuse(self, parts: list[TablePart], code: ErrorCode, logs: set[bytes] | None = None) -> None:
+        """`logs`: whose leaders are to be asked for, where those are not the topics named."""
         if code in STALE_ROUTE:
-            self._upstream.refresh_soon({part.topic for part in parts})
+            self._upstream.refresh_soon({part.topic for part in parts} if logs is None else logs)
         for part in parts:
             self.settle(partitioned.refusal(self.layout, part.topic, part.partition, code))
 
@@ -191,7 +201,8 @@ class _PartReply:
 
     __slots__ = ("_merged", "_parts", "correlation_id")
 
-    def __init__(self, merged: _Merged, parts: list[TablePart]) -> None:
+    def __init__(self, merged: _Merged, parts: dict[tuple[bytes, int], TablePart]) -> None:
+        """`parts` by the names under which they were asked for."""
         self._merged = merged
         self._parts = parts
         self.correlation_id = merged.correlation_id
@@ -200,14 +211,18 @@ class _PartReply:
         results, throttle_ms = partitioned.decode_answer(frame.buffer, frame.start, frame.end, self._merged.layout)
         self._merged.throttle_ms = max(self._merged.throttle_ms, throttle_ms)
         self._merged.note(results)
-        answered = {(result.topic, result.partition) for result in results}
+        left = dict(self._parts)
         for result in results:
-            self._merged.settle(result)
-        self._merged.refuse(
-            [part for part in self._parts if (part.topic, part.partition) not in answered],
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-        )
+            part = left.pop((result.topic, result.partition), None)
+            if part is not None:
+                self._merged.settle(result._replace(topic=part.topic))
+        self._merged.refuse(list(left.values()), ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         if not self._merged.connection.closed:
-            self._merged.refuse(self._parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.refuse_all()
+
+    def refuse_all(self) -> None:
+        """Nothing came of it: the client asks for the leaders again, so does the node."""
+        logs = {log for log, _ in self._parts}
+        self._merged.refuse(list(self._parts.values()), ErrorCode.NOT_LEADER_OR_FOLLOWER, logs)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.cluster.resolver import TopicKind
 from sidecar.gateway import asking
 from sidecar.gateway.broker_names import names_brokers
 from sidecar.protocol.caller import DisconnectedError
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from sidecar.network.framing import Frame
     from sidecar.protocol.schema import Message, Values
 
-INTERNAL: Final = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topics of the sidecar are changed by it alone")
 _ASSIGNED: Final = KafkaError(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     "replicas cannot be assigned by hand: clients of a sidecar see its nodes, not the brokers; let Kafka place them",
@@ -117,9 +115,12 @@ class TopicsApi:
         exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
 
     def _refusal(self, change: _Change, topic: Any) -> KafkaError | None:
-        if self._resolver.kind(_name(topic).encode()) is TopicKind.INTERNAL:
-            return INTERNAL
-        return change.refusal(topic)
+        name = _name(topic).encode()
+        error = self._resolver.kind(name).change_refused
+        if error is None and change.message is admin.DELETE_TOPICS and (shadows := self._resolver.shadows_of(name)):
+            told = ", ".join(shadow.decode() for shadow in shadows)
+            error = KafkaError(ErrorCode.POLICY_VIOLATION, f"this topic has shadows, delete those first: {told}")
+        return error or change.refusal(topic)
 
     async def _ask(self, client: Client, head: RequestHead, message: Message, values: Values) -> Values:
         upstream = self._upstream

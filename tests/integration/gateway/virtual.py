@@ -195,7 +195,7 @@ class VirtualCluster:
         tables = TablesApi(upstream, self.resolver, gateway.tasks)
         hot = {
             0: ProduceApi(upstream, self.resolver, _NothingGoverned(), gateway.tasks).handle,
-            1: FetchApi(upstream, gateway.tasks).handle,
+            1: FetchApi(upstream, self.resolver, gateway.tasks).handle,
             2: tables.handle,
             18: cluster.handle_api_versions,
             21: tables.handle,

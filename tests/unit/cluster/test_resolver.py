@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
-from sidecar.cluster.resolver import NameResolver, TopicKind, is_legal
+from sidecar.cluster.resolver import NameResolver, Source, TopicKind, is_legal
 
 
 @pytest.mark.parametrize("name", [b"orders", b"a.b_c-D9", b"x" * 249, b"__consumer_offsets", b"..."])
@@ -51,3 +53,22 @@ def test_what_is_remembered_of_names_is_bounded() -> None:
     for number in range(150_000):
         resolver.kind(b"%d" % number)
     assert len(resolver._kinds) <= 100_000
+
+
+def test_a_shadow_is_one_whatever_policy_covers_its_name() -> None:
+    resolver = NameResolver()
+    resolver.set_policies(["audit"], ["orders"])
+    source = Source(b"orders", UUID(int=7))
+    resolver.set_shadows({b"audit": source, b"orders-copy": source, b"making": None})
+    assert {resolver.kind(name) for name in (b"audit", b"orders-copy", b"making")} == {TopicKind.SHADOW}
+    assert resolver.shadows_of(b"orders") == [b"audit", b"orders-copy"]
+    assert [resolver.source(name) for name in (b"audit", b"making", b"orders")] == [source, None, None]
+    resolver.set_shadows({})
+    assert resolver.kind(b"audit") is TopicKind.GOVERNED
+    assert not resolver.has_shadows
+
+
+def test_what_clients_may_not_change_says_why() -> None:
+    refused = {kind for kind in TopicKind if kind.change_refused is not None}
+    assert refused == {TopicKind.SHADOW, TopicKind.INTERNAL}
+    assert {kind.change_refused.code for kind in refused if kind.change_refused} == {29}
