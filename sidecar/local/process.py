@@ -140,8 +140,11 @@ class Child:
         return self._process.wait(timeout)
 
     def pause(self) -> None:
-        """Stop it in its tracks, as a long garbage collection or a frozen machine would; its sockets stay open."""
+        """Stop it in its tracks, as a long garbage collection or a frozen machine would; its sockets stay open. When
+        this returns, all its threads stand.
+        """
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
     def resume(self) -> None:
