@@ -47,6 +47,7 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.settings import DEDUPLICATES_ALL
+from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
@@ -73,6 +74,7 @@ class Rooms:
     governor: Governor
     forwarder: Forwarder
     membership: Membership
+    shadows: ShadowCatalog
     gateway: Gateway
 
 
@@ -168,7 +170,9 @@ class Node:
             restored=self.hooks.redis_restored,
         )
         governor.catalog.beat = membership.beat_now
-        self.rooms = Rooms(changelog, governor, forwarder, membership, gateway)
+        shadows = ShadowCatalog(self.upstream, changelog, self.resolver, self.nodes, membership, self.hooks)
+        shadows.start()
+        self.rooms = Rooms(changelog, governor, forwarder, membership, shadows, gateway)
         self._observe(self.rooms)
         try:
             await membership.join()
@@ -183,7 +187,8 @@ class Node:
         )
         governor.catalog.settings_changed = keeper.read_soon
         self._background = [
-            gateway.tasks.start(work) for work in (self._refresh(), watch.run(), keeper.run(), governor.keep_ids())
+            gateway.tasks.start(work)
+            for work in (self._refresh(), watch.run(), keeper.run(), governor.keep_ids(), shadows.keep())
         ]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()

@@ -149,6 +149,19 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class Shadow:
+    """A read-only name over a source topic's log. `allow`: the principals that may read it. `is_made` False: its topic
+    is about to be created.
+    """
+
+    name: str
+    source: str
+    allow: Sequence[str]
+    created_ms: int
+    is_made: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Deduplicated:
     """Topics with deduplication that a node serves, by what it knows of their sequence ids."""
 
@@ -324,6 +337,22 @@ class NodePort(Protocol):
 
     async def forget_producer(self, name: str, producer: str) -> None:
         """Forget a name and its sequence ids for good. Raises as `producer`, and ConflictError while it is in use."""
+        ...
+
+    async def shadows(self, source: str | None = None) -> Sequence[Shadow]:
+        """Every shadow, or those of a topic, by name. Raises NotFoundError without such a topic."""
+        ...
+
+    async def create_shadow(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
+        """Make a shadow, which every node serves then. `allow` None: everybody may read it.
+
+        Raises NotFoundError without such a source, ConflictError where the name is taken, InvalidError for a name or a
+        principal that cannot be.
+        """
+        ...
+
+    async def delete_shadow(self, source: str, name: str) -> None:
+        """Delete a shadow with its cursors; its source stays. Raises NotFoundError where there is none."""
         ...
 
 

@@ -21,6 +21,7 @@ from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why, s
 from sidecar.protocol.caller import Lane, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.shadow.catalog import EVERYBODY, BadShadowError, NameTakenError
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.owners import Owner
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
+    from sidecar.shadow.catalog import Shadow
 
 NO_CHANGE = "no topic can change its owner now"
 PRODUCERS: Final = 100
@@ -134,7 +136,9 @@ class NodeView:
         stands = standing(governor, self._node.nodes, name)
         if policy is None:
             off = port.IdsState.OFF
-            return port.Topic(name, len(state.partitions), generation=stands.generation, deduplication=off)
+            return port.Topic(
+                name, len(state.partitions), generation=stands.generation, deduplication=off, shadows=self._names(name)
+            )
         owners = {index: _owner(found) for index, found in stands.owners.items()}
         ids, detail = state_of(governor.topic(name), elsewhere=governor.is_served_elsewhere(name))
         return port.Topic(
@@ -147,10 +151,14 @@ class NodeView:
             if stands.by_partition
             else None,
             waiting=[port.Waiting(found.name, found.session, found.since_ms) for found in stands.waiting],
+            shadows=self._names(name),
             serving_node=stands.serving_node,
             deduplication=port.IdsState(ids.value),
             deduplication_detail=detail,
         )
+
+    def _names(self, source: str) -> list[str]:
+        return [found.name for found in self._rooms().shadows.of(source)]
 
     async def events(self, after: int | None) -> AsyncGenerator[port.Event | None]:
         rooms = self._rooms()
@@ -274,6 +282,43 @@ class NodeView:
             if error.why is Why.ELSEWHERE:
                 self._check_serving(name)
             raise port.UnavailableError(str(error)) from None
+
+    # Shadows --------------------------------------------------------------------------------------------------------
+
+    async def shadows(self, source: str | None = None) -> Sequence[port.Shadow]:
+        catalog = self._rooms().shadows
+        if source is None:
+            return [_shown_shadow(found) for found in catalog.all()]
+        if not await self.topics([source]):
+            raise port.NotFoundError(f"there is no topic {source}")
+        return [_shown_shadow(found) for found in catalog.of(source)]
+
+    async def create_shadow(self, source: str, name: str, allow: Sequence[str] | None) -> port.Shadow:
+        catalog = self._rooms().shadows
+        try:
+            return _shown_shadow(await catalog.create(source, name, EVERYBODY if allow is None else allow))
+        except BadShadowError as error:
+            raise port.InvalidError(str(error)) from None
+        except NameTakenError as error:
+            raise port.ConflictError(str(error)) from None
+        except LookupError:
+            raise port.NotFoundError(f"there is no topic {source}") from None
+        except _AWAY as error:
+            raise _unsettled(error, f"sidecar shadow show {name}") from None
+
+    async def delete_shadow(self, source: str, name: str) -> None:
+        if all(found.name != name for found in self._rooms().shadows.of(source)):
+            raise port.NotFoundError(f"{source} has no shadow {name}")
+        try:
+            await self._rooms().shadows.delete(name)
+        except LookupError:
+            raise port.NotFoundError(f"{source} has no shadow {name}") from None
+        except _AWAY as error:
+            raise _unsettled(error, f"sidecar shadow show {name}") from None
+
+
+def _shown_shadow(found: Shadow) -> port.Shadow:
+    return port.Shadow(found.name, found.source, found.allow, found.created_ms, found.is_made)
 
 
 async def _newest(known: KnownIds, most: int) -> list[port.Producer]:

@@ -53,6 +53,7 @@ def _paths() -> _Schema:
         "schema": {"type": "string", "pattern": r"^([A-Za-z0-9._-]{1,249}\*?|\*)$"},
         "description": "A topic's name, or a prefix with * behind it: `payments.*`.",
     }
+    shadow = {"name": "shadow", "in": "path", "required": True, "schema": _TEXT, "description": "Its own name."}
     partition = {
         "name": "partition",
         "in": "query",
@@ -138,6 +139,19 @@ def _paths() -> _Schema:
                 "release", "Clear the owner, who may claim again", {"200": _json("Topic"), "409": _json("Error")}
             ),
         },
+        "/v1/topics/{topic}/shadows": {
+            "parameters": [topic],
+            "get": _read("listShadows", "The shadows of a topic", _json("Shadows")),
+            "post": {
+                **_write("createShadow", "Make a shadow", {"201": _json("Shadow"), "409": _json("Error")}),
+                "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("NewShadow")}}},
+            },
+        },
+        "/v1/topics/{topic}/shadows/{shadow}": {
+            "parameters": [topic, shadow],
+            "delete": _write("deleteShadow", "Delete a shadow and its cursors", {"204": {"description": "Deleted"}}),
+        },
+        "/v1/shadows/{shadow}": {"parameters": [shadow], "get": _read("getShadow", "One shadow", _json("Shadow"))},
         "/v1/topics/{topic}/dedup": {
             "parameters": [topic],
             "get": {
@@ -280,6 +294,9 @@ def _schemas() -> _Schema:
             **_fields(topic, {"owners": {"type": "object", "additionalProperties": _ref("PartitionOwner")}}),
             "description": "`owners` (by partition) only where the scope is partition; `owner` is null then.",
         },
+        "Shadow": _fields({"name": _TEXT, "source": _TEXT, "allow": _list(_TEXT), "created": _TIME, "is_made": _FLAG}),
+        "Shadows": _fields({"items": _list(_ref("Shadow")), "next_page_token": {"type": ["string", "null"]}}),
+        "NewShadow": _fields({"name": _TEXT}, {"allow": _list(_TEXT)}),
         "Topics": _fields({"items": _list(_ref("Topic")), "next_page_token": {"type": ["string", "null"]}}),
     }
 

@@ -22,6 +22,8 @@ from sidecar.admin.shapes import (
     ids_to_json,
     policy_from_json,
     producer_to_json,
+    shadow_from_json,
+    shadow_to_json,
     status_to_json,
     topic_to_json,
 )
@@ -148,6 +150,34 @@ class Rest:
             return web.Response(status=204)
 
         return await _where_it_is_served(request, answer)
+
+    async def shadows(self, request: web.Request) -> web.Response:
+        """The shadows of a topic."""
+        found = await self._port.shadows(_one_topic(request, "shadows belong"))
+        return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": None})
+
+    async def create_shadow(self, request: web.Request) -> web.Response:
+        """Make a shadow of a topic."""
+        source = _one_topic(request, "shadows belong")
+        try:
+            body = json.loads(await request.read())
+        except ValueError as fault:
+            raise ShapeError(f"the body is not valid JSON: {fault}") from None
+        name, allow = shadow_from_json(body)
+        return reply(shadow_to_json(await self._port.create_shadow(source, name, allow)), status=201)
+
+    async def delete_shadow(self, request: web.Request) -> web.Response:
+        """Delete a shadow of a topic."""
+        await self._port.delete_shadow(_one_topic(request, "shadows belong"), request.match_info["shadow"])
+        return web.Response(status=204)
+
+    async def shadow(self, request: web.Request) -> web.Response:
+        """One shadow."""
+        name = request.match_info["shadow"]
+        found = next((each for each in await self._port.shadows() if each.name == name), None)
+        if found is None:
+            raise NotFoundError(f"there is no shadow {name}")
+        return reply(shadow_to_json(found))
 
 
 async def _shown(topic: Awaitable[Topic]) -> web.Response:

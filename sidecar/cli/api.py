@@ -55,6 +55,10 @@ class AdminApi:
         """POST without a body."""
         return self._request("POST", path, query)
 
+    def create(self, path: str, body: Mapping[str, Any]) -> Any:
+        """POST `body`."""
+        return self._request("POST", path, {}, json.dumps(body))
+
     def delete(self, path: str) -> None:
         """DELETE."""
         self._request("DELETE", path, {})

@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "topic": "sidecar.cli.topic:topic",
     "producer": "sidecar.cli.producer:producer",
     "dedup": "sidecar.cli.dedup:dedup",
+    "shadow": "sidecar.cli.shadow:shadow",
     "completion": "sidecar.cli.completion:completion",
 }
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
 
 _TAKEN_MARGIN_S: Final = 2.0
+_POLL_S: Final = 0.05
 
 
 class Asserted(Protocol):
@@ -56,6 +57,7 @@ class Membership:
         self._restored = restored
         self._was_lost = False
         self._policy_version = -1
+        self._others: Collection[Node] = ()
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
@@ -95,6 +97,15 @@ class Membership:
         except MetadataError as error:
             self._lost(error)
 
+    async def seen_by_all(self, offset: int) -> None:
+        """Returns once every live node has read the changelog up to an offset, or has let its lease run out."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 2 * self._store.lease_ms / 1000
+        await self.beat_now()
+        while any(node.position < offset for node in self._others) and loop.time() < deadline:
+            await asyncio.sleep(_POLL_S)
+            await self.beat_now()
+
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._store.lease_ms / 3000)
@@ -121,6 +132,7 @@ class Membership:
             addresses.append(self._nodes.me)
         if set(addresses) != set(self._nodes.placement.nodes.values()):
             self._nodes.placement = Placement(addresses)
+        self._others = [node for node in beat.live.nodes.values() if node.node_id != self._nodes.me.id]
         self._asserted.heard(beat.live, set(beat.lost))
         if beat.live.policy_version < self._policy_version or beat.restored:
             await self._asserted.refill()

@@ -279,6 +279,59 @@ class DescribeConfigs(FixedRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteTopics(FixedRequest):
+    """Delete topics by name."""
+
+    api_key: ClassVar[int] = 20
+    api_version: ClassVar[int] = 3
+
+    topics: tuple[str, ...]
+    timeout_ms: int
+
+    def encode(self, writer: Writer) -> None:
+        writer.array(len(self.topics))
+        for topic in self.topics:
+            writer.string(topic)
+        writer.i32(self.timeout_ms)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> dict[str, int]:
+        """Error codes by topic name."""
+        reader.i32()
+        return {reader.string(): reader.i16() for _ in range(reader.array(element_bytes=4))}
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions(FixedRequest):
+    """Give a topic more partitions, wherever Kafka places them."""
+
+    api_key: ClassVar[int] = 37
+    api_version: ClassVar[int] = 1
+
+    topic: str
+    count: int
+    timeout_ms: int
+
+    def encode(self, writer: Writer) -> None:
+        writer.array(1)
+        writer.string(self.topic)
+        writer.i32(self.count)
+        writer.array(-1)
+        writer.i32(self.timeout_ms)
+        writer.boolean(False)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> Outcome:
+        """What became of it."""
+        reader.i32()
+        found = Outcome(0, None)
+        for _ in range(reader.array(element_bytes=6)):
+            reader.string()
+            found = Outcome(reader.i16(), reader.nullable_string())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class AlterTopicConfig(FixedRequest):
     """Set one configuration of one topic, leaving its others as they are (KIP-339). Needs ALTER_CONFIGS."""
 

@@ -19,6 +19,7 @@ from sidecar.node_port import (
     Producer,
     ProducerIds,
     Scope,
+    Shadow,
     Status,
     Topic,
     UnavailableError,
@@ -38,6 +39,7 @@ class PaperNode:
         self.bug: Exception | None = None
         self.calls: list[tuple[object, ...]] = []
         self.ids: dict[str, dict[str, ProducerIds]] = {}
+        self.views: dict[str, Shadow] = {}
         self.elsewhere = ""
         self.deduplicated = Deduplicated()
 
@@ -112,6 +114,27 @@ class PaperNode:
         if self._known(name, producer).in_use:
             raise ConflictError(f"{producer} is in use")
         del self.ids[name][producer]
+
+    async def shadows(self, source: str | None = None) -> Sequence[Shadow]:
+        self._called("shadows", source)
+        if source is not None and source not in self.known:
+            raise NotFoundError(f"there is no topic {source}")
+        return [found for found in self.views.values() if source in (None, found.source)]
+
+    async def create_shadow(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
+        self._called("create_shadow", source, name, allow)
+        if source not in self.known:
+            raise NotFoundError(f"there is no topic {source}")
+        if name in self.views:
+            raise ConflictError(f"there is a topic {name} already")
+        found = self.views[name] = Shadow(name, source, ("User:*",) if allow is None else tuple(allow), 0, is_made=True)
+        return found
+
+    async def delete_shadow(self, source: str, name: str) -> None:
+        self._called("delete_shadow", source, name)
+        if name not in self.views or self.views[name].source != source:
+            raise NotFoundError(f"{source} has no shadow {name}")
+        del self.views[name]
 
     def _ids_of(self, name: str) -> dict[str, ProducerIds]:
         if self.elsewhere:

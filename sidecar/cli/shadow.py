@@ -1,0 +1,90 @@
+"""`sidecar shadow`: read-only names over a topic's log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import rich_click as click
+
+from sidecar.cli.api import topic_path
+from sidecar.cli.dedup import is_asked_by_a_person
+from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.output import pairs, table, write
+from sidecar.cli.topic import topic_argument
+
+if TYPE_CHECKING:
+    from sidecar.cli.options import Shared
+
+_SHADOW = click.argument("shadow")
+
+
+@click.group(short_help="Create, show and delete shadow topics.")
+def shadow() -> None:
+    """Shadow topics: read-only names over another topic's log, each with cursors of its own. Nothing is copied."""
+
+
+@shadow.command()
+@_SHADOW
+@click.option("--source", required=True, metavar="TOPIC", help="The topic whose log is read under the new name.")
+@click.option("--allow", multiple=True, metavar="PRINCIPAL", help="Who may read it, repeatable; User:* unless given.")
+@asks_a_node
+@pass_shared
+def create(shared: Shared, shadow: str, source: str, allow: tuple[str, ...]) -> None:
+    """Create SHADOW, a read-only view of another topic.
+
+    `sidecar shadow create orders-audit --source orders`
+    """
+    body: dict[str, Any] = {"name": shadow} | ({"allow": list(allow)} if allow else {})
+    found = shared.api().create(topic_path(source, "shadows"), body)
+    write(found, shared.output, lambda: _as_text(found))
+
+
+@shadow.command(name="list")
+@topic_argument
+@asks_a_node
+@pass_shared
+def list_(shared: Shared, topic: str) -> None:
+    """List the shadows of TOPIC."""
+    found = shared.api().get(topic_path(topic, "shadows"))["items"]
+    rows = [(each["name"], ", ".join(each["allow"]), each["created"]) for each in found]
+    write(found, shared.output, lambda: table(("shadow", "allow", "created"), rows))
+
+
+@shadow.command()
+@_SHADOW
+@asks_a_node
+@pass_shared
+def show(shared: Shared, shadow: str) -> None:
+    """Show SHADOW."""
+    found = shared.api().get(f"/v1/shadows/{quote(shadow, safe='')}")
+    write(found, shared.output, lambda: _as_text(found))
+
+
+@shadow.command()
+@_SHADOW
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks_a_node
+@pass_shared
+def delete(shared: Shared, shadow: str, yes: bool) -> None:
+    """Delete SHADOW and the cursors of its readers. Its source is not touched.
+
+    Asks first, on a terminal.
+    """
+    source = shared.api().get(f"/v1/shadows/{quote(shadow, safe='')}")["source"]
+    if not yes and is_asked_by_a_person():
+        click.confirm(f"The cursors of everybody who reads {shadow} go with it. Delete it?", abort=True, err=True)
+    shared.api().delete(topic_path(source, "shadows", shadow))
+    click.echo(f"{shadow} is deleted; {source} is as it was", err=True)
+
+
+def _as_text(found: dict[str, Any]) -> str:
+    return pairs(
+        {
+            "shadow": found["name"],
+            "source": found["source"],
+            "allow": ", ".join(found["allow"]),
+            "created": found["created"],
+            "made": found["is_made"],
+        }
+    )
