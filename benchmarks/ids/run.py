@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BATCHES: Final = {1: 6_000, 16: 4_000, 500: 600}
 """How many batches of each size."""
 SIZES: Final = (100, 1_024)
+_LARGE_BYTES: Final = 100_000
+"""Of batches so large a quarter will do."""
 NAMES, PARTITIONS = 10_000, 100
 
 
@@ -65,7 +67,8 @@ def run(arena: Arena, work: Work, started: float) -> Results:
     for size in SIZES:
         for codec in CODECS:
             for records, batches in BATCHES.items():
-                load = Load(size, codec, records, max(20, int(batches * work.share / (4 if size > 1_000 else 1))))
+                large = size * records > _LARGE_BYTES
+                load = Load(size, codec, records, max(20, int(batches * work.share / (4 if large else 1))))
                 found = results.samples[load] = _compare(arena, load, work.rounds)
                 ratio = statistics.median(sample.with_ids / sample.without for sample in found)
                 rate = statistics.median(sample.with_ids for sample in found)
