@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _HOST = "127.0.0.1"
 _REQUEST_LIMIT = 100 * 1024 * 1024
+_ACCEPTING_TURNS = 10
+"""Of the event loop: by then whoever was accepted a moment ago is a client, and is closed as one."""
 
 
 @dataclass
@@ -124,6 +126,8 @@ class Node:
 
     async def close(self) -> None:
         self._server.close()
+        for _ in range(_ACCEPTING_TURNS):
+            await asyncio.sleep(0)
         await self.gateway.close()
         await self.upstream.close()
 
