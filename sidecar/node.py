@@ -39,6 +39,7 @@ from sidecar.gateway.own_apis import OwnApis
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
+from sidecar.network.listening import close_server
 from sidecar.node_hooks import NodeHooks
 from sidecar.node_port import NodeState
 from sidecar.node_view import NodeView, known_ids
@@ -301,7 +302,7 @@ class Node:
         self.state, self.problem = NodeState.DRAINING, "the node shuts down"
         self._log.info("draining")
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
         rooms = self.rooms
         if rooms is not None:
             await rooms.membership.beat_now()
@@ -312,7 +313,7 @@ class Node:
         """Close everything; harmless after a start that failed."""
         self._lag.stop()
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
         for task in self._background:
             task.cancel()
         rooms = self.rooms

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from sidecar.network.listening import close_server
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
@@ -212,7 +214,7 @@ class FrameProxy:
 
     async def _end(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_server(self._server)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

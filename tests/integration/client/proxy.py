@@ -7,6 +7,8 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from sidecar.network.listening import close_server
+
 HOST = "127.0.0.1"
 PRODUCE = 0
 Edit = Callable[[int, bytes], bytes | None]
@@ -102,5 +104,5 @@ async def proxy(port: int, target: str) -> AsyncIterator[Proxy]:
     try:
         yield found
     finally:
-        server.close()
+        await close_server(server)
         await found.stop()

@@ -16,6 +16,7 @@ from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
+from sidecar.network.listening import close_server
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _HOST = "127.0.0.1"
 _REQUEST_LIMIT = 100 * 1024 * 1024
-_ACCEPTING_TURNS = 10
-"""Of the event loop: by then whoever was accepted a moment ago is a client, and is closed as one."""
 
 
 @dataclass
@@ -125,9 +124,7 @@ class Node:
         self._server = server
 
     async def close(self) -> None:
-        self._server.close()
-        for _ in range(_ACCEPTING_TURNS):
-            await asyncio.sleep(0)
+        await close_server(self._server)
         await self.gateway.close()
         await self.upstream.close()
 

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Self
 
+from sidecar.network.listening import close_server
+
 
 class LossyProxy:
     """Passes everything until `lose_reply_to(marker)`: the reply to the next request with `marker` in it is swallowed
@@ -24,7 +26,7 @@ class LossyProxy:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
-        self._server.close()
+        await close_server(self._server)
         for writer in self._streams:
             writer.transport.abort()
         await self._server.wait_closed()

@@ -9,6 +9,8 @@ import threading
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
+from sidecar.network.listening import close_server
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
@@ -68,7 +70,7 @@ class FaultProxy:
                 one.close()
             self._hole.clear()
         if mode not in listening and self._server is not None:
-            self._server.close()
+            await close_server(self._server)
             self._server = None
         self._mode = mode
         if mode is Mode.BLACKHOLE:

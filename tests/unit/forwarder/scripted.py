@@ -12,6 +12,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.forwarder.sequences import SequenceSpace
+from sidecar.network.listening import close_server
 from sidecar.protocol import produce
 from sidecar.protocol.batch import BatchHeader, read_header
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
@@ -76,7 +77,7 @@ class ScriptedBroker:
     async def stop(self) -> None:
         """Refuse new connections and end the old ones."""
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
             for writer in self._writers:
                 writer.transport.abort()
             await self._server.wait_closed()

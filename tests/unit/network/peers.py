@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from sidecar.network.client import ClientConnection, Exchange, RejectError
+from sidecar.network.listening import close_server
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
 from sidecar.protocol.primitives import I32
 
@@ -155,7 +156,7 @@ async def listening(recorder: Recorder) -> AsyncIterator[Callable[[], AbstractAs
     try:
         yield connect
     finally:
-        server.close()
+        await close_server(server)
         for connection in recorder.connections:
             connection.abort()
         await asyncio.sleep(0)
@@ -212,7 +213,7 @@ async def broker(talk: Callable[[Peer], Coroutine[Any, Any, None]]) -> AsyncIter
     try:
         yield server.sockets[0].getsockname()[:2]
     finally:
-        server.close()
+        await close_server(server)
         for peer in peers:
             peer.close()
         await asyncio.sleep(0)
