@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from sidecar.settings import Settings
+    from sidecar.shadow_port import ShadowPort
     from sidecar.telemetry.hooks import NodeMetrics
 
 
@@ -149,19 +150,6 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow:
-    """A read-only name over a source topic's log. `allow`: the principals that may read it. `is_made` False: its topic
-    is about to be created.
-    """
-
-    name: str
-    source: str
-    allow: Sequence[str]
-    created_ms: int
-    is_made: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Deduplicated:
     """Topics with deduplication that a node serves, by what it knows of their sequence ids."""
 
@@ -258,6 +246,11 @@ class ConflictError(PortError):
 class UnavailableError(PortError):
     """Kafka or Redis is away, or a takeover is under way: worth another try."""
 
+    @classmethod
+    def unsettled(cls, error: Exception, look: str) -> UnavailableError:
+        """A change that failed on its way to Kafka, and may still have arrived there. `look`: a command that tells."""
+        return cls(f"{error}. It may have been done all the same: look with `{look}`")
+
 
 class ElsewhereError(UnavailableError):
     """Another node serves the topic; `admin` is where its HTTP side listens (host:port)."""
@@ -339,20 +332,9 @@ class NodePort(Protocol):
         """Forget a name and its sequence ids for good. Raises as `producer`, and ConflictError while it is in use."""
         ...
 
-    async def shadows(self, source: str | None = None) -> Sequence[Shadow]:
-        """Every shadow, or those of a topic, by name. Raises NotFoundError without such a topic."""
-        ...
-
-    async def create_shadow(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
-        """Make a shadow, which every node serves then. `allow` None: everybody may read it.
-
-        Raises NotFoundError without such a source, ConflictError where the name is taken, InvalidError for a name or a
-        principal that cannot be.
-        """
-        ...
-
-    async def delete_shadow(self, source: str, name: str) -> None:
-        """Delete a shadow with its cursors; its source stays. Raises NotFoundError where there is none."""
+    @property
+    def shadows(self) -> ShadowPort:
+        """What is asked about shadow topics."""
         ...
 
 

@@ -21,7 +21,7 @@ from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why, s
 from sidecar.protocol.caller import Lane, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.catalog import EVERYBODY, BadShadowError, NameTakenError
+from sidecar.shadow_view import ShadowView
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from sidecar.gateway.owners import Owner
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
-    from sidecar.shadow.catalog import Shadow
 
 NO_CHANGE = "no topic can change its owner now"
 PRODUCERS: Final = 100
@@ -48,6 +47,7 @@ class NodeView:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.shadows = ShadowView(node)
         self._event_lanes = [Lane(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
     def _rooms(self) -> Rooms:
@@ -188,7 +188,7 @@ class NodeView:
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
         except _AWAY as error:
-            raise _unsettled(error, f"sidecar topic show {name}") from None
+            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         return (await self.topics([name]))[0]
 
     async def delete_policy(self, name: str) -> None:
@@ -197,7 +197,7 @@ class NodeView:
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
         except _AWAY as error:
-            raise _unsettled(error, f"sidecar topic show {name}") from None
+            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         if not deleted:
             raise port.NotFoundError(f"{name} has no policy of its own")
 
@@ -235,7 +235,7 @@ class NodeView:
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"{NO_REDIS}: {error}") from None
         except _AWAY as error:
-            raise _unsettled(error, f"sidecar topic show {name}") from None
+            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
         return (await self.topics([name]))[0]
 
     # Sequence ids ---------------------------------------------------------------------------------------------------
@@ -282,43 +282,6 @@ class NodeView:
             if error.why is Why.ELSEWHERE:
                 self._check_serving(name)
             raise port.UnavailableError(str(error)) from None
-
-    # Shadows --------------------------------------------------------------------------------------------------------
-
-    async def shadows(self, source: str | None = None) -> Sequence[port.Shadow]:
-        catalog = self._rooms().shadows
-        if source is None:
-            return [_shown_shadow(found) for found in catalog.all()]
-        if not await self.topics([source]):
-            raise port.NotFoundError(f"there is no topic {source}")
-        return [_shown_shadow(found) for found in catalog.of(source)]
-
-    async def create_shadow(self, source: str, name: str, allow: Sequence[str] | None) -> port.Shadow:
-        catalog = self._rooms().shadows
-        try:
-            return _shown_shadow(await catalog.create(source, name, EVERYBODY if allow is None else allow))
-        except BadShadowError as error:
-            raise port.InvalidError(str(error)) from None
-        except NameTakenError as error:
-            raise port.ConflictError(str(error)) from None
-        except LookupError:
-            raise port.NotFoundError(f"there is no topic {source}") from None
-        except _AWAY as error:
-            raise _unsettled(error, f"sidecar shadow show {name}") from None
-
-    async def delete_shadow(self, source: str, name: str) -> None:
-        if all(found.name != name for found in self._rooms().shadows.of(source)):
-            raise port.NotFoundError(f"{source} has no shadow {name}")
-        try:
-            await self._rooms().shadows.delete(name)
-        except LookupError:
-            raise port.NotFoundError(f"{source} has no shadow {name}") from None
-        except _AWAY as error:
-            raise _unsettled(error, f"sidecar shadow show {name}") from None
-
-
-def _shown_shadow(found: Shadow) -> port.Shadow:
-    return port.Shadow(found.name, found.source, found.allow, found.created_ms, found.is_made)
 
 
 async def _newest(known: KnownIds, most: int) -> list[port.Producer]:
@@ -380,11 +343,6 @@ def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:
         return False, "no broker is known"
     silent = isinstance(tail_error, UpstreamError)
     return not silent, str(tail_error) if silent else ""
-
-
-def _unsettled(error: Exception, look: str) -> port.UnavailableError:
-    """A change that failed on its way to Kafka may still have arrived there."""
-    return port.UnavailableError(f"{error}. It may have been done all the same: look with `{look}`")
 
 
 def _shown(policy: PolicyFields) -> port.Policy:

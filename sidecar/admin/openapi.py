@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sidecar.admin.openapi_parts import (
+    FLAG,
+    NUMBER,
+    TEXT,
+    TIME,
+    Schema,
+    answer,
+    any_object,
+    fields,
+    list_of,
+    read,
+    ref,
+    write,
+)
+from sidecar.admin.openapi_shadows import shadow_paths, shadow_schemas
 from sidecar.admin.rest import PAGE_SIZE, PRODUCERS
 from sidecar.node_port import AccessMode, EventKind, IdsState, NodeState, Scope
 
-_Schema = dict[str, Any]
-
-_TEXT: Final[_Schema] = {"type": "string"}
-_NUMBER: Final[_Schema] = {"type": "integer"}
-_FLAG: Final[_Schema] = {"type": "boolean"}
-_TIME: Final[_Schema] = {"type": "string", "format": "date-time", "description": "RFC 3339, UTC"}
-_PAGE_SIZE: Final[_Schema] = {
+_PAGE_SIZE: Final[Schema] = {
     "name": "page_size",
     "in": "query",
     "schema": {"type": "integer", "minimum": 1, "maximum": PAGE_SIZE, "default": PAGE_SIZE},
 }
-_MODE: Final[_Schema] = {"type": "string", "enum": [each.value for each in AccessMode]}
+_MODE: Final[Schema] = {"type": "string", "enum": [each.value for each in AccessMode]}
 
 
 def document(version: str) -> dict[str, Any]:
@@ -45,7 +54,7 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
-def _paths() -> _Schema:
+def _paths() -> Schema:
     topic = {
         "name": "topic",
         "in": "path",
@@ -53,7 +62,6 @@ def _paths() -> _Schema:
         "schema": {"type": "string", "pattern": r"^([A-Za-z0-9._-]{1,249}\*?|\*)$"},
         "description": "A topic's name, or a prefix with * behind it: `payments.*`.",
     }
-    shadow = {"name": "shadow", "in": "path", "required": True, "schema": _TEXT, "description": "Its own name."}
     partition = {
         "name": "partition",
         "in": "query",
@@ -68,44 +76,44 @@ def _paths() -> _Schema:
         "description": "A producer name: UTF-8, percent-encoded, a slash as %2F.",
     }
     return {
-        "/livez": {"get": _read("livez", "Whether the node runs", _json("Alive"))},
+        "/livez": {"get": read("livez", "Whether the node runs", answer("Alive"))},
         "/readyz": {
             "get": {
-                **_read("readyz", "Whether the node can serve", _json("Ready")),
-                "responses": {"200": _json("Ready"), "503": _json("NotReady"), "default": _json("Error")},
+                **read("readyz", "Whether the node can serve", answer("Ready")),
+                "responses": {"200": answer("Ready"), "503": answer("NotReady"), "default": answer("Error")},
             }
         },
         "/metrics": {
-            "get": _read(
+            "get": read(
                 "metrics",
                 "Metrics for Prometheus",
-                {"description": "Text format 0.0.4", "content": {"text/plain": {"schema": _TEXT}}},
+                {"description": "Text format 0.0.4", "content": {"text/plain": {"schema": TEXT}}},
             )
         },
-        "/openapi.json": {"get": _read("openapi", "This document", _object("OpenAPI 3.1"))},
-        "/v1/status": {"get": _read("status", "The node and what it sees", _json("Status"))},
+        "/openapi.json": {"get": read("openapi", "This document", any_object("OpenAPI 3.1"))},
+        "/v1/status": {"get": read("status", "The node and what it sees", answer("Status"))},
         "/v1/events": {
             "get": {
-                **_read(
+                **read(
                     "events",
                     "What happens, as server-sent events",
                     {
                         "description": "One event each: its id a position, its name the kind, its data an `Event`.",
-                        "content": {"text/event-stream": {"schema": _ref("Event")}},
+                        "content": {"text/event-stream": {"schema": ref("Event")}},
                     },
                 ),
                 "parameters": [
-                    {"name": "topic", "in": "query", "schema": _TEXT, "description": "Of this topic only."},
+                    {"name": "topic", "in": "query", "schema": TEXT, "description": "Of this topic only."},
                     {
                         "name": "after",
                         "in": "query",
-                        "schema": _NUMBER,
+                        "schema": NUMBER,
                         "description": "From behind this position; -1: all.",
                     },
                     {
                         "name": "Last-Event-ID",
                         "in": "header",
-                        "schema": _NUMBER,
+                        "schema": NUMBER,
                         "description": "Behind this position.",
                     },
                 ],
@@ -113,76 +121,64 @@ def _paths() -> _Schema:
         },
         "/v1/topics": {
             "get": {
-                **_read("listTopics", "Topics and prefixes by name", _json("Topics")),
+                **read("listTopics", "Topics and prefixes by name", answer("Topics")),
                 "parameters": _page_parameters(),
             }
         },
         "/v1/topics/{topic}": {
             "parameters": [topic],
-            "get": _read("getTopic", "One topic or prefix", _json("Topic")),
+            "get": read("getTopic", "One topic or prefix", answer("Topic")),
         },
         "/v1/topics/{topic}/policy": {
             "parameters": [topic],
             "put": {
-                **_write("putPolicy", "Set some fields of the policy, or create it", {"200": _json("Topic")}),
-                "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("Policy")}}},
+                **write("putPolicy", "Set some fields of the policy, or create it", {"200": answer("Topic")}),
+                "requestBody": {"required": True, "content": {"application/json": {"schema": ref("Policy")}}},
             },
-            "delete": _write("deletePolicy", "Forget the policy", {"204": {"description": "Forgotten"}}),
+            "delete": write("deletePolicy", "Forget the policy", {"204": {"description": "Forgotten"}}),
         },
         "/v1/topics/{topic}/fence": {
             "parameters": [topic, partition],
-            "post": _write("fence", "Depose the owner for ever", {"200": _json("Topic"), "409": _json("Error")}),
+            "post": write("fence", "Depose the owner for ever", {"200": answer("Topic"), "409": answer("Error")}),
         },
         "/v1/topics/{topic}/release": {
             "parameters": [topic, partition],
-            "post": _write(
-                "release", "Clear the owner, who may claim again", {"200": _json("Topic"), "409": _json("Error")}
+            "post": write(
+                "release", "Clear the owner, who may claim again", {"200": answer("Topic"), "409": answer("Error")}
             ),
         },
-        "/v1/topics/{topic}/shadows": {
-            "parameters": [topic],
-            "get": _read("listShadows", "The shadows of a topic", _json("Shadows")),
-            "post": {
-                **_write("createShadow", "Make a shadow", {"201": _json("Shadow"), "409": _json("Error")}),
-                "requestBody": {"required": True, "content": {"application/json": {"schema": _ref("NewShadow")}}},
-            },
-        },
-        "/v1/topics/{topic}/shadows/{shadow}": {
-            "parameters": [topic, shadow],
-            "delete": _write("deleteShadow", "Delete a shadow and its cursors", {"204": {"description": "Deleted"}}),
-        },
-        "/v1/shadows/{shadow}": {"parameters": [shadow], "get": _read("getShadow", "One shadow", _json("Shadow"))},
+        **shadow_paths(topic),
         "/v1/topics/{topic}/dedup": {
             "parameters": [topic],
             "get": {
-                **_of_ids(_read("listProducers", "Producer names with sequence ids, newest first", _json("Producers"))),
+                **of_ids(read("listProducers", "Producer names with sequence ids, newest first", answer("Producers"))),
                 "parameters": [{**_PAGE_SIZE, "schema": {**_PAGE_SIZE["schema"], "default": PRODUCERS}}],
             },
         },
         "/v1/topics/{topic}/dedup/{name}": {
             "parameters": [topic, producer],
-            "get": _of_ids(_read("getProducer", "The sequence ids of a producer name", _json("ProducerIds"))),
-            "delete": _of_ids(
-                _write("forgetProducer", "Forget a name that nobody uses", {"204": {"description": "Forgotten"}})
+            "get": of_ids(read("getProducer", "The sequence ids of a producer name", answer("ProducerIds"))),
+            "delete": of_ids(
+                write("forgetProducer", "Forget a name that nobody uses", {"204": {"description": "Forgotten"}})
             ),
         },
     }
 
 
-def _page_parameters() -> list[_Schema]:
-    governed = {**_FLAG, "default": False}
+def _page_parameters() -> list[Schema]:
+    governed = {**FLAG, "default": False}
     return [
         _PAGE_SIZE,
-        {"name": "page_token", "in": "query", "schema": _TEXT, "description": "`next_page_token` of the page before."},
+        {"name": "page_token", "in": "query", "schema": TEXT, "description": "`next_page_token` of the page before."},
         {"name": "governed", "in": "query", "schema": governed, "description": "Only topics that have a policy."},
     ]
 
 
-def _schemas() -> _Schema:
-    owner = {"name": _TEXT, "session": _TEXT, "mode": _MODE, "since": _TIME, "client": _TEXT}
-    peer = _fields({"id": _NUMBER, "host": _TEXT, "port": _NUMBER})
-    check = {"name": _TEXT, "ok": _FLAG, "required": _FLAG, "detail": _TEXT}
-    checks = _list(_ref("Check"))
+def _schemas() -> Schema:
+    owner = {"name": TEXT, "session": TEXT, "mode": _MODE, "since": TIME, "client": TEXT}
+    peer = fields({"id": NUMBER, "host": TEXT, "port": NUMBER})
+    check = {"name": TEXT, "ok": FLAG, "required": FLAG, "detail": TEXT}
+    checks = list_of(ref("Check"))
     last_ids = {
         "last_sequence_id": {
             "type": "integer",
@@ -190,41 +186,41 @@ def _schemas() -> _Schema:
         },
         "last_sequence_ids": {
             "type": "object",
-            "additionalProperties": _NUMBER,
+            "additionalProperties": NUMBER,
             "description": "By partition; what is in the log, nothing that is under way.",
         },
     }
     event = {
-        "id": _TEXT,
-        "at": _TIME,
+        "id": TEXT,
+        "at": TIME,
         "kind": {"type": "string", "enum": [each.value for each in EventKind]},
-        "topic": _TEXT,
+        "topic": TEXT,
         "partition": {"type": ["integer", "null"]},
-        "generation": _NUMBER,
-        "session": _TEXT,
-        "name": _TEXT,
+        "generation": NUMBER,
+        "session": TEXT,
+        "name": TEXT,
         "mode": {"oneOf": [_MODE, {"type": "null"}]},
-        "client": _TEXT,
-        "node": _NUMBER,
-        "detail": _TEXT,
+        "client": TEXT,
+        "node": NUMBER,
+        "detail": TEXT,
     }
     topic = {
-        "topic": _TEXT,
-        "policy": {"oneOf": [_ref("Policy"), {"type": "null"}]},
+        "topic": TEXT,
+        "policy": {"oneOf": [ref("Policy"), {"type": "null"}]},
         "generation": {
             "type": "integer",
             "minimum": 0,
             "description": "Rises with each change of owner; 0: never owned.",
         },
-        "owner": {"oneOf": [_ref("Owner"), {"type": "null"}]},
-        "waiting": _list(_fields({"name": _TEXT, "session": _TEXT, "since": _TIME})),
+        "owner": {"oneOf": [ref("Owner"), {"type": "null"}]},
+        "waiting": list_of(fields({"name": TEXT, "session": TEXT, "since": TIME})),
         "producers": {
-            **_list(_ref("Producer")),
+            **list_of(ref("Producer")),
             "description": f"Of one topic, where this node serves it and knows its ids: the newest {PRODUCERS}.",
         },
-        "shadows": _list(_TEXT),
+        "shadows": list_of(TEXT),
         "serving_node": {"type": ["integer", "null"]},
-        "partitions": _NUMBER,
+        "partitions": NUMBER,
         "deduplication_state": {
             "enum": [*[each.value for each in IdsState], None],
             "description": "What this node knows of the sequence ids; idle: nobody serves the topic. Null: a prefix.",
@@ -235,29 +231,29 @@ def _schemas() -> _Schema:
         },
     }
     return {
-        "Error": _fields({"error_code": {"type": "integer", "description": "The HTTP status."}, "message": _TEXT}),
-        "Alive": _fields({"status": {"const": "alive"}}),
-        "Ready": _fields({"status": {"const": "ready"}, "checks": checks}),
-        "NotReady": _fields(
-            {"error_code": {"const": 503}, "message": _TEXT, "status": {"const": "not ready"}, "checks": checks}
+        "Error": fields({"error_code": {"type": "integer", "description": "The HTTP status."}, "message": TEXT}),
+        "Alive": fields({"status": {"const": "alive"}}),
+        "Ready": fields({"status": {"const": "ready"}, "checks": checks}),
+        "NotReady": fields(
+            {"error_code": {"const": 503}, "message": TEXT, "status": {"const": "not ready"}, "checks": checks}
         ),
-        "Check": _fields(check),
-        "Event": _fields(event),
-        "Status": _fields(
+        "Check": fields(check),
+        "Event": fields(event),
+        "Status": fields(
             {
-                "version": _TEXT,
-                "node_id": _NUMBER,
-                "cluster": _TEXT,
+                "version": TEXT,
+                "node_id": NUMBER,
+                "cluster": TEXT,
                 "state": {"type": "string", "enum": [each.value for each in NodeState]},
-                "ready": _FLAG,
-                "started": _TIME,
-                "advertise": _TEXT,
+                "ready": FLAG,
+                "started": TIME,
+                "advertise": TEXT,
                 "kafka_cluster_id": {"type": ["string", "null"]},
-                "nodes": _list(peer),
-                "brokers": _list(peer),
-                "client_connections": _NUMBER,
-                "governed_topics": _NUMBER,
-                "deduplication": _fields({"ready": _NUMBER, "reading": _NUMBER, "lost": _NUMBER}),
+                "nodes": list_of(peer),
+                "brokers": list_of(peer),
+                "client_connections": NUMBER,
+                "governed_topics": NUMBER,
+                "deduplication": fields({"ready": NUMBER, "reading": NUMBER, "lost": NUMBER}),
                 "checks": checks,
             }
         ),
@@ -266,88 +262,40 @@ def _schemas() -> _Schema:
             "description": "Only the fields that are decided; in a request those that are to change.",
             "properties": {
                 "access_mode": _MODE,
-                "deduplication": _FLAG,
-                "exclusive_reader": _FLAG,
+                "deduplication": FLAG,
+                "exclusive_reader": FLAG,
                 "scope": {"type": "string", "enum": [each.value for each in Scope]},
-                "log_append_time": {**_FLAG, "description": "The topic's message.timestamp.type is LogAppendTime."},
+                "log_append_time": {**FLAG, "description": "The topic's message.timestamp.type is LogAppendTime."},
             },
             "additionalProperties": False,
         },
-        "Owner": _fields(owner),
-        "PartitionOwner": _fields({**owner, "generation": _NUMBER}),
-        "Producer": _fields({"name": _TEXT, **last_ids}),
-        "ProducerIds": _fields(
+        "Owner": fields(owner),
+        "PartitionOwner": fields({**owner, "generation": NUMBER}),
+        "Producer": fields({"name": TEXT, **last_ids}),
+        "ProducerIds": fields(
             {
-                "name": _TEXT,
+                "name": TEXT,
                 **last_ids,
                 "offsets": {
                     "type": "object",
                     "additionalProperties": {"type": ["integer", "null"]},
                     "description": "Of the records with these ids, by partition; null: not known.",
                 },
-                "last_seen": {"type": "object", "additionalProperties": _TIME},
-                "in_use": {**_FLAG, "description": "A connected session writes under the name."},
+                "last_seen": {"type": "object", "additionalProperties": TIME},
+                "in_use": {**FLAG, "description": "A connected session writes under the name."},
             }
         ),
-        "Producers": _fields({"items": _list(_ref("Producer")), "next_page_token": {"type": "null"}}),
+        "Producers": fields({"items": list_of(ref("Producer")), "next_page_token": {"type": "null"}}),
         "Topic": {
-            **_fields(topic, {"owners": {"type": "object", "additionalProperties": _ref("PartitionOwner")}}),
+            **fields(topic, {"owners": {"type": "object", "additionalProperties": ref("PartitionOwner")}}),
             "description": "`owners` (by partition) only where the scope is partition; `owner` is null then.",
         },
-        "Shadow": _fields({"name": _TEXT, "source": _TEXT, "allow": _list(_TEXT), "created": _TIME, "is_made": _FLAG}),
-        "Shadows": _fields({"items": _list(_ref("Shadow")), "next_page_token": {"type": ["string", "null"]}}),
-        "NewShadow": _fields({"name": _TEXT}, {"allow": _list(_TEXT)}),
-        "Topics": _fields({"items": _list(_ref("Topic")), "next_page_token": {"type": ["string", "null"]}}),
+        **shadow_schemas(),
+        "Topics": fields({"items": list_of(ref("Topic")), "next_page_token": {"type": ["string", "null"]}}),
     }
 
 
-def _read(name: str, summary: str, answer: _Schema) -> _Schema:
-    return {"operationId": name, "summary": summary, "responses": {"200": answer, "default": _json("Error")}}
-
-
-def _of_ids(operation: _Schema) -> _Schema:
+def of_ids(operation: Schema) -> Schema:
     """As the node that serves the topic answers; whichever is asked."""
-    errors = {status: _json("Error") for status in ("404", "409", "503")}
+    errors = {status: answer("Error") for status in ("404", "409", "503")}
     return {**operation, "responses": {**operation["responses"], **errors}}
-
-
-def _write(name: str, summary: str, answers: _Schema) -> _Schema:
-    return {
-        "operationId": name,
-        "summary": summary,
-        "security": [{"token": []}, {}],
-        "responses": {
-            **answers,
-            "400": _json("Error"),
-            "401": _json("Error"),
-            "403": _json("Error"),
-            "404": _json("Error"),
-            "default": _json("Error"),
-        },
-    }
-
-
-def _json(name: str) -> _Schema:
-    return {"description": name, "content": {"application/json": {"schema": _ref(name)}}}
-
-
-def _object(text: str) -> _Schema:
-    return {"description": text, "content": {"application/json": {"schema": {"type": "object"}}}}
-
-
-def _ref(name: str) -> _Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _list(items: _Schema) -> _Schema:
-    return {"type": "array", "items": items}
-
-
-def _fields(properties: _Schema, optional: _Schema | None = None) -> _Schema:
-    """An object with exactly these fields."""
-    return {
-        "type": "object",
-        "properties": {**properties, **(optional or {})},
-        "required": list(properties),
-        "additionalProperties": False,
-    }

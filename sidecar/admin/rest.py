@@ -14,16 +14,13 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 from yarl import URL
 
 from sidecar import __version__
-from sidecar.admin import names
+from sidecar.admin import asked, names
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
-    ShapeError,
     event_to_json,
     ids_to_json,
     policy_from_json,
     producer_to_json,
-    shadow_from_json,
-    shadow_to_json,
     status_to_json,
     topic_to_json,
 )
@@ -55,9 +52,11 @@ class Rest:
 
     async def topics(self, request: web.Request) -> web.Response:
         """A page of topics and prefixes by name; `page_token` is the last name of the page before."""
-        size = _number(request, "page_size", 1, PAGE_SIZE)
+        size = asked.number(request, "page_size", 1, PAGE_SIZE)
         after = request.query.get("page_token", "")
-        known = [name for name in await self._port.topic_names(governed=_flag(request, "governed")) if name > after]
+        known = [
+            name for name in await self._port.topic_names(governed=asked.flag(request, "governed")) if name > after
+        ]
         page = known[: PAGE_SIZE if size is None else size]
         items = [topic_to_json(topic) for topic in await self._port.topics(page)]
         return reply({"items": items, "next_page_token": page[-1] if len(page) < len(known) else None})
@@ -73,21 +72,18 @@ class Rest:
 
     async def put_policy(self, request: web.Request) -> web.Response:
         """Merge fields into a policy; answers with the topic as it is then."""
-        name = _governable(request)
-        try:
-            body = json.loads(await request.read())
-        except ValueError as fault:
-            raise ShapeError(f"the body is not valid JSON: {fault}") from None
-        return reply(topic_to_json(await self._port.merge_policy(name, policy_from_json(body))))
+        name = asked.governable(request)
+        change = policy_from_json(await asked.body(request))
+        return reply(topic_to_json(await self._port.merge_policy(name, change)))
 
     async def delete_policy(self, request: web.Request) -> web.Response:
         """Forget a policy."""
-        await self._port.delete_policy(_governable(request))
+        await self._port.delete_policy(asked.governable(request))
         return web.Response(status=204)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """What happens, as server-sent events; who comes again says by Last-Event-ID where it was."""
-        first = _number(request, "from", 0, 2**63 - 1)
+        first = asked.number(request, "from", 0, 2**63 - 1)
         after = None if first is None else first - 1
         last = request.headers.get("Last-Event-ID", "")
         if last.isdecimal() and last.isascii() and len(last) < _ID_DIGITS:
@@ -117,14 +113,14 @@ class Rest:
     async def _end_ownership(
         self, request: web.Request, act: Callable[[str, int | None], Awaitable[Topic]]
     ) -> web.Response:
-        name = _one_topic(request, "owners belong")
-        partition = _number(request, "partition", 0, 2**31 - 1)
+        name = asked.one_topic(request, "owners belong")
+        partition = asked.number(request, "partition", 0, 2**31 - 1)
         return await _where_it_is_served(request, lambda: _shown(act(name, partition)))
 
     async def producers(self, request: web.Request) -> web.Response:
         """The producer names that wrote to a topic last, newest first."""
-        name = _one_topic(request, "sequence ids belong")
-        size = _number(request, "page_size", 1, PAGE_SIZE)
+        name = asked.one_topic(request, "sequence ids belong")
+        size = asked.number(request, "page_size", 1, PAGE_SIZE)
 
         async def answer() -> web.Response:
             found = await self._port.producers(name, PRODUCERS if size is None else size)
@@ -134,7 +130,7 @@ class Rest:
 
     async def producer(self, request: web.Request) -> web.Response:
         """What is known of one producer name."""
-        name, producer = _one_topic(request, "sequence ids belong"), request.match_info["name"]
+        name, producer = asked.one_topic(request, "sequence ids belong"), request.match_info["name"]
 
         async def answer() -> web.Response:
             return reply(ids_to_json(await self._port.producer(name, producer)))
@@ -143,41 +139,13 @@ class Rest:
 
     async def forget_producer(self, request: web.Request) -> web.Response:
         """Forget a producer name and its sequence ids."""
-        name, producer = _one_topic(request, "sequence ids belong"), request.match_info["name"]
+        name, producer = asked.one_topic(request, "sequence ids belong"), request.match_info["name"]
 
         async def answer() -> web.Response:
             await self._port.forget_producer(name, producer)
             return web.Response(status=204)
 
         return await _where_it_is_served(request, answer)
-
-    async def shadows(self, request: web.Request) -> web.Response:
-        """The shadows of a topic."""
-        found = await self._port.shadows(_one_topic(request, "shadows belong"))
-        return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": None})
-
-    async def create_shadow(self, request: web.Request) -> web.Response:
-        """Make a shadow of a topic."""
-        source = _one_topic(request, "shadows belong")
-        try:
-            body = json.loads(await request.read())
-        except ValueError as fault:
-            raise ShapeError(f"the body is not valid JSON: {fault}") from None
-        name, allow = shadow_from_json(body)
-        return reply(shadow_to_json(await self._port.create_shadow(source, name, allow)), status=201)
-
-    async def delete_shadow(self, request: web.Request) -> web.Response:
-        """Delete a shadow of a topic."""
-        await self._port.delete_shadow(_one_topic(request, "shadows belong"), request.match_info["shadow"])
-        return web.Response(status=204)
-
-    async def shadow(self, request: web.Request) -> web.Response:
-        """One shadow."""
-        name = request.match_info["shadow"]
-        found = next((each for each in await self._port.shadows() if each.name == name), None)
-        if found is None:
-            raise NotFoundError(f"there is no shadow {name}")
-        return reply(shadow_to_json(found))
 
 
 async def _shown(topic: Awaitable[Topic]) -> web.Response:
@@ -220,37 +188,3 @@ def _server_sent(event: Event | None, topic: str | None) -> bytes:
         return b": \n\n"
     data = json.dumps(event_to_json(event), separators=(",", ":"))
     return f"id: {event.position}\nevent: {event.kind}\ndata: {data}\n\n".encode()
-
-
-def _governable(request: web.Request) -> str:
-    name = request.match_info["topic"]
-    if names.is_internal(name):
-        raise ShapeError(f"{name} is internal: it is never governed")
-    if not names.is_topic(name) and not names.is_prefix(name):
-        raise ShapeError(
-            f"{name!r} is neither a topic name (1 to 249 of a-z A-Z 0-9 . _ -) nor a prefix with * behind it"
-        )
-    return name
-
-
-def _one_topic(request: web.Request, what: str) -> str:
-    name = _governable(request)
-    if names.is_prefix(name):
-        raise ShapeError(f"{name} speaks of many topics; {what} to one each")
-    return name
-
-
-def _number(request: web.Request, name: str, low: int, high: int) -> int | None:
-    text = request.query.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 10 or not low <= int(text) <= high:
-        raise ShapeError(f"{name} has to be a whole number from {low} to {high}, not {text!r}")
-    return int(text)
-
-
-def _flag(request: web.Request, name: str) -> bool:
-    text = request.query.get(name, "false").lower()
-    if text not in {"true", "false"}:
-        raise ShapeError(f"{name} has to be true or false, not {text!r}")
-    return text == "true"

@@ -17,6 +17,7 @@ from sidecar.admin.health import Health
 from sidecar.admin.openapi import document
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
+from sidecar.admin.shadow_rest import ShadowRest
 from sidecar.settings import Address
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class AdminServer:
         application = web.Application(
             middlewares=[self._only_who_may, errors_as_json, _in_time], client_max_size=_BODY_LIMIT
         )
-        application.add_routes(_routes(Health(port, metrics), Rest(port)))
+        application.add_routes(_routes(Health(port, metrics), Rest(port), ShadowRest(port.shadows)))
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=_STOP_TIMEOUT)
 
     @property
@@ -96,7 +97,7 @@ async def _openapi(_request: web.Request) -> web.Response:
     return reply(document(__version__))
 
 
-def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
+def _routes(health: Health, rest: Rest, shadows: ShadowRest) -> list[web.RouteDef]:
     return [
         web.get("/livez", health.livez),
         web.get("/readyz", health.readyz),
@@ -110,13 +111,10 @@ def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
         web.delete("/v1/topics/{topic}/policy", rest.delete_policy),
         web.post("/v1/topics/{topic}/fence", rest.fence),
         web.post("/v1/topics/{topic}/release", rest.release),
-        web.get("/v1/topics/{topic}/shadows", rest.shadows),
-        web.post("/v1/topics/{topic}/shadows", rest.create_shadow),
-        web.delete("/v1/topics/{topic}/shadows/{shadow}", rest.delete_shadow),
-        web.get("/v1/shadows/{shadow}", rest.shadow),
         web.get("/v1/topics/{topic}/dedup", rest.producers),
         web.get(_PRODUCER, rest.producer),
         web.delete(_PRODUCER, rest.forget_producer),
+        *shadows.routes(),
     ]
 
 

@@ -12,7 +12,7 @@ from sidecar.node_port import AccessMode, Policy, Scope
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.node_port import Check, Event, Owner, Peer, Producer, ProducerIds, Shadow, Status, Topic, Waiting
+    from sidecar.node_port import Check, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
 
 POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
     "access_mode": AccessMode,
@@ -58,29 +58,6 @@ def policy_to_json(policy: Policy | None) -> dict[str, Any] | None:
         return None
     values = {each.name: getattr(policy, each.name) for each in fields(policy)}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def shadow_to_json(shadow: Shadow) -> dict[str, Any]:
-    """The shape of a shadow."""
-    return {
-        "name": shadow.name,
-        "source": shadow.source,
-        "allow": list(shadow.allow),
-        "created": time_to_json(shadow.created_ms),
-        "is_made": shadow.is_made,
-    }
-
-
-def shadow_from_json(body: object) -> tuple[str, list[str] | None]:
-    """Name and allow list (None: not said) of a shadow to be made. Raises ShapeError."""
-    if not isinstance(body, dict) or not isinstance(name := body.get("name"), str):
-        raise ShapeError('the body has to be a JSON object such as {"name": "orders-audit", "allow": ["User:*"]}')
-    if unknown := sorted(set(body) - {"name", "allow"}):
-        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: name, allow)")
-    allow = body.get("allow")
-    if allow is not None and not (isinstance(allow, list) and all(isinstance(each, str) for each in allow)):
-        raise ShapeError('allow has to be a list of principals such as ["User:*"]')
-    return name, allow
 
 
 def topic_to_json(topic: Topic) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from sidecar.node_port import (
     Producer,
     ProducerIds,
     Scope,
-    Shadow,
     Status,
     Topic,
     UnavailableError,
 )
+from tests.unit.admin.paper_shadows import PaperShadows
 
 
 class PaperNode:
@@ -39,11 +39,11 @@ class PaperNode:
         self.bug: Exception | None = None
         self.calls: list[tuple[object, ...]] = []
         self.ids: dict[str, dict[str, ProducerIds]] = {}
-        self.views: dict[str, Shadow] = {}
+        self.shadows = PaperShadows(self.known, self.called)
         self.elsewhere = ""
         self.deduplicated = Deduplicated()
 
-    def _called(self, *call: object) -> None:
+    def called(self, *call: object) -> None:
         self.calls.append(call)
         if self.bug is not None:
             raise self.bug
@@ -54,22 +54,22 @@ class PaperNode:
         return self.readiness
 
     async def status(self) -> Status:
-        self._called("status")
+        self.called("status")
         me = Peer(1, "127.0.0.1", 19092)
         at = ("127.0.0.1", 19092)
         state, counted = NodeState.SERVING, self.deduplicated
         return Status(1, "default", state, 0, at, "id", [me], [me], 2, 1, self.readiness, counted)
 
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
-        self._called("topic_names", governed)
+        self.called("topic_names", governed)
         return sorted(name for name, topic in self.known.items() if not governed or topic.policy is not None)
 
     async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[Topic]:
-        self._called("topics", tuple(names))
+        self.called("topics", tuple(names))
         return [self.known[name] for name in names if name in self.known]
 
     async def merge_policy(self, name: str, change: Policy) -> Topic:
-        self._called("merge_policy", name, change)
+        self.called("merge_policy", name, change)
         if change.scope is Scope.PARTITION:
             raise InvalidError("scope partition is not served by this node")
         topic = self.known.get(name)
@@ -82,14 +82,14 @@ class PaperNode:
         return self.known[name]
 
     async def delete_policy(self, name: str) -> None:
-        self._called("delete_policy", name)
+        self.called("delete_policy", name)
         topic = self.known.get(name)
         if topic is None or topic.policy is None:
             raise NotFoundError(f"{name} has no policy of its own")
         self.known[name] = replace(topic, policy=None)
 
     async def events(self, after: int | None) -> AsyncGenerator[Event | None]:
-        self._called("events", after)
+        self.called("events", after)
         yield None
         for event in self.history:
             if after is None or event.position > after:
@@ -102,39 +102,18 @@ class PaperNode:
         return self._end("release", name, partition)
 
     async def producers(self, name: str, most: int) -> Sequence[Producer]:
-        self._called("producers", name, most)
+        self.called("producers", name, most)
         return list(self._ids_of(name).values())[:most]
 
     async def producer(self, name: str, producer: str) -> ProducerIds:
-        self._called("producer", name, producer)
+        self.called("producer", name, producer)
         return self._known(name, producer)
 
     async def forget_producer(self, name: str, producer: str) -> None:
-        self._called("forget_producer", name, producer)
+        self.called("forget_producer", name, producer)
         if self._known(name, producer).in_use:
             raise ConflictError(f"{producer} is in use")
         del self.ids[name][producer]
-
-    async def shadows(self, source: str | None = None) -> Sequence[Shadow]:
-        self._called("shadows", source)
-        if source is not None and source not in self.known:
-            raise NotFoundError(f"there is no topic {source}")
-        return [found for found in self.views.values() if source in (None, found.source)]
-
-    async def create_shadow(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
-        self._called("create_shadow", source, name, allow)
-        if source not in self.known:
-            raise NotFoundError(f"there is no topic {source}")
-        if name in self.views:
-            raise ConflictError(f"there is a topic {name} already")
-        found = self.views[name] = Shadow(name, source, ("User:*",) if allow is None else tuple(allow), 0, is_made=True)
-        return found
-
-    async def delete_shadow(self, source: str, name: str) -> None:
-        self._called("delete_shadow", source, name)
-        if name not in self.views or self.views[name].source != source:
-            raise NotFoundError(f"{source} has no shadow {name}")
-        del self.views[name]
 
     def _ids_of(self, name: str) -> dict[str, ProducerIds]:
         if self.elsewhere:
@@ -152,7 +131,7 @@ class PaperNode:
         return found
 
     def _end(self, what: str, name: str, partition: int | None) -> Topic:
-        self._called(what, name, partition)
+        self.called(what, name, partition)
         topic = self.known.get(name)
         if topic is None:
             raise NotFoundError(f"there is no topic {name}")

@@ -1,0 +1,57 @@
+"""`/v1` of shadow topics: checks what was sent, asks the node, shapes the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from sidecar.admin import asked
+from sidecar.admin.replies import reply
+from sidecar.admin.shadow_shapes import shadow_from_json, shadow_to_json
+from sidecar.node_port import NotFoundError
+
+if TYPE_CHECKING:
+    from sidecar.shadow_port import ShadowPort
+
+_BELONG = "shadows belong"
+
+
+class ShadowRest:
+    """The handlers."""
+
+    def __init__(self, port: ShadowPort) -> None:
+        self._port = port
+
+    def routes(self) -> list[web.RouteDef]:
+        """Every path and method."""
+        return [
+            web.get("/v1/topics/{topic}/shadows", self.shadows),
+            web.post("/v1/topics/{topic}/shadows", self.create),
+            web.delete("/v1/topics/{topic}/shadows/{shadow}", self.delete),
+            web.get("/v1/shadows/{shadow}", self.shadow),
+        ]
+
+    async def shadows(self, request: web.Request) -> web.Response:
+        """The shadows of a topic."""
+        found = await self._port.known(asked.one_topic(request, _BELONG))
+        return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": None})
+
+    async def create(self, request: web.Request) -> web.Response:
+        """Make a shadow of a topic."""
+        source = asked.one_topic(request, _BELONG)
+        name, allow = shadow_from_json(await asked.body(request))
+        return reply(shadow_to_json(await self._port.create(source, name, allow)), status=201)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a shadow of a topic."""
+        await self._port.delete(asked.one_topic(request, _BELONG), request.match_info["shadow"])
+        return web.Response(status=204)
+
+    async def shadow(self, request: web.Request) -> web.Response:
+        """One shadow."""
+        name = request.match_info["shadow"]
+        found = next((each for each in await self._port.known() if each.name == name), None)
+        if found is None:
+            raise NotFoundError(f"there is no shadow {name}")
+        return reply(shadow_to_json(found))

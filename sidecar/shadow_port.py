@@ -1,0 +1,42 @@
+"""What the HTTP side needs of a node about shadow topics; the ways to fail are those of `sidecar.node_port`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A read-only name over a source topic's log. `allow`: the principals that may read it. `is_made` False: its topic
+    is about to be created.
+    """
+
+    name: str
+    source: str
+    allow: Sequence[str]
+    created_ms: int
+    is_made: bool
+
+
+class ShadowPort(Protocol):
+    """Shadow topics as the HTTP side sees them. All methods may raise `UnavailableError`."""
+
+    async def known(self, source: str | None = None) -> Sequence[Shadow]:
+        """Every shadow, or those of a topic, by name. Raises NotFoundError without such a topic."""
+        ...
+
+    async def create(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
+        """Make a shadow, which every node serves then. `allow` None: everybody may read it.
+
+        Raises NotFoundError without such a source, ConflictError where the name is taken, InvalidError for a name or a
+        principal that cannot be.
+        """
+        ...
+
+    async def delete(self, source: str, name: str) -> None:
+        """Delete a shadow with its cursors; its source stays. Raises NotFoundError where there is none."""
+        ...

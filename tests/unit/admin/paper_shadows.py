@@ -1,0 +1,41 @@
+"""Shadow topics over a dictionary, for tests of the HTTP side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.node_port import ConflictError, NotFoundError
+from sidecar.shadow_port import Shadow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Sequence
+
+
+class PaperShadows:
+    """`ShadowPort`. `topics`: what may be a source; `called` is told of every call."""
+
+    def __init__(self, topics: Container[str], called: Callable[..., None]) -> None:
+        self._topics = topics
+        self._called = called
+        self.views: dict[str, Shadow] = {}
+
+    async def known(self, source: str | None = None) -> Sequence[Shadow]:
+        self._called("shadows", source)
+        if source is not None and source not in self._topics:
+            raise NotFoundError(f"there is no topic {source}")
+        return [found for found in self.views.values() if source in (None, found.source)]
+
+    async def create(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
+        self._called("create_shadow", source, name, allow)
+        if source not in self._topics:
+            raise NotFoundError(f"there is no topic {source}")
+        if name in self.views:
+            raise ConflictError(f"there is a topic {name} already")
+        found = self.views[name] = Shadow(name, source, ("User:*",) if allow is None else tuple(allow), 0, is_made=True)
+        return found
+
+    async def delete(self, source: str, name: str) -> None:
+        self._called("delete_shadow", source, name)
+        if name not in self.views or self.views[name].source != source:
+            raise NotFoundError(f"{source} has no shadow {name}")
+        del self.views[name]
