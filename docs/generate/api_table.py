@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from docs.generate import markdown
-from sidecar.protocol.api import APIS, NOT_SERVED, OWN_APIS, Api, Route
+from sidecar.protocol.api import APIS, NOT_SERVED, OWN_APIS, Api, Route, ShadowRule
 
 _BEFORE: Final = """
     A client is told the intersection of this table with what every broker upstream serves. Anything else is refused: an
@@ -15,6 +15,11 @@ _BEFORE: Final = """
     *Announced from*: what ApiVersions says, where a client library needs a lower number than is served.
     """
 
+
+_SHADOWS: Final = """
+    What becomes of a request that names a [shadow topic](../shadow-topics.md). An API without a rule would be refused,
+    and a test holds every refusal against every version (`tests/integration/gateway/test_shadow_rules.py`).
+    """
 
 _OWN: Final = """
     Kafka's framing with request header v1 and response header v0; the body is a message of
@@ -26,11 +31,11 @@ _OWN: Final = """
 def page() -> str:
     """Which requests a node serves, in which versions, and who answers them."""
     served = [
-        (api.key, api.name, _versions(api), api.route.name.lower().replace("_", " "), api.reason)
-        for api in APIS.values()
+        (api.key, api.name, _versions(api), _named(api.route), _named(api.shadow), api.reason) for api in APIS.values()
     ]
     own = [(api.key, api.name, api.last, api.reason) for api in OWN_APIS.values()]
-    routes = [(route.name.lower().replace("_", " "), route.value) for route in Route]
+    routes = [(_named(route), route.value) for route in Route]
+    rules = [(_named(rule), rule.value) for rule in ShadowRule]
     left_out = [(key, *text.split(": ", 1)) for key, text in NOT_SERVED.items()]
     return markdown.page(
         [
@@ -38,11 +43,16 @@ def page() -> str:
             "",
             *markdown.note("`sidecar/protocol/api.py`"),
             *markdown.prose(_BEFORE),
-            *markdown.table(("key", "API", "versions", "answered by", "why not more"), served),
+            *markdown.table(("key", "API", "versions", "answered by", "a shadow named in it", "why not more"), served),
             "",
             "## Who answers",
             "",
             *markdown.table(("route", "meaning"), routes),
+            "",
+            "## Shadow topics",
+            "",
+            *markdown.prose(_SHADOWS),
+            *markdown.table(("a shadow named in it", "meaning"), rules),
             "",
             "## The sidecar's own",
             "",
@@ -56,6 +66,10 @@ def page() -> str:
             *markdown.table(("key", "API", "why"), left_out),
         ]
     )
+
+
+def _named(member: Route | ShadowRule) -> str:
+    return member.name.lower().replace("_", " ")
 
 
 def _versions(api: Api) -> str:

@@ -10,6 +10,7 @@ from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
 from sidecar.gateway.merged import MergedApi
 from sidecar.gateway.opaque import OpaqueApi
+from sidecar.gateway.replicas import ReplicasApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.transactions import ProducerSessions
 
 _ANY_BROKER = (29, 48)
-_CONTROLLER = (30, 31, 43, 49, 50, 51)
+_CONTROLLER = (30, 31, 49, 50, 51)
 
 
 def cold_apis(
@@ -34,6 +35,7 @@ def cold_apis(
     opaque = OpaqueApi(upstream)
     merged = MergedApi(upstream, nodes)
     configs = ConfigsApi(upstream, nodes, resolver)
+    replicas = ReplicasApi(upstream, resolver)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
     return {
         **dict.fromkeys(groups.GROUP_KEYS, grouped.handle),
@@ -50,8 +52,10 @@ def cold_apis(
         33: configs.handle_alter,
         35: merged.handle_log_dirs,
         42: KeyedApi(coordinators, groups.DELETED).handle,
+        43: replicas.handle_elect,
         44: configs.handle_alter,
-        46: merged.handle_list_reassignments,
+        45: replicas.handle_reassign,
+        46: replicas.handle_list,
         61: merged.handle_describe_producers,
         65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
         66: merged.handle_list_transactions,

@@ -50,6 +50,22 @@ async def one(client: Client, broker_id: int, head: RequestHead, message: Messag
     return read(message, await waiter.future, head.version)
 
 
+async def controller(
+    client: Client, upstream: KafkaUpstream, head: RequestHead, message: Message, values: Values
+) -> Values:
+    """Ask the controller for a change of the node's making; another broker, which passes it on, if it never left.
+
+    Raises `DisconnectedError`, `BadAnswerError`.
+    """
+    client.links.recent = broker_id = upstream.controller()
+    try:
+        return await one(client, broker_id, head, message, values)
+    except DisconnectedError as error:
+        if error.sent or client.connection.closed:
+            raise
+    return await one(client, upstream.live_broker(), head, message, values)
+
+
 def read(message: Message, frame: Frame, version: int) -> Values:
     """The contents of a broker's answer. Raises `BadAnswerError`: the client is not to blame for it."""
     try:

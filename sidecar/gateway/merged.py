@@ -5,8 +5,7 @@ A node to which no broker belongs has nothing to list. When a broker is lost the
 groups may live elsewhere by now; if it still stands there the lists answer COORDINATOR_LOAD_IN_PROGRESS (14), which
 clients try again, and DescribeLogDirs closes the connection, as the broker's would be.
 
-DescribeProducers (0) is told by the leaders of the partitions: split and merged. ListPartitionReassignments (0) is
-always empty: a virtual cluster has no replicas to move.
+DescribeProducers (0) is told by the leaders of the partitions: split and merged.
 """
 
 from __future__ import annotations
@@ -109,14 +108,6 @@ class MergedApi:
     async def handle_log_dirs(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """DescribeLogDirs: the directories of this node's brokers."""
         await self._merge(_LOG_DIRS, client, exchange, frame, head)
-
-    async def handle_list_reassignments(
-        self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead
-    ) -> None:
-        """ListPartitionReassignments: none."""
-        message = admin.LIST_PARTITION_REASSIGNMENTS
-        message.decode_request(frame.buffer, head.body, frame.end, head.version)
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, {})])
 
     # DescribeProducers --------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
-"""APIs that pass as they are: ACLs, quotas and SCRAM credentials, and elections of leaders.
+"""APIs that pass as they are: ACLs, quotas and SCRAM credentials.
 
-DescribeAcls (0-3) and DescribeClientQuotas (0-1): any broker. CreateAcls, DeleteAcls (0-3), ElectLeaders (0-2),
-AlterClientQuotas (0-1), DescribeUserScramCredentials and AlterUserScramCredentials (0): the controller. None of them
-names a broker or an address in its answer, so nothing is rewritten; a broker that is lost before a change was sent is
-replaced by another, afterwards the client's connection is closed, as the broker's would be.
+DescribeAcls (0-3) and DescribeClientQuotas (0-1): any broker. CreateAcls, DeleteAcls (0-3), AlterClientQuotas (0-1),
+DescribeUserScramCredentials and AlterUserScramCredentials (0): the controller. None of them names a broker or an
+address in its answer, so nothing is rewritten; a broker that is lost before a change was sent is replaced by another,
+afterwards the client's connection is closed, as the broker's would be.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """CreateTopics (2-7), DeleteTopics (1-5), CreatePartitions (0-3): sent to the controller, less what is refused here.
 
-- Topics of the sidecar's own (`__sidecar_*`): 29.
+- Topics of the sidecar's own (`__sidecar_*`), and shadows: 29. To create what is a shadow already: 36.
+- To delete a topic that has shadows: 44.
 - Replica assignments made by hand name brokers, which a virtual cluster does not show: 39.
 - Topic configurations that list replicas by broker: 40.
 
@@ -13,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.cluster.resolver import TopicKind
 from sidecar.gateway import asking
 from sidecar.gateway.broker_names import names_brokers
-from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
 
@@ -33,6 +34,7 @@ _ASSIGNED: Final = KafkaError(
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     "replicas cannot be assigned by hand: clients of a sidecar see its nodes, not the brokers; let Kafka place them",
 )
+_TAKEN: Final = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "there is a shadow topic of this name")
 _LISTED: Final = KafkaError(
     ErrorCode.INVALID_CONFIG,
     "replicas cannot be listed by broker: clients of a sidecar see its nodes, not the brokers; set * or nothing",
@@ -109,28 +111,21 @@ class TopicsApi:
             return
         values: Values = {change.results: []}
         if kept:
-            values = await self._ask(client, head, message, request | {change.topics: kept})
+            values = await asking.controller(client, self._upstream, head, message, request | {change.topics: kept})
             self._forget_routes(head.key, kept)
         values[change.results] = [*values[change.results], *refused]
         exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
 
     def _refusal(self, change: _Change, topic: Any) -> KafkaError | None:
         name = _name(topic).encode()
-        error = self._resolver.kind(name).change_refused
+        kind = self._resolver.kind(name)
+        if kind is TopicKind.SHADOW and change.message is admin.CREATE_TOPICS:
+            return _TAKEN
+        error = kind.change_refused
         if error is None and change.message is admin.DELETE_TOPICS and (shadows := self._resolver.shadows_of(name)):
             told = ", ".join(shadow.decode() for shadow in shadows)
             error = KafkaError(ErrorCode.POLICY_VIOLATION, f"this topic has shadows, delete those first: {told}")
         return error or change.refusal(topic)
-
-    async def _ask(self, client: Client, head: RequestHead, message: Message, values: Values) -> Values:
-        upstream = self._upstream
-        client.links.recent = controller = upstream.controller()
-        try:
-            return await asking.one(client, controller, head, message, values)
-        except DisconnectedError as error:
-            if error.sent or client.connection.closed:
-                raise
-        return await asking.one(client, upstream.live_broker(), head, message, values)
 
     def _forget_routes(self, key: int, topics: list[Any]) -> None:
         """What was known of the partitions has just become wrong."""

@@ -36,12 +36,24 @@ class Route(Enum):
     BROKER_CONFIG = "any broker, or the broker behind the node that a BROKER resource names"
 
 
+class ShadowRule(Enum):
+    """What becomes of a request that names a shadow topic (DESIGN §4, PIP-180)."""
+
+    REFUSED = "refused: TOPIC_AUTHORIZATION_FAILED (29)"
+    READ = "answered from the source's log"
+    SHOWN = "shown with the partitions and leader epochs of the source"
+    TAKEN = "the name is taken: TOPIC_ALREADY_EXISTS (36)"
+    OWN = "Kafka's own: the shadow is a topic like any other"
+    UNNAMED = "names no topics"
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """One API as served.
 
     `first`..`last` are the versions served, both included; `advertised_first` is what ApiVersions says (lower only
     where a client library needs it); `flexible` is the first version with tagged fields in the header (KIP-482).
+    `shadow`: refused unless said otherwise, so that an API that is added later cannot write to one.
     """
 
     key: int
@@ -52,6 +64,7 @@ class Api:
     route: Route
     reason: str
     advertised_first: int | None = None
+    shadow: ShadowRule = ShadowRule.REFUSED
 
     @property
     def lowest_advertised(self) -> int:
@@ -82,22 +95,66 @@ _TABLE: Final = (
         12,
         Route.LEADERS,
         "12 is flexible and adds diverging epochs; topic ids from 13, addresses from 16",
+        shadow=ShadowRule.READ,
     ),
-    Api(2, "ListOffsets", 1, 7, 6, Route.LEADERS, "8 and later add tiered-storage timestamps; newest known"),
-    Api(3, "Metadata", 0, 9, 9, Route.LOCAL, "topic ids from 10"),
-    Api(8, "OffsetCommit", 2, 9, 8, Route.GROUP, "topic ids from 10"),
-    Api(9, "OffsetFetch", 1, 7, 6, Route.GROUP, "one coordinator: many groups from 8; topic ids from 10"),
-    Api(10, "FindCoordinator", 0, 3, 3, Route.LOCAL, "one coordinator: many keys from 4"),
-    Api(11, "JoinGroup", 0, 9, 6, Route.GROUP, "newest known"),
-    Api(12, "Heartbeat", 0, 4, 4, Route.GROUP, "newest known"),
-    Api(13, "LeaveGroup", 0, 5, 4, Route.GROUP, "newest known"),
-    Api(14, "SyncGroup", 0, 5, 4, Route.GROUP, "newest known"),
-    Api(15, "DescribeGroups", 0, 6, 5, Route.GROUPS, "newest known; 6 reports unknown groups as errors (KIP-1043)"),
-    Api(16, "ListGroups", 0, 5, 3, Route.OWN_BROKERS, "newest known; 5 tells group types, which kafka-groups shows"),
     Api(
-        18, "ApiVersions", 0, 3, 3, Route.LOCAL, "4 differs only in feature ranges; no finalized features are announced"
+        2,
+        "ListOffsets",
+        1,
+        7,
+        6,
+        Route.LEADERS,
+        "8 and later add tiered-storage timestamps; newest known",
+        shadow=ShadowRule.READ,
     ),
-    Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, "newest known"),
+    Api(3, "Metadata", 0, 9, 9, Route.LOCAL, "topic ids from 10", shadow=ShadowRule.SHOWN),
+    Api(8, "OffsetCommit", 2, 9, 8, Route.GROUP, "topic ids from 10", shadow=ShadowRule.OWN),
+    Api(
+        9,
+        "OffsetFetch",
+        1,
+        7,
+        6,
+        Route.GROUP,
+        "one coordinator: many groups from 8; topic ids from 10",
+        shadow=ShadowRule.OWN,
+    ),
+    Api(10, "FindCoordinator", 0, 3, 3, Route.LOCAL, "one coordinator: many keys from 4", shadow=ShadowRule.UNNAMED),
+    Api(11, "JoinGroup", 0, 9, 6, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
+    Api(12, "Heartbeat", 0, 4, 4, Route.GROUP, "newest known", shadow=ShadowRule.UNNAMED),
+    Api(13, "LeaveGroup", 0, 5, 4, Route.GROUP, "newest known", shadow=ShadowRule.UNNAMED),
+    Api(14, "SyncGroup", 0, 5, 4, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
+    Api(
+        15,
+        "DescribeGroups",
+        0,
+        6,
+        5,
+        Route.GROUPS,
+        "newest known; 6 reports unknown groups as errors (KIP-1043)",
+        shadow=ShadowRule.OWN,
+    ),
+    Api(
+        16,
+        "ListGroups",
+        0,
+        5,
+        3,
+        Route.OWN_BROKERS,
+        "newest known; 5 tells group types, which kafka-groups shows",
+        shadow=ShadowRule.UNNAMED,
+    ),
+    Api(
+        18,
+        "ApiVersions",
+        0,
+        3,
+        3,
+        Route.LOCAL,
+        "4 differs only in feature ranges; no finalized features are announced",
+        shadow=ShadowRule.UNNAMED,
+    ),
+    Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, "newest known", shadow=ShadowRule.TAKEN),
     Api(20, "DeleteTopics", 1, 5, 4, Route.CONTROLLER, "topic ids from 6"),
     Api(21, "DeleteRecords", 0, 2, 2, Route.LEADERS, "newest known"),
     Api(
@@ -108,22 +165,59 @@ _TABLE: Final = (
         2,
         Route.TRANSACTION,
         "5 belongs to transaction version 2 (KIP-890), never announced",
+        shadow=ShadowRule.UNNAMED,
     ),
-    Api(23, "OffsetForLeaderEpoch", 2, 4, 4, Route.LEADERS, "newest known"),
+    Api(23, "OffsetForLeaderEpoch", 2, 4, 4, Route.LEADERS, "newest known", shadow=ShadowRule.READ),
     Api(24, "AddPartitionsToTxn", 0, 3, 3, Route.TRANSACTION, "4 is for brokers: it names many transactions (KIP-890)"),
-    Api(25, "AddOffsetsToTxn", 0, 3, 3, Route.TRANSACTION, "4 belongs to transaction version 2, never announced"),
-    Api(26, "EndTxn", 0, 3, 3, Route.TRANSACTION, "4 and 5 belong to transaction version 2, never announced"),
-    Api(28, "TxnOffsetCommit", 0, 3, 3, Route.GROUP, "4 and 5 belong to transaction version 2, never announced"),
-    Api(29, "DescribeAcls", 0, 3, 2, Route.ANY, "newest known"),
-    Api(30, "CreateAcls", 0, 3, 2, Route.CONTROLLER, "newest known"),
-    Api(31, "DeleteAcls", 0, 3, 2, Route.CONTROLLER, "newest known"),
-    Api(32, "DescribeConfigs", 0, 4, 4, Route.BROKER_CONFIG, "newest known"),
+    Api(
+        25,
+        "AddOffsetsToTxn",
+        0,
+        3,
+        3,
+        Route.TRANSACTION,
+        "4 belongs to transaction version 2, never announced",
+        shadow=ShadowRule.UNNAMED,
+    ),
+    Api(
+        26,
+        "EndTxn",
+        0,
+        3,
+        3,
+        Route.TRANSACTION,
+        "4 and 5 belong to transaction version 2, never announced",
+        shadow=ShadowRule.UNNAMED,
+    ),
+    Api(
+        28,
+        "TxnOffsetCommit",
+        0,
+        3,
+        3,
+        Route.GROUP,
+        "4 and 5 belong to transaction version 2, never announced",
+        shadow=ShadowRule.OWN,
+    ),
+    Api(29, "DescribeAcls", 0, 3, 2, Route.ANY, "newest known", shadow=ShadowRule.OWN),
+    Api(30, "CreateAcls", 0, 3, 2, Route.CONTROLLER, "newest known", shadow=ShadowRule.OWN),
+    Api(31, "DeleteAcls", 0, 3, 2, Route.CONTROLLER, "newest known", shadow=ShadowRule.OWN),
+    Api(32, "DescribeConfigs", 0, 4, 4, Route.BROKER_CONFIG, "newest known", shadow=ShadowRule.OWN),
     Api(33, "AlterConfigs", 0, 2, 2, Route.BROKER_CONFIG, "newest known"),
-    Api(35, "DescribeLogDirs", 0, 4, 2, Route.OWN_BROKERS, "newest known"),
+    Api(35, "DescribeLogDirs", 0, 4, 2, Route.OWN_BROKERS, "newest known", shadow=ShadowRule.OWN),
     Api(37, "CreatePartitions", 0, 3, 2, Route.CONTROLLER, "newest known"),
-    Api(42, "DeleteGroups", 0, 2, 2, Route.GROUPS, "newest known"),
+    Api(42, "DeleteGroups", 0, 2, 2, Route.GROUPS, "newest known", shadow=ShadowRule.UNNAMED),
     Api(43, "ElectLeaders", 0, 2, 2, Route.CONTROLLER, "newest known"),
     Api(44, "IncrementalAlterConfigs", 0, 1, 1, Route.BROKER_CONFIG, "newest known"),
+    Api(
+        45,
+        "AlterPartitionReassignments",
+        0,
+        0,
+        0,
+        Route.LOCAL,
+        "always refused: it names brokers, which a virtual cluster does not show",
+    ),
     Api(
         46,
         "ListPartitionReassignments",
@@ -132,16 +226,26 @@ _TABLE: Final = (
         0,
         Route.LOCAL,
         "always empty: a virtual cluster has no replicas to move",
+        shadow=ShadowRule.OWN,
     ),
-    Api(47, "OffsetDelete", 0, 0, _NEVER, Route.GROUP, "newest known"),
-    Api(48, "DescribeClientQuotas", 0, 1, 1, Route.ANY, "newest known"),
-    Api(49, "AlterClientQuotas", 0, 1, 1, Route.CONTROLLER, "newest known"),
-    Api(50, "DescribeUserScramCredentials", 0, 0, 0, Route.CONTROLLER, "newest known"),
-    Api(51, "AlterUserScramCredentials", 0, 0, 0, Route.CONTROLLER, "newest known"),
-    Api(60, "DescribeCluster", 0, 1, 0, Route.LOCAL, "2 tells fenced brokers, which a virtual cluster does not have"),
-    Api(61, "DescribeProducers", 0, 0, 0, Route.LEADERS, "newest known"),
-    Api(65, "DescribeTransactions", 0, 0, 0, Route.TRANSACTIONS, "newest known"),
-    Api(66, "ListTransactions", 0, 1, 0, Route.OWN_BROKERS, "newest known"),
+    Api(47, "OffsetDelete", 0, 0, _NEVER, Route.GROUP, "newest known", shadow=ShadowRule.OWN),
+    Api(48, "DescribeClientQuotas", 0, 1, 1, Route.ANY, "newest known", shadow=ShadowRule.UNNAMED),
+    Api(49, "AlterClientQuotas", 0, 1, 1, Route.CONTROLLER, "newest known", shadow=ShadowRule.UNNAMED),
+    Api(50, "DescribeUserScramCredentials", 0, 0, 0, Route.CONTROLLER, "newest known", shadow=ShadowRule.UNNAMED),
+    Api(51, "AlterUserScramCredentials", 0, 0, 0, Route.CONTROLLER, "newest known", shadow=ShadowRule.UNNAMED),
+    Api(
+        60,
+        "DescribeCluster",
+        0,
+        1,
+        0,
+        Route.LOCAL,
+        "2 tells fenced brokers, which a virtual cluster does not have",
+        shadow=ShadowRule.UNNAMED,
+    ),
+    Api(61, "DescribeProducers", 0, 0, 0, Route.LEADERS, "newest known", shadow=ShadowRule.OWN),
+    Api(65, "DescribeTransactions", 0, 0, 0, Route.TRANSACTIONS, "newest known", shadow=ShadowRule.OWN),
+    Api(66, "ListTransactions", 0, 1, 0, Route.OWN_BROKERS, "newest known", shadow=ShadowRule.OWN),
     Api(
         68,
         "ConsumerGroupHeartbeat",
@@ -150,6 +254,7 @@ _TABLE: Final = (
         0,
         Route.LOCAL,
         "always answered 35: KIP-848 names topics by id; librdkafka waits for ever where it is not told so",
+        shadow=ShadowRule.OWN,
     ),
 )
 
@@ -162,6 +267,7 @@ _OWN: Final = (
         _NEVER,
         Route.LOCAL,
         "of topics served elsewhere: what the changelog tells; who waits there only that node knows",
+        shadow=ShadowRule.OWN,
     ),
     Api(
         1003,
@@ -171,6 +277,7 @@ _OWN: Final = (
         _NEVER,
         Route.LOCAL,
         "only the node that serves the topic knows its sequence ids; others name it",
+        shadow=ShadowRule.OWN,
     ),
 )
 
@@ -192,7 +299,6 @@ NOT_SERVED: Final = {
     34: "AlterReplicaLogDirs: names brokers and their directories",
     36: "SaslAuthenticate: clients connect in plaintext",
     38: "CreateDelegationToken: needs authentication",
-    45: "AlterPartitionReassignments: names brokers, which a virtual cluster does not show",
     55: "DescribeQuorum: shows controllers and their addresses",
     57: "UpdateFeatures: the features of the brokers are theirs",
     69: "ConsumerGroupDescribe (KIP-848): groups of a protocol that is not served",

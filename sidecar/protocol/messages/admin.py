@@ -315,3 +315,83 @@ LIST_PARTITION_REASSIGNMENTS: Final = Message(
         ),
     ),
 )
+
+ELECT_LEADERS: Final = Message(
+    43,
+    2,
+    record(
+        Field("election_type", INT8, since=1),
+        Field(
+            "topic_partitions",
+            Array(record(Field("topic", TEXT), Field("partitions", Array(INT32))), nullable_since=0),
+        ),
+        Field("timeout_ms", INT32),
+    ),
+    record(
+        _THROTTLE,
+        Field("error_code", INT16, since=1),
+        Field(
+            "replica_election_results",
+            Array(
+                record(
+                    Field("topic", TEXT),
+                    Field(
+                        "partition_result",
+                        Array(
+                            record(
+                                Field("partition_id", INT32),
+                                Field("error_code", INT16),
+                                Field("error_message", NULLABLE_TEXT),
+                            )
+                        ),
+                    ),
+                )
+            ),
+        ),
+    ),
+)
+
+ALTER_PARTITION_REASSIGNMENTS: Final = Message(
+    45,
+    0,
+    record(
+        Field("timeout_ms", INT32),
+        Field(
+            "topics",
+            Array(
+                record(
+                    Field("name", TEXT),
+                    Field(
+                        "partitions",
+                        Array(
+                            record(Field("partition_index", INT32), Field("replicas", Array(INT32, nullable_since=0)))
+                        ),
+                    ),
+                )
+            ),
+        ),
+    ),
+    record(
+        _THROTTLE,
+        Field("error_code", INT16),
+        Field("error_message", NULLABLE_TEXT),
+        Field(
+            "responses",
+            Array(
+                record(
+                    Field("name", TEXT),
+                    Field(
+                        "partitions",
+                        Array(
+                            record(
+                                Field("partition_index", INT32),
+                                Field("error_code", INT16),
+                                Field("error_message", NULLABLE_TEXT),
+                            )
+                        ),
+                    ),
+                )
+            ),
+        ),
+    ),
+)

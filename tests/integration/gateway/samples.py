@@ -89,6 +89,7 @@ def samples(topic: str, group: str) -> dict[int, dict[str, Any]]:
             ],
             "validate_only": True,
         },
+        45: {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "replicas": (1,)}]}]},
         46: {"topics": None},
         47: {"group_id": f"{group}-unknown", "topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]},
         48: {"components": [{"entity_type": "client-id", "match_type": 2}]},

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.conftest import Unique
     from tests.integration.gateway.virtual import VirtualCluster
 
-_NOT_FOR_BROKERS = {46}
-"""Answered by the node alone, always empty."""
+_NOT_FOR_BROKERS = {45, 46}
+"""Answered by the node alone."""
 
 COLD = sorted(APIS.keys() - {0, 1, 2, 18, 21, 23} - _NOT_FOR_BROKERS)
 

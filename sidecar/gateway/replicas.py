@@ -1,0 +1,95 @@
+"""ElectLeaders (0-2), AlterPartitionReassignments (0), ListPartitionReassignments (0): where partitions live.
+
+- An election goes to the controller, less the topics that nobody may change through a node: 29.
+- Replicas cannot be moved: that names brokers, which a virtual cluster does not show. Answered with the reason and not
+  left out, as a tool would otherwise tell of a Kafka that is too old. There are none under way either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.gateway import asking
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.messages import admin
+
+if TYPE_CHECKING:
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.schema import Values
+
+_NOT_MOVED: Final = KafkaError(
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    "replicas cannot be moved through a sidecar, whose nodes stand for brokers: ask Kafka directly",
+)
+_NOTHING_TO_CANCEL: Final = KafkaError(
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is known through a sidecar: ask Kafka directly"
+)
+
+
+class ReplicasApi:
+    """Handles the requests of all clients of a node."""
+
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver) -> None:
+        self._upstream = upstream
+        self._resolver = resolver
+
+    async def handle_elect(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """ElectLeaders. Null for the partitions means all of them, and is upstream's to judge."""
+        message = admin.ELECT_LEADERS
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        kept: list[Values] = []
+        refused: list[Values] = []
+        for topic in request["topic_partitions"] or ():
+            error = self._resolver.kind(topic["topic"].encode()).change_refused
+            if error is None:
+                kept.append(topic)
+            else:
+                exchange.note_error(error.code)
+                outcomes = [_outcome("partition_id", index, error) for index in topic["partitions"]]
+                refused.append({"topic": topic["topic"], "partition_result": outcomes})
+        if not refused:
+            upstream = self._upstream
+            answer = await asking.first_that_answers(client, upstream, upstream.controller, frame, head, harmless=False)
+            exchange.answer([answer.view(answer.start, answer.end)])
+            return
+        values: Values = {"replica_election_results": []}
+        if kept:
+            values = await asking.controller(
+                client, self._upstream, head, message, request | {"topic_partitions": kept}
+            )
+        values["replica_election_results"] = [*values["replica_election_results"], *refused]
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+
+    async def handle_reassign(self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """AlterPartitionReassignments: refused, each partition with its reason."""
+        message = admin.ALTER_PARTITION_REASSIGNMENTS
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        responses = [
+            {
+                "name": topic["name"],
+                "partitions": [self._not_moved(exchange, topic, each) for each in topic["partitions"]],
+            }
+            for topic in request["topics"]
+        ]
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, {"responses": responses})])
+
+    def _not_moved(self, exchange: Exchange, topic: Values, partition: Values) -> Values:
+        error = self._resolver.kind(topic["name"].encode()).change_refused
+        if error is None:
+            error = _NOTHING_TO_CANCEL if partition["replicas"] is None else _NOT_MOVED
+        exchange.note_error(error.code)
+        return _outcome("partition_index", partition["partition_index"], error)
+
+    async def handle_list(self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """ListPartitionReassignments: none."""
+        message = admin.LIST_PARTITION_REASSIGNMENTS
+        message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, {})])
+
+
+def _outcome(key: str, partition: Any, error: KafkaError) -> Values:
+    return {key: partition, "error_code": error.code, "error_message": error.message}
