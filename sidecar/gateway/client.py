@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
-    from sidecar.gateway.fetch import PollLane
+    from sidecar.gateway.split_fetch import PollLane
 
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""

@@ -1,0 +1,69 @@
+"""A Fetch that goes on whole: all of its partitions have one leader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.network.client import Exchange
+from sidecar.protocol import fetch
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.fetch import FetchedPart, FetchRequest
+from sidecar.protocol.primitives import Octets
+
+if TYPE_CHECKING:
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.network.upstream import UpstreamLostError
+
+_MOST_BYTES: Final = 55 * 1024 * 1024
+"""Kafka's default for `fetch.max.bytes` of brokers."""
+
+
+def note_errors(upstream: KafkaUpstream, parts: list[FetchedPart]) -> None:
+    """Look for the leaders again where these answers say that they have moved."""
+    stale = {part.topic for part in parts if part.error in STALE_ROUTE}
+    if stale:
+        upstream.refresh_soon(stale)
+
+
+def weight_of(request: FetchRequest) -> int:
+    """How large the answer may be, in bytes: as the client allows, within what brokers give at a time."""
+    return min(max(0, request.max_bytes), _MOST_BYTES)
+
+
+class PassedFetch(Exchange):
+    """A request that went on whole."""
+
+    __slots__ = ("_parts", "_upstream")
+
+    def __init__(
+        self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, request: FetchRequest
+    ) -> None:
+        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+        self.weight = weight_of(request)
+        self._upstream = upstream
+        self._parts = request.parts
+
+    def answer_received(self, frame: Frame) -> None:
+        answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version)
+        note_errors(self._upstream, answer.parts)
+        for part in answer.parts:
+            if part.error:
+                self.note_error(part.error)
+        self.answer_frame(frame)
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        self.refuse()
+
+    def refuse(self) -> None:
+        """Nothing was read: the client asks for the leaders again, so does the node."""
+        if self.connection.closed:
+            return
+        self._upstream.refresh_soon({part.topic for part in self._parts})
+        elements: list[tuple[bytes, Octets]] = [
+            (part.topic, fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            for part in self._parts
+        ]
+        self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
