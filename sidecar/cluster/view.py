@@ -70,6 +70,16 @@ class ClusterView:
         leader = route.leaders.get(partition, NO_LEADER)
         return leader if leader in self.brokers else NO_LEADER
 
+    def only_leader(self, partitions: Iterable[tuple[bytes, int]]) -> int:
+        """The broker that leads all of these partitions, else `NO_LEADER`."""
+        found = NO_LEADER
+        for topic, partition in partitions:
+            leader = self.leader(topic, partition)
+            if leader == NO_LEADER or found not in (NO_LEADER, leader):
+                return NO_LEADER
+            found = leader
+        return found
+
     def why_no_leader(self, topic: bytes, partition: int) -> ErrorCode:
         """What Kafka says of a partition for which `leader` knows none: 5 where it exists, 3 where it does not."""
         route = self._topics.get(topic)

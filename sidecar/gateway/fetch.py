@@ -2,8 +2,9 @@
 on.
 
 - All partitions with one leader: the request goes on whole, made sessionless in place; the answer comes back as it is.
-- A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other. Several
-  names of one log are asked for side by side, as a broker takes each partition once.
+- A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other; what is
+  behind the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
+  each partition once.
 - Several leaders, a shadow, or a rack to hide: a long poll each (`split_fetch.py`).
 
 Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them
@@ -22,7 +23,6 @@ from sidecar.gateway.split_fetch import SplitFetch
 from sidecar.network.client import Exchange
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.fetch import FetchRequest
 from sidecar.shadow.views import Views
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
+    from sidecar.protocol.fetch import FetchPart, FetchRequest
+    from sidecar.protocol.primitives import Octets
+    from sidecar.shadow.views import Read
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 
@@ -54,9 +57,7 @@ class FetchApi:
         if not request.parts:
             _answer(client, head, frame.size)
             return
-        leader = NO_LEADER if self._views.names_shadows(request.parts) else self._single_leader(request)
-        if leader != NO_LEADER and not request.has_rack:
-            self._pass(client, frame, head, request, leader)
+        if self._passes(client, frame, head, request):
             return
         owned = frame.own()
         if owned is not frame:
@@ -71,15 +72,24 @@ class FetchApi:
         else:
             exchange.begin(asked=True)
 
-    def _single_leader(self, request: FetchRequest) -> int:
-        leader_of = self._view.leader
-        found = NO_LEADER
-        for part in request.parts:
-            leader = leader_of(part.topic, part.partition)
-            if leader == NO_LEADER or (found not in (NO_LEADER, leader)):
-                return NO_LEADER
-            found = leader
-        return found
+    def _passes(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest) -> bool:
+        """Pass the request on whole, if one broker can answer all of it."""
+        if self._views.names_shadows(request.parts):
+            reads = self._views.reads(request.parts)
+            leader = (
+                NO_LEADER
+                if reads is None
+                else self._view.only_leader((read.log, read.part.partition) for read in reads)
+            )
+            if reads is None or leader == NO_LEADER:
+                return False
+            self._pass_renamed(client, frame, head, request, reads, leader)
+            return True
+        leader = self._view.only_leader((part.topic, part.partition) for part in request.parts)
+        if leader == NO_LEADER or request.has_rack:
+            return False
+        self._pass(client, frame, head, request, leader)
+        return True
 
     def _pass(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, leader: int) -> None:
         exchange = PassedFetch(client, head, frame.size, self._upstream, request)
@@ -91,6 +101,30 @@ class FetchApi:
             exchange.refuse()
             return
         passing.send(connection, client, frame, head, exchange)
+
+    def _pass_renamed(
+        self,
+        client: Client,
+        frame: Frame,
+        head: RequestHead,
+        request: FetchRequest,
+        reads: list[Read[FetchPart]],
+        leader: int,
+    ) -> None:
+        names = {read.log: read.part.topic for read in reads}
+        exchange = PassedFetch(client, head, frame.size, self._upstream, request, names)
+        client.connection.expect(exchange)
+        limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation)
+        elements: list[tuple[bytes, Octets]] = [
+            (read.log, frame.buffer[read.part.start : read.part.end]) for read in reads
+        ]
+        assert client.identity is not None
+        name = client.identity.name.encode()
+        message = fetch.encode_request(head.correlation_id, name, head.version, limits, elements)
+        try:
+            client.links.to(leader).send_parts([message], exchange)
+        except DisconnectedError:
+            exchange.refuse()
 
     async def _find_leaders(self, client: Client, exchange: SplitFetch, topics: set[bytes]) -> None:
         found = await self._upstream.find_leaders(topics)

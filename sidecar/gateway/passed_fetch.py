@@ -1,4 +1,6 @@
-"""A Fetch that goes on whole: all of its partitions have one leader."""
+"""A Fetch that goes on whole: all of its partitions have one leader. Under a shadow's name it goes on by its source's,
+and of the answer only the names are written anew.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 from sidecar.network.client import Exchange
 from sidecar.protocol import fetch
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
-from sidecar.protocol.fetch import FetchedPart, FetchRequest
+from sidecar.protocol.fetch import FetchAnswer, FetchedPart, FetchRequest
 from sidecar.protocol.primitives import Octets
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
@@ -34,17 +38,24 @@ def weight_of(request: FetchRequest) -> int:
 
 
 class PassedFetch(Exchange):
-    """A request that went on whole."""
+    """A request that went on whole. `names`: what the client calls the logs that it reads by another name."""
 
-    __slots__ = ("_parts", "_upstream")
+    __slots__ = ("_names", "_parts", "_upstream")
 
     def __init__(
-        self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, request: FetchRequest
+        self,
+        client: Client,
+        head: RequestHead,
+        size: int,
+        upstream: KafkaUpstream,
+        request: FetchRequest,
+        names: Mapping[bytes, bytes] | None = None,
     ) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
         self.weight = weight_of(request)
         self._upstream = upstream
         self._parts = request.parts
+        self._names = names
 
     def answer_received(self, frame: Frame) -> None:
         answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version)
@@ -52,7 +63,32 @@ class PassedFetch(Exchange):
         for part in answer.parts:
             if part.error:
                 self.note_error(part.error)
-        self.answer_frame(frame)
+        if self._names is None or not answer.parts:
+            self.answer_frame(frame)
+        else:
+            self._answer_renamed(frame, answer, self._names)
+
+    def _answer_renamed(self, frame: Frame, answer: FetchAnswer, names: Mapping[bytes, bytes]) -> None:
+        version, first = self.version, answer.parts[0].topic
+        if all(part.topic == first for part in answer.parts):
+            head, rest = fetch.with_first_topic(frame.buffer, frame.start, frame.end, version, names.get(first, first))
+            self.answer_behind(head, frame, rest)
+            return
+        owned = frame.own()
+        shift = owned.start - frame.start
+        elements: list[tuple[bytes, Octets]] = [
+            (names.get(part.topic, part.topic), owned.view(part.start + shift, part.end + shift))
+            for part in answer.parts
+        ]
+        self.answer(
+            fetch.encode_answer(
+                self.correlation_id, version, elements, throttle_ms=answer.throttle_ms, error=answer.error
+            )
+        )
+
+    def _logs(self) -> set[bytes]:
+        logs = {name: log for log, name in (self._names or {}).items()}
+        return {logs.get(part.topic, part.topic) for part in self._parts}
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         self.refuse()
@@ -61,7 +97,7 @@ class PassedFetch(Exchange):
         """Nothing was read: the client asks for the leaders again, so does the node."""
         if self.connection.closed:
             return
-        self._upstream.refresh_soon({part.topic for part in self._parts})
+        self._upstream.refresh_soon(self._logs())
         elements: list[tuple[bytes, Octets]] = [
             (part.topic, fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             for part in self._parts

@@ -103,6 +103,16 @@ class Exchange:
             self._answer = [frame.own().buffer] if not frame.owned else [frame.view(frame.start, frame.end)]
             self.connection.answer_ready(self)
 
+    def answer_behind(self, head: Octets, frame: Frame, rest: int) -> None:
+        """Give a broker's answer from `rest` on, behind a head of this node's own."""
+        assert not self.answered, "answered twice"
+        self.answered = True
+        tail = Frame(frame.buffer, rest, frame.end, frame.owned)
+        if not self.connection.forward_now(self, tail, head):
+            tail = tail.own()
+            self._answer = [head, tail.view(tail.start, tail.end)]
+            self.connection.answer_ready(self)
+
     @property
     def answer_bytes(self) -> int:
         """Size of the answer that waits to be written, in bytes."""
@@ -208,15 +218,17 @@ class ClientConnection(FrameReceiver):
         if len(exchanges) >= _MAX_UNANSWERED:
             self.pause(Pause.UNANSWERED)
 
-    def forward_now(self, exchange: Exchange, frame: Frame) -> bool:
-        """Write a broker's answer straight through if it is this exchange's turn."""
+    def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
+        """Write a broker's answer, behind `head`, straight through if it is this exchange's turn."""
         exchanges = self._exchanges
         if not exchanges or exchanges[0] is not exchange:
             return self.closed
         exchanges.popleft()
         self._weight -= exchange.weight
+        if head:
+            self._outbox.add(head)
         self._outbox.add_frame(frame)
-        self._handler.exchange_done(exchange, frame.end - frame.start)
+        self._handler.exchange_done(exchange, len(head) + frame.end - frame.start)
         if exchanges and exchanges[0].answered:
             self._write_ready()
         elif self._pause:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader
+from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader
 
 _LIMITS: Final = Struct(">iiiib")
 _SESSION: Final = Struct(">ii")
@@ -161,6 +161,15 @@ def walk_answer(buffer: Octets, start: int, end: int, version: int) -> FetchAnsw
             reader.skip(size)
             parts.append(FetchedPart(topic, fields[0], fields[1], at, reader.position, size))
     return FetchAnswer(throttle_ms, error, parts)
+
+
+def with_first_topic(buffer: Octets, start: int, end: int, version: int, topic: bytes) -> tuple[bytes, int]:
+    """The beginning of an answer frame with another name for its first topic, and where the rest of it begins."""
+    at = start + 8 + 4 + (6 if version >= 7 else 0) + 4
+    rest = at + 2 + I16.unpack_from(buffer, at)[0]
+    head = bytearray(buffer[start:at]) + I16.pack(len(topic)) + topic
+    I32.pack_into(head, 0, len(head) + end - rest - 4)
+    return bytes(head), rest
 
 
 def error_element(version: int, partition: int, error: int) -> bytes:

@@ -57,6 +57,21 @@ class Views:
         route = self._view.route(source.topic)
         return source.topic if route is None or route.topic_id == source.topic_id else None
 
+    def reads(self, parts: Iterable[PartT]) -> list[Read[PartT]] | None:
+        """Each with its log. None where one has no log, or a log goes by two names: those are asked one by one."""
+        found: list[Read[PartT]] = []
+        names: dict[bytes, bytes] = {}
+        logs: dict[bytes, bytes] = {}
+        for part in parts:
+            log = logs.get(part.topic)
+            if log is None:
+                log = self.log(part.topic)
+                if log is None or names.setdefault(log, part.topic) != part.topic:
+                    return None
+                logs[part.topic] = log
+            found.append(Read(part, log))
+        return found
+
     def missing(self, parts: Iterable[Part]) -> set[bytes]:
         """The topics whose leaders have to be asked for before these partitions can be read."""
         logs = ((self.log(part.topic), part.partition) for part in parts)

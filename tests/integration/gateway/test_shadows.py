@@ -53,14 +53,14 @@ class Topics:
         self.node.resolver.set_shadows({name.encode(): Source(self.source.encode(), layout.topic_id) for name in names})
 
 
-def write(bootstrap: str, topic: str) -> None:
+def write(bootstrap: str, topic: str, partitions: int = 2) -> None:
     """Every other transaction is aborted."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex, "linger.ms": 0})
     producer.init_transactions(30)
     for number in range(_RECORDS):
         producer.begin_transaction()
         headers: dict[str, str | bytes | None] = {"number": str(number)}
-        producer.produce(topic, f"value {number}", key=f"key {number}", partition=number % 2, headers=headers)
+        producer.produce(topic, f"value {number}", key=f"key {number}", partition=number % partitions, headers=headers)
         producer.flush(30)
         if number // 2 % 2:
             producer.abort_transaction(30)
@@ -121,6 +121,20 @@ def test_a_shadow_is_the_log_of_its_source_to_the_byte(topics: Topics, version: 
         direct = fetched(topics.kafka, version, isolation, [(source, partition, offset)])
         assert found[name, partition] == direct[source, partition]
         assert len(found[name, partition]) > 500
+
+
+@pytest.mark.parametrize("version", [4, 7, 11])
+@pytest.mark.parametrize("first", ["shadow", "ordinary"])
+def test_a_shadow_and_another_topic_in_one_request(topics: Topics, version: int, first: str, unique: Unique) -> None:
+    ordinary = unique("something-with-another-length-of-name")
+    direct = admin(topics.kafka)
+    direct.create_topics([NewTopic(ordinary, 1, 1)])[ordinary].result(20)
+    write(topics.kafka, ordinary, partitions=1)
+    asked = [(topics.shadow, 0, 0), (topics.shadow, 1, 2), (ordinary, 0, 1)]
+    found = fetched(topics.node.bootstrap, version, 1, asked if first == "shadow" else asked[::-1])
+    for name, partition, offset in asked:
+        log = topics.source if name == topics.shadow else name
+        assert found[name, partition] == fetched(topics.kafka, version, 1, [(log, partition, offset)])[log, partition]
 
 
 def consumer(bootstrap: str, group: str, **settings: object) -> Consumer:

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sidecar.protocol import fetch
@@ -192,3 +192,28 @@ def test_an_answer_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
     for size in range(8, len(frame)):
         with pytest.raises(MalformedFrameError):
             fetch.walk_answer(frame, 0, size, version)
+
+
+@every_version
+@settings(max_examples=50)
+@given(data=st.data(), name=st.binary(min_size=1, max_size=249), before=st.binary(max_size=9))
+def test_an_answers_first_topic_gets_another_name(
+    version: int, data: st.DataObject, name: bytes, before: bytes
+) -> None:
+    answer = data.draw(kio.messages(answer_class(version)))
+    frame = bytearray(before + kio.answer_frame(answer) + b"next")
+    end = len(frame) - 4
+    walked = fetch.walk_answer(frame, len(before), end, version)
+    assume(walked.parts)
+    assume(answer.responses[0].partitions)
+    head, rest = fetch.with_first_topic(frame, len(before), end, version, name)
+    renamed = head + frame[rest:end]
+    found = fetch.walk_answer(renamed, 0, len(renamed), version)
+    size = int.from_bytes(renamed[:4], "big")
+    assert size == len(renamed) - 4
+    first = len(answer.responses[0].partitions)
+    assert [part.topic for part in found.parts[:first]] == [name] * first
+    assert [part.topic for part in found.parts[first:]] == [part.topic for part in walked.parts[first:]]
+    elements = [bytes(frame[part.start : part.end]) for part in walked.parts]
+    assert [renamed[part.start : part.end] for part in found.parts] == elements
+    assert (found.throttle_ms, found.error) == (walked.throttle_ms, walked.error)
