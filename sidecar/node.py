@@ -244,10 +244,12 @@ class Node:
         cluster.served = served_versions(await self.upstream.api_versions())
         gateway, tasks = rooms.gateway, rooms.gateway.tasks
         tables = TablesApi(self.upstream, self.resolver, tasks)
+        fetches = FetchApi(self.upstream, self.resolver, tasks)
+        gateway.closed_callbacks.append(fetches.client_closed)
         hot = {
             api.API_VERSIONS: cluster.handle_api_versions,
             api.PRODUCE: ProduceApi(self.upstream, self.resolver, rooms.governor, tasks).handle,
-            api.FETCH: FetchApi(self.upstream, self.resolver, tasks).handle,
+            api.FETCH: fetches.handle,
             api.LIST_OFFSETS: tables.handle,
             api.DELETE_RECORDS: tables.handle,
             api.OFFSET_FOR_LEADER_EPOCH: tables.handle,

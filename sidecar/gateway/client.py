@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
+    from sidecar.gateway.shared_fetch import SharedFetch
     from sidecar.gateway.split_fetch import PollLane
 
 MAIN: Final = 0
@@ -179,6 +180,7 @@ class Client:
         "refusals",
         "refused_at",
         "session",
+        "shared_fetches",
         "software",
         "turned_away",
     )
@@ -198,6 +200,7 @@ class Client:
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self.polls: dict[tuple[int, int], PollLane] = {}
         self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
+        self.shared_fetches: set[SharedFetch] = set()
         self.gaps = SequenceGaps()
 
     # What the room `exclusive` needs to know (its protocol `Producing`)

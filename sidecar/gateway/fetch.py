@@ -17,8 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
+from sidecar.fanout.crowd import Crowd
+from sidecar.fanout.tails import Tails
 from sidecar.gateway import passing
 from sidecar.gateway.passed_fetch import PassedFetch
+from sidecar.gateway.shared_fetch import SharedFetch, may_share, wanted
 from sidecar.gateway.split_fetch import SplitFetch
 from sidecar.network.client import Exchange
 from sidecar.protocol import fetch
@@ -28,10 +31,12 @@ from sidecar.shadow.views import Views
 if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.fanout.tails import Question
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
+    from sidecar.protocol.calls.tails import Fetched
     from sidecar.protocol.fetch import FetchPart, FetchRequest
     from sidecar.protocol.primitives import Octets
     from sidecar.shadow.views import Read
@@ -47,6 +52,8 @@ class FetchApi:
         self._view = upstream.view
         self._views = Views(resolver, upstream.view)
         self._tasks = tasks
+        self.crowd = Crowd()
+        self.tails = Tails(upstream, tasks)
 
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
         """One request; the frame may be borrowed."""
@@ -57,7 +64,7 @@ class FetchApi:
         if not request.parts:
             _answer(client, head, frame.size)
             return
-        if self._passes(client, frame, head, request):
+        if self._goes_on(client, frame, head, request):
             return
         owned = frame.own()
         if owned is not frame:
@@ -72,59 +79,62 @@ class FetchApi:
         else:
             exchange.begin(asked=True)
 
-    def _passes(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest) -> bool:
-        """Pass the request on whole, if one broker can answer all of it."""
-        if self._views.names_shadows(request.parts):
-            reads = self._views.reads(request.parts)
-            leader = (
-                NO_LEADER
-                if reads is None
-                else self._view.only_leader((read.log, read.part.partition) for read in reads)
-            )
-            if reads is None or leader == NO_LEADER:
+    def _goes_on(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest) -> bool:
+        """Let the request wait with others, or pass it on whole, if that can be done."""
+        parts = request.parts
+        reads = None
+        if self._views.names_shadows(parts):
+            reads = self._views.reads(parts)
+            if reads is None:
                 return False
-            self._pass_renamed(client, frame, head, request, reads, leader)
-            return True
-        leader = self._view.only_leader((part.topic, part.partition) for part in request.parts)
-        if leader == NO_LEADER or request.has_rack:
+        logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
+        tails = None
+        if may_share(request, head.version) and self.crowd.gathers(client.connection.id, logs):
+            if self._share(client, frame, head, request, [log for log, _ in logs]):
+                return True
+            tails = self.tails
+        leader = self._view.only_leader(logs)
+        if leader == NO_LEADER or (reads is None and request.has_rack):
             return False
-        self._pass(client, frame, head, request, leader)
-        return True
-
-    def _pass(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, leader: int) -> None:
-        exchange = PassedFetch(client, head, frame.size, self._upstream, request)
+        names = None if reads is None else {each.log: each.part.topic for each in reads}
+        exchange = PassedFetch(client, head, frame.size, self._upstream, request, names, tails)
         client.connection.expect(exchange)
-        fetch.decline_session(frame.buffer, request)
         try:
             connection = client.links.to(leader)
         except DisconnectedError:
             exchange.refuse()
-            return
-        passing.send(connection, client, frame, head, exchange)
+            return True
+        if reads is None:
+            fetch.decline_session(frame.buffer, request)
+            passing.send(connection, client, frame, head, exchange)
+        else:
+            connection.send_parts([_renamed(client, frame, head, request, reads)], exchange)
+        return True
 
-    def _pass_renamed(
-        self,
-        client: Client,
-        frame: Frame,
-        head: RequestHead,
-        request: FetchRequest,
-        reads: list[Read[FetchPart]],
-        leader: int,
-    ) -> None:
-        names = {read.log: read.part.topic for read in reads}
-        exchange = PassedFetch(client, head, frame.size, self._upstream, request, names)
+    def _share(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, logs: list[bytes]) -> bool:
+        tails = self.tails
+        found: dict[Question, Fetched] = {}
+        parts = wanted(frame.buffer, request.parts, logs, request.isolation)
+        for each in parts:
+            if not tails.is_at_end(each.question):
+                fetched = tails.answer(each.question)
+                if fetched is None:
+                    return False
+                found[each.question] = fetched
+        exchange = SharedFetch(client, head, frame.size, self._upstream, tails, request, parts)
         client.connection.expect(exchange)
-        limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation)
-        elements: list[tuple[bytes, Octets]] = [
-            (read.log, frame.buffer[read.part.start : read.part.end]) for read in reads
-        ]
-        assert client.identity is not None
-        name = client.identity.name.encode()
-        message = fetch.encode_request(head.correlation_id, name, head.version, limits, elements)
-        try:
-            client.links.to(leader).send_parts([message], exchange)
-        except DisconnectedError:
-            exchange.refuse()
+        if found:
+            exchange.arrived(found)
+        else:
+            exchange.begin(request.max_wait_ms / 1000)
+        return True
+
+    def client_closed(self, client: Client) -> None:
+        """A client has gone: it reads nothing any more."""
+        for exchange in list(client.shared_fetches):
+            exchange.leave()
+        for log, partition in self.crowd.leaves(client.connection.id):
+            self.tails.forget(log, partition)
 
     async def _find_leaders(self, client: Client, exchange: SplitFetch, topics: set[bytes]) -> None:
         found = await self._upstream.find_leaders(topics)
@@ -139,3 +149,13 @@ def _answer(client: Client, head: RequestHead, size: int, error: int = 0) -> Non
     exchange = Exchange(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
     client.connection.expect(exchange)
     exchange.answer(fetch.encode_answer(head.correlation_id, head.version, [], error=error))
+
+
+def _renamed(
+    client: Client, frame: Frame, head: RequestHead, request: FetchRequest, reads: list[Read[FetchPart]]
+) -> bytes:
+    """The request by the names of the logs."""
+    assert client.identity is not None
+    limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation)
+    elements: list[tuple[bytes, Octets]] = [(read.log, frame.buffer[read.part.start : read.part.end]) for read in reads]
+    return fetch.encode_request(head.correlation_id, client.identity.name.encode(), head.version, limits, elements)

@@ -142,7 +142,12 @@ class FetchAnswer(NamedTuple):
 
 def walk_answer(buffer: Octets, start: int, end: int, version: int) -> FetchAnswer:
     """Find the partitions of an answer frame that begins with its length prefix at `start`."""
-    reader = Reader(buffer, start + 8, end)
+    return walk_body(Reader(buffer, start + 8, end), version)
+
+
+def walk_body(reader: Reader, version: int) -> FetchAnswer:
+    """Find the partitions of an answer, from behind its correlation id on."""
+    buffer = reader.buffer
     throttle_ms, error = reader.i32(), 0
     if version >= 7:
         error = reader.i16()
@@ -179,10 +184,30 @@ def error_element(version: int, partition: int, error: int) -> bytes:
     return head + I32.pack(-1) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
 
 
+class Watermarks(NamedTuple):
+    """What an element says of its log: the offsets up to which each isolation level may read, and where it begins."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start: int
+
+    def end(self, isolation: int) -> int:
+        """The offset at which a reader waits."""
+        return self.last_stable_offset if isolation else self.high_watermark
+
+
+def watermarks(buffer: Octets, start: int) -> Watermarks:
+    """Of the element at `start`, in versions from 5 on."""
+    return Watermarks(*_ANSWER_PARTITION[5].unpack_from(buffer, start)[2:])
+
+
 def empty_element(buffer: Octets, start: int, version: int) -> bytes:
-    """The element at `start` without its records: what it says of watermarks and the log's start stays."""
-    head = bytes(buffer[start : start + _ANSWER_PARTITION[5 if version >= 5 else 4].size])
-    return head + I32.pack(-1) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
+    """The element at `start` without its records: what it says of watermarks and the log's start stays, and whether
+    it tells of aborted transactions.
+    """
+    behind = start + _ANSWER_PARTITION[5 if version >= 5 else 4].size
+    aborted = min(0, I32.unpack_from(buffer, behind)[0])
+    return bytes(buffer[start:behind]) + I32.pack(aborted) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
 
 
 def encode_answer(

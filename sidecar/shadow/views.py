@@ -32,6 +32,11 @@ class Read(NamedTuple, Generic[PartT]):
     part: PartT
     log: bytes
 
+    @property
+    def source(self) -> tuple[bytes, int]:
+        """The partition that is read."""
+        return self.log, self.part.partition
+
 
 class Views:
     """The names of this node's clients."""

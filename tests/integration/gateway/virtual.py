@@ -115,12 +115,20 @@ class _NothingGoverned:
 class Node:
     """One node: a listening socket, its own view of Kafka."""
 
-    def __init__(self, address: NodeAddress, server: asyncio.Server, gateway: Gateway, upstream: KafkaUpstream) -> None:
+    def __init__(
+        self,
+        address: NodeAddress,
+        server: asyncio.Server,
+        gateway: Gateway,
+        upstream: KafkaUpstream,
+        fetches: FetchApi,
+    ) -> None:
         self.id = address.id
         self.port = address.port
         self.bootstrap = f"{address.host}:{address.port}"
         self.gateway = gateway
         self.upstream = upstream
+        self.fetches = fetches
         self._server = server
 
     async def close(self) -> None:
@@ -179,10 +187,14 @@ class VirtualCluster:
         for address, server, gateway, upstream in zip(addresses, servers, gateways, upstreams, strict=True):
             directory = NodeDirectory(address)
             directory.placement = Placement(addresses)
-            await self._compose(gateway, upstream, directory)
-            self.nodes.append(Node(address, server, gateway, upstream))
+            fetches = FetchApi(upstream, self.resolver, gateway.tasks)
+            gateway.closed_callbacks.append(fetches.client_closed)
+            await self._compose(gateway, upstream, directory, fetches)
+            self.nodes.append(Node(address, server, gateway, upstream, fetches))
 
-    async def _compose(self, gateway: Gateway, upstream: KafkaUpstream, nodes: NodeDirectory) -> None:
+    async def _compose(
+        self, gateway: Gateway, upstream: KafkaUpstream, nodes: NodeDirectory, fetches: FetchApi
+    ) -> None:
         cluster = ClusterApi(upstream, nodes, self.resolver)
 
         async def asked() -> bool:
@@ -196,7 +208,7 @@ class VirtualCluster:
         tables = TablesApi(upstream, self.resolver, gateway.tasks)
         hot = {
             0: ProduceApi(upstream, self.resolver, _NothingGoverned(), gateway.tasks).handle,
-            1: FetchApi(upstream, self.resolver, gateway.tasks).handle,
+            1: fetches.handle,
             2: tables.handle,
             18: cluster.handle_api_versions,
             21: tables.handle,

@@ -1,0 +1,53 @@
+"""Which partitions are read by more than one connection. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+Partition = tuple[bytes, int]
+"""A log's topic and the index of the partition."""
+
+_REMEMBERED: Final = 10_000
+"""Partitions per connection; what it reads beyond that, it reads alone."""
+
+
+class Crowd:
+    """Counts connections by partition. What a connection has read once counts until it ends."""
+
+    __slots__ = ("_readers", "_reads")
+
+    def __init__(self) -> None:
+        self._reads: dict[int, set[Partition]] = {}
+        self._readers: dict[Partition, int] = {}
+
+    def gathers(self, connection: int, partitions: Iterable[Partition]) -> bool:
+        """A connection reads these partitions: whether others read every one of them, too."""
+        reads, readers = self._reads.get(connection), self._readers
+        if reads is None:
+            reads = self._reads[connection] = set()
+        together = True
+        for partition in partitions:
+            if partition not in reads:
+                if len(reads) >= _REMEMBERED:
+                    return False
+                reads.add(partition)
+                readers[partition] = readers.get(partition, 0) + 1
+            if together and readers[partition] < 2:
+                together = False
+        return together
+
+    def leaves(self, connection: int) -> list[Partition]:
+        """A connection has ended. The partitions that nobody reads any more."""
+        left: list[Partition] = []
+        for partition in self._reads.pop(connection, ()):
+            self._readers[partition] -= 1
+            if not self._readers[partition]:
+                del self._readers[partition]
+                left.append(partition)
+        return left
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._reads)

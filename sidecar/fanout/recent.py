@@ -1,0 +1,71 @@
+"""What shared polls brought a moment ago, for readers that come to ask just after. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from sidecar.protocol.calls.tails import Fetched
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of records that are kept; of one answer of a broker that carries several partitions all of it stays in memory."""
+KEPT_S: Final = 1.0
+"""So late an answer may be: as late as a slow network would make it."""
+
+QuestionT = TypeVar("QuestionT")
+
+
+class _Kept(NamedTuple):
+    fetched: Fetched
+    until: float
+
+
+class Recent(Generic[QuestionT]):
+    """Answers by question, the oldest first; times are in seconds of any clock."""
+
+    __slots__ = ("_bytes", "_kept", "_most")
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._kept: OrderedDict[QuestionT, _Kept] = OrderedDict()
+        self._bytes = 0
+        self._most = most_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of all answers that are kept."""
+        return self._bytes
+
+    def keep(self, question: QuestionT, fetched: Fetched, now: float) -> None:
+        """Remember an answer, in place of an older one to the same question."""
+        self._drop(question)
+        self._kept[question] = _Kept(fetched, now + KEPT_S)
+        self._bytes += len(fetched.element)
+        while self._bytes > self._most:
+            self._drop(next(iter(self._kept)))
+
+    def get(self, question: QuestionT, now: float) -> Fetched | None:
+        """The answer, if it is not too old."""
+        found = self._kept.get(question)
+        return found.fetched if found is not None and found.until > now else None
+
+    def age(self, now: float) -> float | None:
+        """Drop what is too old. Seconds until the next one is; None where nothing is left."""
+        while self._kept:
+            question, kept = next(iter(self._kept.items()))
+            if kept.until > now:
+                return kept.until - now
+            self._drop(question)
+        return None
+
+    def forget(self, question: QuestionT) -> None:
+        """Drop one, if it is there."""
+        self._drop(question)
+
+    def questions(self) -> list[QuestionT]:
+        """All that are remembered."""
+        return list(self._kept)
+
+    def _drop(self, question: QuestionT) -> None:
+        kept = self._kept.pop(question, None)
+        if kept is not None:
+            self._bytes -= len(kept.fetched.element)

@@ -1,0 +1,276 @@
+"""The shared polls: questions that wait are bundled by leader and isolation level, and each bundle is one long poll.
+
+A question that comes while polls stand is asked at once, on a connection of its own, as a broker answers those of one
+connection in turn. Polls end after half a second at the latest; what they carried then goes on in few bundles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from sidecar.cluster.view import NO_LEADER
+from sidecar.fanout.recent import Recent
+from sidecar.protocol import fetch
+from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails, Position, error_of
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.network.tasks import Tasks
+
+WAIT_MS: Final = 500
+"""How long a poll is parked. What a reader is told of the log's end is no older than this."""
+_GATHER_S: Final = 0.005
+"""How long questions that had no answer wait for others to go on with."""
+_MOST_PARTITIONS: Final = 500
+_MOST_BYTES: Final = 8 * 1024 * 1024
+_PARTITION_BYTES: Final = 1024 * 1024
+_AT_A_TIME: Final = 64
+"""Readers that are told in one turn of the event loop."""
+
+
+class Question(NamedTuple):
+    """What decides a broker's answer to a reader, but for how much it takes."""
+
+    position: Position
+    isolation: int
+
+
+class Reader(Protocol):
+    """Who waits for answers."""
+
+    def arrived(self, found: Mapping[Question, Fetched]) -> None:
+        """One of its questions is answered, or more; it waits for none of them any more."""
+        ...
+
+
+class _End(NamedTuple):
+    """What was last heard of a log: up to where it can be read, and its element without records."""
+
+    offset: int
+    empty: bytes
+
+
+_Log = tuple[bytes, int, int]
+"""Topic, partition, isolation level."""
+
+
+class Tails:
+    """The polls of one node."""
+
+    def __init__(self, upstream: KafkaUpstream, tasks: Tasks) -> None:
+        self._upstream = upstream
+        self._tasks = tasks
+        self._readers: dict[Question, dict[Reader, None]] = {}
+        self._asked: dict[tuple[bytes, int], set[Question]] = {}
+        self._to_ask: dict[Question, None] = {}
+        self._asking_soon = False
+        self._asking_later: asyncio.TimerHandle | None = None
+        self._lanes: dict[int, set[int]] = {}
+        self._ends: dict[_Log, _End] = {}
+        self._recent: Recent[Question] = Recent()
+        self._aging: asyncio.TimerHandle | None = None
+        self._to_tell: deque[tuple[Reader, Mapping[Question, Fetched]]] = deque()
+        self._telling = False
+
+    # What is known --------------------------------------------------------------------------------------------------
+
+    @property
+    def polls(self) -> int:
+        """How many are under way."""
+        return sum(map(len, self._lanes.values()))
+
+    @property
+    def waiting(self) -> int:
+        """How many readers wait, each counted by the questions that it asks."""
+        return sum(map(len, self._readers.values()))
+
+    @property
+    def known_ends(self) -> int:
+        """Of how many logs, each by isolation level, it is known where they end."""
+        return len(self._ends)
+
+    def note(self, log: bytes, partition: int, isolation: int, element: bytes) -> None:
+        """An element of v11 without error has come, be it by a poll of a reader's own: where the log ends now."""
+        self._ends[log, partition, isolation] = _End(fetch.watermarks(element, 0).end(isolation), element)
+
+    def is_at_end(self, question: Question) -> bool:
+        """Whether there is nothing to read there, as far as is known."""
+        end = self._end(question)
+        return end is not None and question.position.offset >= end.offset
+
+    def empty(self, question: Question) -> bytes | None:
+        """An element of v11 that has no records, and tells what was last heard of the log; None where nothing was."""
+        end = self._end(question)
+        return None if end is None else end.empty
+
+    def _end(self, question: Question) -> _End | None:
+        position = question.position
+        return self._ends.get((position.log, position.partition, question.isolation))
+
+    def answer(self, question: Question) -> Fetched | None:
+        """What others were told a moment ago, while a poll stands that would have told if the log had gone since."""
+        stands = question.position.of in self._asked
+        return self._recent.get(question, asyncio.get_running_loop().time()) if stands else None
+
+    def _is_asked(self, question: Question) -> bool:
+        return question in self._asked.get(question.position.of, ())
+
+    def forget(self, log: bytes, partition: int) -> None:
+        """Nobody reads a partition any more."""
+        for isolation in (0, 1):
+            self._ends.pop((log, partition, isolation), None)
+
+    # Readers --------------------------------------------------------------------------------------------------------
+
+    def wait(self, question: Question, reader: Reader) -> None:
+        """Tell the reader when there is an answer."""
+        self._readers.setdefault(question, {})[reader] = None
+        if not self._is_asked(question):
+            self._to_ask[question] = None
+            if not self._asking_soon:
+                self._asking_soon = True
+                asyncio.get_running_loop().call_soon(self._ask)
+
+    def leave(self, question: Question, reader: Reader) -> None:
+        """The reader does not wait any more. Its poll goes on for a while: most come again."""
+        readers = self._readers.get(question)
+        if readers is not None:
+            readers.pop(reader, None)
+            if not readers:
+                del self._readers[question]
+
+    # Polls ----------------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        self._asking_soon = False
+        if self._asking_later is not None:
+            self._asking_later.cancel()
+            self._asking_later = None
+        questions, self._to_ask = self._to_ask, {}
+        bundles: dict[tuple[int, int], list[dict[tuple[bytes, int], Question]]] = {}
+        lost: list[Question] = []
+        for question in questions:
+            if self._is_asked(question) or question not in self._readers:
+                continue
+            position = question.position
+            leader = self._upstream.view.leader(position.log, position.partition)
+            if leader == NO_LEADER:
+                lost.append(question)
+                continue
+            self._asked.setdefault(position.of, set()).add(question)
+            _bundle(bundles.setdefault((leader, question.isolation), []), question)
+        for (leader, isolation), of_leader in bundles.items():
+            for bundle in of_leader:
+                self._tasks.start(self._poll(leader, isolation, list(bundle.values())))
+        if lost:
+            self._answered(lost, {})
+
+    async def _poll(self, leader: int, isolation: int, questions: list[Question]) -> None:
+        lanes = self._lanes.setdefault(leader, set())
+        number = next(index for index in range(len(lanes) + 1) if index not in lanes)
+        lanes.add(number)
+        request = FetchTails(
+            [question.position for question in questions], isolation, WAIT_MS, _MOST_BYTES, _PARTITION_BYTES
+        )
+        answer: dict[tuple[bytes, int], Fetched] = {}
+        try:
+            answer = await self._upstream.call(leader, request, lane=Lane(f"tails-{number}"))
+        except (UpstreamError, KafkaError):
+            pass  # whoever waits is told to look for the leaders again
+        finally:
+            lanes.discard(number)
+            if not lanes:
+                self._lanes.pop(leader, None)
+            self._forget_asked(questions)
+        self._answered(questions, answer)
+
+    def _forget_asked(self, questions: list[Question]) -> None:
+        for question in questions:
+            asked = self._asked[question.position.of]
+            asked.discard(question)
+            if not asked:
+                del self._asked[question.position.of]
+
+    def _answered(self, questions: list[Question], answer: Mapping[tuple[bytes, int], Fetched]) -> None:
+        """Tell the readers of what was found; ask the rest again."""
+        now = asyncio.get_running_loop().time()
+        found: dict[Question, Fetched] = {}
+        failed: set[tuple[bytes, int]] = set()
+        stale: set[bytes] = set()
+        for question in questions:
+            log, partition = key = question.position.of
+            fetched = answer.get(key) or error_of(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if fetched.error:
+                failed.add(key)
+                if fetched.error in STALE_ROUTE:
+                    stale.add(log)
+                found[question] = fetched
+                continue
+            if question in self._readers:
+                self.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
+            if fetched.record_bytes:
+                self._recent.keep(question, fetched, now)
+                found[question] = fetched
+            elif question in self._readers:
+                self._ask_again(question)
+        if failed:
+            self._forget_answers(failed)
+        if stale:
+            self._upstream.refresh_soon(stale)
+        self._age(now)
+        self._tell(found)
+
+    def _ask_again(self, question: Question) -> None:
+        self._to_ask[question] = None
+        if not self._asking_soon and self._asking_later is None:
+            self._asking_later = asyncio.get_running_loop().call_later(_GATHER_S, self._ask)
+
+    def _forget_answers(self, partitions: set[tuple[bytes, int]]) -> None:
+        """A log that moved or went may be another one by now."""
+        for question in self._recent.questions():
+            if question.position.of in partitions:
+                self._recent.forget(question)
+
+    def _age(self, now: float) -> None:
+        left = self._recent.age(now)
+        if left is not None and self._aging is None:
+            self._aging = asyncio.get_running_loop().call_later(left, self._aged)
+
+    def _aged(self) -> None:
+        self._aging = None
+        self._age(asyncio.get_running_loop().time())
+
+    # Telling --------------------------------------------------------------------------------------------------------
+
+    def _tell(self, found: Mapping[Question, Fetched]) -> None:
+        readers: dict[Reader, None] = {}
+        for question in found:
+            readers |= self._readers.pop(question, {})
+        self._to_tell.extend((reader, found) for reader in readers)
+        if readers and not self._telling:
+            self._tell_some()
+
+    def _tell_some(self) -> None:
+        """A few now, others in later turns: a node has more to do than to wake thousands of readers."""
+        for _ in range(min(_AT_A_TIME, len(self._to_tell))):
+            reader, found = self._to_tell.popleft()
+            reader.arrived(found)
+        self._telling = bool(self._to_tell)
+        if self._telling:
+            asyncio.get_running_loop().call_soon(self._tell_some)
+
+
+def _bundle(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:
+    """Put a question into the first bundle that does not name its partition yet: a broker takes each one once."""
+    key = question.position.of
+    for bundle in bundles:
+        if key not in bundle and len(bundle) < _MOST_PARTITIONS:
+            bundle[key] = question
+            return
+    bundles.append({key: question})

@@ -1,0 +1,104 @@
+"""Fetch v11 of many partitions at once, each answered by its element as it is: for readers that share a poll."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from sidecar.protocol import fetch
+from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.primitives import Octets, Reader, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERSION: Final = 11
+_LIMITS: Final = Struct(">iiiib")
+_POSITION: Final = Struct(">iiqqi")
+_NO_LOG_START: Final = -1
+
+
+class Position(NamedTuple):
+    """Where a reader of one partition stands. `epoch`: the leader epoch that it knows, -1 for none (KIP-320)."""
+
+    log: bytes
+    partition: int
+    epoch: int
+    offset: int
+
+    @property
+    def of(self) -> tuple[bytes, int]:
+        """Log and partition."""
+        return self.log, self.partition
+
+
+class Fetched(NamedTuple):
+    """A partition's element of the answer: error code, size of its records, the bytes."""
+
+    error: int
+    record_bytes: int
+    element: Octets
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTails(FixedRequest):
+    """Wait up to `max_wait_ms` for a first byte at any of these positions, each of another partition.
+
+    Answered by what each partition has, by log and index: at most `partition_bytes` each and `max_bytes` in all, but
+    for a first batch that is larger.
+    """
+
+    api_key: ClassVar[int] = 1
+    api_version: ClassVar[int] = VERSION
+
+    positions: Sequence[Position]
+    isolation: int
+    max_wait_ms: int
+    max_bytes: int
+    partition_bytes: int
+
+    def encode(self, writer: Writer) -> None:
+        """See `Request.encode`."""
+        writer.raw(_LIMITS.pack(-1, self.max_wait_ms, 1, self.max_bytes, self.isolation))
+        writer.i32(0)  # no session (KIP-227)
+        writer.i32(fetch.FINAL_EPOCH)
+        by_log: dict[bytes, list[Position]] = {}
+        for position in self.positions:
+            by_log.setdefault(position.log, []).append(position)
+        writer.i32(len(by_log))
+        for log, positions in by_log.items():
+            writer.i16(len(log))
+            writer.raw(log)
+            writer.i32(len(positions))
+            for position in positions:
+                writer.raw(element_of(position, self.partition_bytes))
+        writer.i32(0)  # nothing forgotten
+        writer.i16(0)  # no rack
+
+    def decode(self, reader: Reader) -> dict[tuple[bytes, int], Fetched]:
+        """See `Request.decode`."""
+        found = fetch.walk_body(reader, VERSION)
+        buffer = memoryview(reader.buffer)
+        return {
+            (part.topic, part.partition): Fetched(
+                found.error or part.error, part.record_bytes, buffer[part.start : part.end]
+            )
+            for part in found.parts
+        }
+
+
+def position_of(log: bytes, element: Octets) -> tuple[Position, int]:
+    """What a partition's element in a request of v9 to v11 asks for, and how many bytes it takes."""
+    partition, epoch, offset, _, most = _POSITION.unpack(element)
+    return Position(log, partition, epoch, offset), most
+
+
+def element_of(position: Position, most_bytes: int) -> bytes:
+    """A partition's element in a request, as `position_of` reads it."""
+    return _POSITION.pack(position.partition, position.epoch, position.offset, _NO_LOG_START, most_bytes)
+
+
+def error_of(partition: int, error: int) -> Fetched:
+    """What stands for an answer that did not come."""
+    return Fetched(error, 0, fetch.error_element(VERSION, partition, error))
