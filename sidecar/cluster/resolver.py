@@ -54,11 +54,21 @@ _READ_ONLY: Final = {
 }
 
 
+ANYBODY: Final = "User:*"
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a client that has not said who it is, as Kafka calls it (KafkaPrincipal.ANONYMOUS)."""
+
+
 class Source(NamedTuple):
-    """Whose log is read under a shadow's name: a topic, as long as it has this id."""
+    """Whose log is read under a shadow's name: a topic, as long as it has this id; and by whom."""
 
     topic: bytes
     topic_id: UUID
+    allow: frozenset[str] = frozenset({ANYBODY})
+
+    def may_be_read_by(self, principal: str) -> bool:
+        """Whether the shadow's allow list has a principal; nothing else grants it."""
+        return ANYBODY in self.allow or principal in self.allow
 
 
 class NameResolver:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.gateway.gaps import SequenceGaps
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
@@ -176,6 +177,7 @@ class Client:
         "identity_error",
         "links",
         "polls",
+        "principal",
         "producer_ids",
         "refusals",
         "refused_at",
@@ -189,6 +191,7 @@ class Client:
         self.connection = connection
         self.links = links
         self.session = session
+        self.principal = ANONYMOUS
         self.software = ClientSoftware()
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None

@@ -72,7 +72,7 @@ class FetchApi:
             request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
         exchange = SplitFetch(client, self._upstream, self._views, owned, head, request)
         client.connection.expect(exchange)
-        missing = self._views.missing(request.parts)
+        missing = self._views.missing(request.parts, client.principal)
         if missing:
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, exchange, missing))
@@ -84,7 +84,7 @@ class FetchApi:
         parts = request.parts
         reads = None
         if self._views.names_shadows(parts):
-            reads = self._views.reads(parts)
+            reads = self._views.reads(parts, client.principal)
             if reads is None:
                 return False
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]

@@ -80,7 +80,7 @@ class ClusterApi:
         reader.tags(head.version >= 9)
         request = metadata.decode_request(reader, head.version)
         state = await self._upstream.metadata(self._with_sources(request))
-        state = replace(state, topics=self._told(state, request))
+        state = replace(state, topics=self._told(state, request, client.principal))
         exchange.answer([metadata.encode_answer(head.correlation_id, head.version, self.virtual(state))])
 
     def _with_sources(self, request: MetadataRequest) -> MetadataRequest:
@@ -93,16 +93,26 @@ class ClusterApi:
         topics = (*(names or ()), *sorted(sources.difference(names or ())))
         return replace(request, topics=topics, allow_auto_topic_creation=False)
 
-    def _told(self, state: ClusterState, request: MetadataRequest) -> tuple[TopicState, ...]:
-        """The topics that were asked for, shadows with the leader epochs and the errors of their sources."""
-        if not self._resolver.has_shadows:
+    def _told(self, state: ClusterState, request: MetadataRequest, principal: str) -> tuple[TopicState, ...]:
+        """The topics that were asked for, shadows with the leader epochs and the errors of their sources. Those that
+        the client may not read are not in the list of all topics, as with Kafka's own ACLs.
+        """
+        resolver = self._resolver
+        if not resolver.has_shadows:
             return state.topics
         known = {topic.name: topic for topic in state.topics}
-        return tuple(
-            self._shadow(topic, known) if self._resolver.is_shadow(topic.name.encode()) else topic
-            for topic in state.topics
-            if request.topics is None or topic.name in request.topics
-        )
+        told: list[TopicState] = []
+        for topic in state.topics:
+            name = topic.name.encode()
+            if request.topics is not None and topic.name not in request.topics:
+                continue
+            source = resolver.source(name)
+            if source is not None and not source.may_be_read_by(principal):
+                if request.topics is not None:
+                    told.append(replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=()))
+            else:
+                told.append(self._shadow(topic, known) if resolver.is_shadow(name) else topic)
+        return tuple(told)
 
     def _shadow(self, topic: TopicState, known: Mapping[str, TopicState]) -> TopicState:
         source = self._resolver.source(topic.name.encode())

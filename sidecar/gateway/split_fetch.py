@@ -161,13 +161,13 @@ class SplitFetch(Exchange):
         self._deadline = loop.time() + wait
         by_leader: dict[int, list[Read[FetchPart]]] = {}
         for part in self._request.parts:
-            log = self._views.log(part.topic)
+            log = self._views.log(part.topic, self._client.principal)
             leader = NO_LEADER if log is None else self._upstream.view.leader(log, part.partition)
             if leader != NO_LEADER and log is not None:
                 by_leader.setdefault(leader, []).append(Read(part, log))
                 continue
             self._failed = True
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = self._views.refusal(part.topic, self._client.principal)
             if log is not None:
                 why = self._upstream.view.why_no_leader(log, part.partition)
                 code = why if asked else ErrorCode.LEADER_NOT_AVAILABLE

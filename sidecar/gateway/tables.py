@@ -59,7 +59,7 @@ class TablesApi:
         if owned is not frame:
             head.body -= frame.start
             table = partitioned.walk(owned.buffer, head.body, owned.end, layout)
-        missing = self._views.missing(table.parts)
+        missing = self._views.missing(table.parts, client.principal)
         if missing:
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, owned, head, exchange, table, missing))
@@ -105,14 +105,14 @@ class TablesApi:
         by_leader: dict[int, list[Read[TablePart]]] = {}
         twice = _named_twice(table) if head.key == LIST_OFFSETS else ()
         for part in table.parts:
-            log = self._views.log(part.topic)
+            log = self._views.log(part.topic, client.principal)
             leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
             if self._refused(head.key, part.topic):
                 exchange.refuse([part], ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif (part.topic, part.partition) in twice:
                 exchange.refuse([part], ErrorCode.INVALID_REQUEST)
             elif log is None:
-                exchange.refuse([part], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                exchange.refuse([part], self._views.refusal(part.topic, client.principal))
             elif leader == NO_LEADER:
                 why = self._view.why_no_leader(log, part.partition)
                 exchange.refuse([part], why if asked else ErrorCode.LEADER_NOT_AVAILABLE)

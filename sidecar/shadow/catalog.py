@@ -271,7 +271,9 @@ class ShadowCatalog:
 
 
 def _source(record: state.Shadow) -> Source | None:
-    return Source(record.source.encode(), UUID(bytes=record.source_topic_id)) if record.topic_id else None
+    if not record.topic_id:
+        return None
+    return Source(record.source.encode(), UUID(bytes=record.source_topic_id), frozenset(record.allow))
 
 
 def _shadow(name: str, record: state.Shadow) -> Shadow:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
+from sidecar.protocol.errors import ErrorCode
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -50,19 +52,25 @@ class Views:
         resolver = self._resolver
         return resolver.has_shadows and any(resolver.is_shadow(part.topic) for part in parts)
 
-    def log(self, topic: bytes) -> bytes | None:
-        """The topic whose log is read under a name. None for a shadow whose source is gone, or is another topic by
-        now, or that is not made yet: its readers are told that there is no such topic.
-        """
+    def log(self, topic: bytes, principal: str) -> bytes | None:
+        """The topic whose log somebody reads under a name; None for what `refusal` tells."""
         if not self._resolver.is_shadow(topic):
             return topic
         source = self._resolver.source(topic)
-        if source is None:
+        if source is None or not source.may_be_read_by(principal):
             return None
         route = self._view.route(source.topic)
         return source.topic if route is None or route.topic_id == source.topic_id else None
 
-    def reads(self, parts: Iterable[PartT]) -> list[Read[PartT]] | None:
+    def refusal(self, topic: bytes, principal: str) -> ErrorCode:
+        """Why there is no log to read: somebody may not read the shadow; or its source is gone, or is another topic by
+        now, or it is not made yet, which readers are told as they are of a topic that is not there.
+        """
+        source = self._resolver.source(topic)
+        may = source is None or source.may_be_read_by(principal)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def reads(self, parts: Iterable[PartT], principal: str) -> list[Read[PartT]] | None:
         """Each with its log. None where one has no log, or a log goes by two names: those are asked one by one."""
         found: list[Read[PartT]] = []
         names: dict[bytes, bytes] = {}
@@ -70,16 +78,16 @@ class Views:
         for part in parts:
             log = logs.get(part.topic)
             if log is None:
-                log = self.log(part.topic)
+                log = self.log(part.topic, principal)
                 if log is None or names.setdefault(log, part.topic) != part.topic:
                     return None
                 logs[part.topic] = log
             found.append(Read(part, log))
         return found
 
-    def missing(self, parts: Iterable[Part]) -> set[bytes]:
+    def missing(self, parts: Iterable[Part], principal: str) -> set[bytes]:
         """The topics whose leaders have to be asked for before these partitions can be read."""
-        logs = ((self.log(part.topic), part.partition) for part in parts)
+        logs = ((self.log(part.topic, principal), part.partition) for part in parts)
         return self._view.missing((log, partition) for log, partition in logs if log is not None)
 
 

@@ -7,6 +7,7 @@ import struct
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
@@ -21,15 +22,17 @@ from confluent_kafka.admin import (
     ResourceType,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from sidecar.cluster.resolver import Source
+from sidecar.cluster.resolver import ANONYMOUS, ANYBODY, Source
 from sidecar.protocol import fetch
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.protocol.primitives import Octets
+from tests import raw
 from tests.conftest import Unique
 from tests.integration.gateway.requests import request
 from tests.integration.gateway.virtual import VirtualCluster
 from tests.integration.gateway.wire import Wire
+from tests.raw import RawClient
 from tests.services import Services
 
 _RECORDS = 40
@@ -46,11 +49,12 @@ class Topics:
     shadow: str
     other: str
 
-    def expose(self, *names: str) -> None:
+    def expose(self, *names: str, allow: str = ANYBODY) -> None:
         """Make these names shadows of the source as it is now."""
         upstream = self.node.nodes[0].upstream
         layout = self.node.run(upstream.layout(self.source, refresh=True))
-        self.node.resolver.set_shadows({name.encode(): Source(self.source.encode(), layout.topic_id) for name in names})
+        source = Source(self.source.encode(), layout.topic_id, frozenset({allow}))
+        self.node.resolver.set_shadows({name.encode(): source for name in names})
 
 
 def write(bootstrap: str, topic: str, partitions: int = 2) -> None:
@@ -311,3 +315,32 @@ def test_every_write_to_a_shadow_is_refused_and_the_logs_stay_as_they_were(topic
     assert told[1] != 0
     assert fetched(topics.kafka, 11, 0, [(topics.source, 0, 0), (topics.source, 1, 0)]) == before
     assert refusal(through.delete_topics([topics.source])[topics.source]) == KafkaError.POLICY_VIOLATION
+
+
+# Permissions --------------------------------------------------------------------------------------------------------
+
+
+def test_who_is_not_allowed_reads_nothing_of_a_shadow(topics: Topics) -> None:
+    topics.expose(topics.shadow, allow="User:alice")
+    parts = {(topics.shadow, 0): 0, (topics.source, 0): 0}
+    epochs = {"topics": [{"topic": topics.shadow, "partitions": [{"partition": 0, "leader_epoch": 0}]}]}
+    with RawClient(topics.node.bootstrap) as client:
+        for asked in (raw.fetch(parts), raw.list_offsets(dict.fromkeys(parts, -1))):
+            assert errors_by_topic(client.ask(asked)) == {topics.shadow: {29}, topics.source: {0}}
+        assert errors_by_topic(client.ask(request(23, 4, replica_id=-1, **epochs))) == {topics.shadow: {29}}
+        named = client.ask(request(3, 9, topics=[{"name": topics.shadow}, {"name": topics.source}]))
+        assert {topic.name: topic.error_code.value for topic in named.topics} == {topics.shadow: 29, topics.source: 0}
+        listed = {topic.name for topic in client.ask(request(3, 9, topics=None)).topics}
+        assert topics.source in listed
+        assert topics.shadow not in listed
+    topics.expose(topics.shadow, allow=ANONYMOUS)
+    with RawClient(topics.node.bootstrap) as client:
+        assert errors_by_topic(client.ask(raw.fetch(parts))) == {topics.shadow: {0}, topics.source: {0}}
+
+
+def errors_by_topic(answer: Any) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for topic in getattr(answer, "responses", None) or answer.topics:
+        name = topic.topic if hasattr(topic, "topic") else topic.name
+        found.setdefault(name, set()).update(part.error_code.value for part in topic.partitions)
+    return found
