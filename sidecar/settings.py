@@ -96,7 +96,7 @@ class Settings:
     linger_bytes: int
     retry_buffer_bytes: int
     queue_limit: int
-    schema_registry_url: str | None
+    schema_registry_url: str | None = field(repr=False)
     kafka_connect_timeout_ms: int
     kafka_request_timeout_ms: int
     redis_timeout_ms: int

@@ -96,6 +96,15 @@ def _http_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _registry_url(value: str | None) -> str | None:
+    if value is None:
+        return None
+    url = urlsplit(value)
+    if url.query or url.fragment:
+        raise ValueError("has a query or a fragment")
+    return _http_url(value)
+
+
 def _check_port(port: int | None, host: str | None) -> None:
     if not host:
         raise ValueError("names no host")
@@ -252,9 +261,12 @@ class Schema(BaseSettings):
     ] = 1_000
     schema_registry_url: Annotated[
         str | None,
-        AfterValidator(lambda value: value if value is None else _http_url(value)),
-        _is("Schema registry behind the schema proxy for shadow topics."),
-        Needs("http://host:port"),
+        AfterValidator(_registry_url),
+        _is(
+            "Schema registry with Confluent's API, which a node serves under /schemas, those of shadows too. A name and"
+            " password in it are sent for whoever sends none."
+        ),
+        Needs("http:// or https://[user:password@]host:port, with a path where the registry's API has one"),
     ] = None
     kafka_connect_timeout_ms: Annotated[
         int, *_whole(10, 600_000, " of milliseconds"), _is("Limit for opening a connection to a broker.")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,14 @@ class ShadowPort(Protocol):
 
     async def known(self, source: str | None = None) -> Sequence[Shadow]:
         """Every shadow, or those of a topic, by name. Raises NotFoundError without such a topic."""
+        ...
+
+    async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The shadows among these names, each with its source. Quick: no round trip."""
+        ...
+
+    async def readable(self, names: Sequence[str]) -> Mapping[str, bool]:
+        """Those of these names that are topics or shadows; False for a shadow that is closed or not made yet."""
         ...
 
     async def create(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:

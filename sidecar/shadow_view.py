@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from sidecar import shadow_port as port
 from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.catalog import EVERYBODY, FAILURES, BadShadowError, NameTakenError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from sidecar.node import Node
+    from sidecar.node import Node, Rooms
+    from sidecar.protocol.metadata import TopicState
     from sidecar.shadow.catalog import Shadow, ShadowCatalog
 
 
@@ -23,19 +25,37 @@ class ShadowView:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def _catalog(self) -> ShadowCatalog:
+    def _rooms(self) -> Rooms:
         rooms = self._node.rooms
         if rooms is None:
             raise UnavailableError(self._node.problem)
-        return rooms.shadows
+        return rooms
+
+    def _catalog(self) -> ShadowCatalog:
+        return self._rooms().shadows
 
     async def known(self, source: str | None = None) -> Sequence[port.Shadow]:
         catalog = self._catalog()
         if source is None:
             return [_shown(found) for found in catalog.all()]
-        if not await self._exists(source):
+        if not await self._ask([source]):
             raise NotFoundError(f"there is no topic {source}")
         return [_shown(found) for found in catalog.of(source)]
+
+    async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
+        view = self._rooms().changelog.view
+        entries = {name: view.shadow(name) for name in names}
+        return {name: entry.value.source for name, entry in entries.items() if entry is not None}
+
+    async def readable(self, names: Sequence[str]) -> Mapping[str, bool]:
+        sources = {name: self._node.resolver.source(name.encode()) for name in await self.sources(names)}
+        asked = {name for name in names if name not in sources}
+        asked.update(source.topic.decode() for source in sources.values() if source is not None)
+        ids = {topic.name: topic.topic_id for topic in await self._ask(asked)}
+        found = {name: True for name in names if name in ids}
+        for name, source in sources.items():
+            found[name] = source is not None and ids.get(source.topic.decode()) == source.topic_id
+        return found
 
     async def create(self, source: str, name: str, allow: Sequence[str] | None) -> port.Shadow:
         catalog = self._catalog()
@@ -61,12 +81,16 @@ class ShadowView:
         except FAILURES as error:
             raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
 
-    async def _exists(self, topic: str) -> bool:
+    async def _ask(self, topics: Iterable[str]) -> list[TopicState]:
+        """Those that exist."""
+        names = tuple(sorted(topics))
+        if not names:
+            return []
         try:
-            found = await self._node.upstream.metadata(MetadataRequest((topic,), allow_auto_topic_creation=False))
-        except UpstreamError as error:
-            raise UnavailableError(str(error)) from None
-        return any(each.name == topic and each.partitions for each in found.topics)
+            state = await self._node.upstream.metadata(MetadataRequest(names, allow_auto_topic_creation=False))
+        except (UpstreamError, KafkaError) as error:
+            raise UnavailableError(f"Kafka does not answer: {error}") from None
+        return [topic for topic in state.topics if topic.partitions]
 
 
 def _shown(found: Shadow) -> port.Shadow:

@@ -148,6 +148,7 @@ def _paths() -> Schema:
             ),
         },
         **shadow_paths(topic),
+        "/schemas/{path}": _registry(),
         "/v1/topics/{topic}/dedup": {
             "parameters": [topic],
             "get": {
@@ -163,6 +164,29 @@ def _paths() -> Schema:
             ),
         },
     }
+
+
+def _registry() -> Schema:
+    """The schema registry's own interface, which others describe."""
+    path = {
+        "name": "path",
+        "in": "path",
+        "required": True,
+        "schema": TEXT,
+        "description": "A path of Confluent's schema registry API, slashes and all: `subjects/orders-value/versions`.",
+    }
+    told = {
+        "description": "As the registry answers; a shadow's subject stands for its source's. Errors: 403 (40301) for"
+        " a write to a shadow's, 404 (40401) under a closed one, 501 without a registry, 502 and 504 where it is away.",
+    }
+    what = {"get": "Read schemas", "post": "Look up or register a schema", "put": "Change", "delete": "Delete"}
+    operations = {
+        method: {"operationId": f"{method}Schemas", "summary": summary, "responses": {"default": told}}
+        for method, summary in what.items()
+    }
+    for method in ("post", "put", "delete"):
+        operations[method]["security"] = [{"token": []}, {}]
+    return {"parameters": [path], **operations}
 
 
 def _page_parameters() -> list[Schema]:

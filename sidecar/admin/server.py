@@ -17,6 +17,8 @@ from sidecar.admin.health import Health
 from sidecar.admin.openapi import document
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
+from sidecar.admin.schema_paths import is_read
+from sidecar.admin.schemas import ROOT, SchemaProxy
 from sidecar.admin.shadow_rest import ShadowRest
 from sidecar.settings import Address
 
@@ -35,6 +37,7 @@ _ANSWER_TIMEOUT: Final = 60.0
 _EVENTS: Final = "/v1/events"
 _PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
 """A name may hold anything, braces too; a slash in it comes as %2F."""
+_SCHEMAS: Final = ROOT + "/{path:.*}"
 _STOP_TIMEOUT: Final = 2.0
 _BODY_LIMIT: Final = 64 * 1024
 
@@ -49,6 +52,9 @@ class AdminServer:
             middlewares=[self._only_who_may, errors_as_json, _in_time], client_max_size=_BODY_LIMIT
         )
         application.add_routes(_routes(Health(port, metrics), Rest(port), ShadowRest(port.shadows)))
+        schemas = SchemaProxy(port, settings.schema_registry_url, settings.admin_token)
+        application.add_routes(_schema_routes(schemas))
+        application.on_cleanup.append(schemas.close)
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=_STOP_TIMEOUT)
 
     @property
@@ -73,7 +79,7 @@ class AdminServer:
 
     @web.middleware
     async def _only_who_may(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.method in _READS:
+        if request.method in _READS or _reads_schemas(request):
             return await handler(request)
         refusal = refusal_of_write(_caller(request), self._token)
         log = structlog.get_logger().bind(method=request.method, path=request.path, peer=request.remote)
@@ -116,6 +122,17 @@ def _routes(health: Health, rest: Rest, shadows: ShadowRest) -> list[web.RouteDe
         web.delete(_PRODUCER, rest.forget_producer),
         *shadows.routes(),
     ]
+
+
+def _schema_routes(schemas: SchemaProxy) -> list[web.RouteDef]:
+    add = (web.get, web.post, web.put, web.delete)
+    return [each(_SCHEMAS, schemas.handle) for each in add]
+
+
+def _reads_schemas(request: web.Request) -> bool:
+    """A look-up of a schema is sent by POST."""
+    path = request.raw_path.partition("?")[0]
+    return path.startswith(f"{ROOT}/") and is_read(request.method, path.removeprefix(ROOT))
 
 
 def _caller(request: web.Request) -> Caller:

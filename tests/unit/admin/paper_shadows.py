@@ -8,7 +8,7 @@ from sidecar.node_port import ConflictError, NotFoundError
 from sidecar.shadow_port import Shadow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
 
 class PaperShadows:
@@ -24,6 +24,15 @@ class PaperShadows:
         if source is not None and source not in self._topics:
             raise NotFoundError(f"there is no topic {source}")
         return [found for found in self.views.values() if source in (None, found.source)]
+
+    async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
+        self._called("sources", tuple(names))
+        return {name: self.views[name].source for name in names if name in self.views}
+
+    async def readable(self, names: Sequence[str]) -> Mapping[str, bool]:
+        self._called("readable", tuple(names))
+        shadows = {name: self.views[name].source in self._topics for name in names if name in self.views}
+        return {**{name: True for name in names if name in self._topics}, **shadows}
 
     async def create(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
         self._called("create_shadow", source, name, allow)

@@ -108,6 +108,8 @@ def test_all_problems_are_told_at_once_with_name_origin_value_and_advice(environ
         ("redis_url", "localhost:6379"),
         ("admin_url", "127.0.0.1:18080"),
         ("schema_registry_url", "ftp://host"),
+        ("schema_registry_url", "http://host?a=b"),
+        ("schema_registry_url", "http://host/#a"),
         ("admin_listen", "127.0.0.1:19092"),
         ("cluster", ""),
         ("cluster", "x_snapshots"),
@@ -133,6 +135,7 @@ def test_a_value_that_cannot_work_is_refused(name: str, value: str):
         ("listen", "127.0.0.1:0"),
         ("admin_listen", "[::1]:18080"),
         ("schema_registry_url", "https://registry:8081"),
+        ("schema_registry_url", "http://user:secret@registry:8081/apis/ccompat/v7"),
     ],
 )
 def test_a_value_that_can_work_is_taken(name: str, value: str):
@@ -176,7 +179,8 @@ def test_a_slow_redis_that_would_cost_the_lease_is_a_warning():
 
 
 def test_secrets_are_never_shown(environment: Environment):
-    environment(ADMIN_TOKEN="hush-hush", REDIS_URL="redis://user:hush-hush@host:6379/0")
+    registry = "http://user:hush-hush@host:8081"
+    environment(ADMIN_TOKEN="hush-hush", REDIS_URL="redis://user:hush-hush@host:6379/0", SCHEMA_REGISTRY_URL=registry)
     found = resolve()
     assert found.settings.admin_token == "hush-hush"
     assert "hush-hush" not in repr(found) + str(found.settings)
