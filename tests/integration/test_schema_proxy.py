@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from sidecar.admin import schemas
+from sidecar.admin import schema_upstream, schemas
 from sidecar.admin.server import AdminServer
 from sidecar.node_port import Shadow, Topic
 from sidecar.settings import Address, load
@@ -363,7 +363,7 @@ async def test_a_silent_registry_is_504(monkeypatch: pytest.MonkeyPatch) -> None
         await asyncio.sleep(60)
         raise AssertionError
 
-    monkeypatch.setattr(schemas, "_TIMEOUT", aiohttp.ClientTimeout(total=0.2))
+    monkeypatch.setattr(schema_upstream, "_TIMEOUT", aiohttp.ClientTimeout(total=0.2))
     async with upstream(handle) as served:
         answer = await served.ask("GET", "/subjects/other-value/versions")
         assert (answer.status, answer.json["error_code"]) == (504, 504)
@@ -419,18 +419,18 @@ async def test_a_path_with_two_meanings_is_400(served: Served, registry: Registr
 
 
 async def test_bodies_have_a_bound_whether_their_length_is_told_or_not(served: Served, registry: Registry) -> None:
-    sent = b" " * (schemas.REQUEST_LIMIT + 1)
+    sent = b" " * (schema_upstream.REQUEST_LIMIT + 1)
     assert (await served.ask("POST", "/subjects/other-value/versions", sent)).status == 413
 
     async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(schemas.REQUEST_LIMIT // 65536 + 1):
+        for _ in range(schema_upstream.REQUEST_LIMIT // 65536 + 1):
             yield b" " * 65536
 
     async with served.session.post(served.url("/subjects/other-value/versions"), data=pieces()) as answer:
         assert answer.status == 413
         assert "longer than" in (await answer.json(content_type=None))["message"]
     assert registry.asked == []
-    fitting = json.dumps({"schema": "x" * (schemas.REQUEST_LIMIT - 100)}).encode()
+    fitting = json.dumps({"schema": "x" * (schema_upstream.REQUEST_LIMIT - 100)}).encode()
     assert (await served.ask("POST", "/subjects/other-value/versions", fitting)).status == 200
 
 

@@ -1,0 +1,180 @@
+"""The schema registry behind `/schemas`: how a client's request is passed on to it, and its answer back.
+
+Asks once, follows no redirect, keeps no cookie and no connection. What a request is about it does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+from contextlib import asynccontextmanager
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+from multidict import CIMultiDict
+from yarl import URL
+
+from sidecar.admin.schema_answers import BadAnswerError
+from sidecar.admin.schema_errors import RegistryError, away
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Mapping
+
+    from aiohttp import ClientResponse
+
+REQUEST_LIMIT: Final = 4 * 1024 * 1024
+"""Bytes of a request's body. A registry keeps a schema in one record of Kafka, of 1 MiB unless told otherwise."""
+PLACES: Final = 64
+"""Requests that are with the registry at one time; more wait for their turn."""
+_TIMEOUT: Final = ClientTimeout(total=45, sock_connect=5, sock_read=30)
+_LOOK_S: Final = 0.25
+PASSED_ON: Final = "X-Sidecar-Passed-On"
+_HOP_BY_HOP: Final = frozenset(
+    (
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te"),
+        *("trailer", "trailers", "transfer-encoding", "upgrade", "host", "content-length", "expect"),
+    )
+)
+"""Headers that speak of one connection (RFC 9110, 7.6.1), and those that each side writes by itself."""
+_OF_THE_BODY: Final = frozenset({"etag", "content-md5", "digest", "content-digest", "accept-ranges", "last-modified"})
+_ON_CONDITION: Final = frozenset({"accept-encoding", "if-none-match", "if-modified-since", "range"})
+
+
+class SchemaRegistry:
+    """A registry at a URL, which may hold a name and a password. `token` is the node's own, which stays here."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url, self._credentials = _taken_apart(url)
+        self._token = token
+        self._session: ClientSession | None = None
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._session is not None:
+            await self._session.close()
+
+    @asynccontextmanager
+    async def asked(
+        self, request: web.Request, path: str, query: str, *, read_here: bool = False
+    ) -> AsyncIterator[ClientResponse]:
+        """The answer to a client's request with this path and query. `read_here`: whole, and not compressed.
+
+        Raises RegistryError: 413 for more than `REQUEST_LIMIT`, 502 and 504 where the registry is away.
+        """
+        headers = self._headers(request, _ON_CONDITION if read_here else frozenset())
+        if read_here:
+            headers["Accept-Encoding"] = "identity"
+        body = await _body(request)
+        url = URL(self._url + path + (f"?{query}" if query else ""), encoded=True)
+        try:
+            async with self._opened().request(
+                request.method, url, headers=headers, data=BytesIO(body) if body else None, allow_redirects=False
+            ) as answer:
+                if 300 <= answer.status < 400 and answer.status != web.HTTPNotModified.status_code:
+                    where = answer.headers.get("Location", "nowhere")
+                    raise RegistryError(
+                        502, f"the schema registry redirects to {where}: set SIDECAR_SCHEMA_REGISTRY_URL"
+                    )
+                yield answer
+        except (ClientError, TimeoutError) as error:
+            raise away(self._url, error) from None
+
+    def _opened(self) -> ClientSession:
+        """A connection per request: one that the registry has closed meanwhile would cost somebody a registration."""
+        if self._session is None:
+            self._session = ClientSession(
+                connector=TCPConnector(limit=PLACES, force_close=True),
+                timeout=_TIMEOUT,
+                auto_decompress=False,
+                cookie_jar=DummyCookieJar(),
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            )
+        return self._session
+
+    def _headers(self, request: web.Request, less: frozenset[str]) -> CIMultiDict[str]:
+        headers = _kept(request.headers, less)
+        headers[PASSED_ON] = "1"
+        shown = headers.get("Authorization", "").partition(" ")[2].strip()
+        if self._token is not None and hmac.compare_digest(shown.encode(errors="replace"), self._token.encode()):
+            headers.popall("Authorization")  # the node's own token is nobody else's
+        if self._credentials is not None:
+            headers.setdefault("Authorization", self._credentials)
+        return headers
+
+
+async def passed_on(request: web.Request, answer: ClientResponse) -> web.StreamResponse:
+    """An answer as it comes, piece by piece, to the client. Where it breaks off, so does the client's."""
+    reply = web.StreamResponse(status=answer.status, reason=answer.reason, headers=_kept(answer.headers))
+    reply.content_length = answer.content_length
+    await reply.prepare(request)
+    try:
+        async for piece in answer.content.iter_any():
+            await reply.write(piece)
+        await reply.write_eof()
+    except (ClientError, TimeoutError, ConnectionError, asyncio.CancelledError) as error:
+        if request.transport is not None:
+            request.transport.abort()
+        if isinstance(error, asyncio.CancelledError):
+            raise
+    return reply
+
+
+async def whole(answer: ClientResponse, limit: int) -> bytes:
+    """The body of an answer that was asked for with `read_here`. Raises BadAnswerError beyond `limit` bytes."""
+    if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise BadAnswerError("compressed, though nobody asked for it")
+    found = bytearray()
+    async for piece in answer.content.iter_any():
+        found += piece
+        if len(found) > limit:
+            raise BadAnswerError(f"longer than {limit} bytes: ask with subjectPrefix, or the registry itself")
+    return bytes(found)
+
+
+def changed(answer: ClientResponse, body: bytes) -> web.Response:
+    """An answer with another body."""
+    return web.Response(body=body, status=answer.status, headers=_kept(answer.headers, _OF_THE_BODY))
+
+
+async def while_connected(request: web.Request, work: Coroutine[Any, Any, web.StreamResponse]) -> web.StreamResponse:
+    """What `work` comes to; it is cancelled when the client has gone."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=_LOOK_S)
+            if not task.done() and (request.transport is None or request.transport.is_closing()):
+                return RegistryError(499, "the client has gone").reply()
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _taken_apart(url: str) -> tuple[str, str | None]:
+    """The URL without the name and password in it, and the header they make."""
+    parts = urlsplit(url)
+    credentials, at, host = parts.netloc.rpartition("@")
+    bare = urlunsplit(parts._replace(netloc=host)).rstrip("/")
+    return bare, f"Basic {base64.b64encode(unquote(credentials).encode()).decode()}" if at else None
+
+
+def _kept(headers: Mapping[str, str], less: frozenset[str] = frozenset()) -> CIMultiDict[str]:
+    """Headers that go on, whichever way."""
+    named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
+    dropped = _HOP_BY_HOP | less | named
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)
+
+
+async def _body(request: web.Request) -> bytes:
+    found = bytearray()
+    if (request.content_length or 0) <= REQUEST_LIMIT:
+        async for piece in request.content.iter_any():
+            found += piece
+            if len(found) > REQUEST_LIMIT:
+                break
+        else:
+            return bytes(found)
+    raise RegistryError(413, f"the body is longer than {REQUEST_LIMIT} bytes: send it to the registry itself")
