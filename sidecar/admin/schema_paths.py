@@ -68,8 +68,7 @@ def read(method: str, path: str) -> Target:
     target = _target(method, parts, words)
     if any("/" in word for word in words):
         # A server that decodes before it splits sees other parts; where that makes a difference nobody may guess.
-        names_subject = target.place is not None
-        if not names_subject or any("/" in word for index, word in enumerate(words) if index != target.place):
+        if any("/" in word for index, word in enumerate(words) if index != target.place):
             raise BadPathError("a %2F may stand in the name of a subject alone")
         if target.kind is not Kind.WRITES and method not in _GETS:
             return Target(Kind.WRITES, target.parts, target.place, target.context)
