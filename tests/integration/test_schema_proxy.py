@@ -20,8 +20,9 @@ from yarl import URL
 
 from sidecar.admin import schema_upstream, schemas
 from sidecar.admin.server import AdminServer
-from sidecar.node_port import Shadow, Topic
+from sidecar.node_port import Topic
 from sidecar.settings import Address, load
+from sidecar.shadow_port import Shadow
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.registry import TYPE, Registry, running_registry
 from tests.unit.admin.paper_node import PaperNode
@@ -69,7 +70,7 @@ def paper_node() -> PaperNode:
     """Two shadows of `orders`, a topic with a longer name than one of them, and a shadow whose source is gone."""
     node = PaperNode(*(Topic(name, 1) for name in ("orders", "orders-us", "orders-audit-values", "other")))
     for name, source in {"orders-audit": "orders", "copy": "orders", "lost": "gone"}.items():
-        node.views[name] = Shadow(name, source, ("User:*",), 0, is_made=True)
+        node.shadows.views[name] = Shadow(name, source, ("User:*",), 0, is_made=True)
     return node
 
 
@@ -290,7 +291,7 @@ async def test_without_shadows_lists_pass_to_the_byte() -> None:
         return web.Response(body=b' [ "orders-value" ] ', content_type="application/json")
 
     async with upstream(handle) as served:
-        served.node.views.clear()
+        served.node.shadows.views.clear()
         assert (await served.ask("GET", "/subjects")).body == b' [ "orders-value" ] '
 
 
