@@ -40,7 +40,11 @@ class RawClient:
         self.socket.settimeout(TIMEOUT)
         self.opened = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         """When, as logs write it: the system gives the port of a client that is gone to a later one."""
-        self.socket.connect((host, int(port)))
+        try:
+            self.socket.connect((host, int(port)))
+        except OSError:
+            self.socket.close()
+            raise
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation = 0
         self._expected: list[tuple[int, Any]] = []
@@ -191,13 +195,13 @@ def fetch(
     return request(1, version, topics=topics, **limits, **_known(1, version, fields))
 
 
-def list_offsets(at: Mapping[tuple[str, int], int], *, version: int = 7) -> Any:
+def list_offsets(at: Mapping[tuple[str, int], int], *, version: int = 7, **fields: Any) -> Any:
     """A ListOffsets request: times (Unix ms, -1 the end, -2 the beginning) by topic and partition."""
     topics = [
         {"name": topic, "partitions": [{"partition_index": index, "timestamp": time}]}
         for (topic, index), time in at.items()
     ]
-    return request(2, version, replica_id=-1, topics=topics)
+    return request(2, version, replica_id=-1, topics=topics, **_known(2, version, fields))
 
 
 def metadata(topics: Iterable[str] | None, *, version: int = 9, create: bool = False) -> Any:
