@@ -50,7 +50,10 @@ class Stage:
 def stage(kafka_cluster: Kafka, node_process: StartNode, unique: Unique) -> Stage:
     create_internal_topics(kafka_cluster.bootstrap)
     node = node_process(kafka=kafka_cluster.bootstrap)
-    source, shadow = create_topic(kafka_cluster.bootstrap, unique, PARTITIONS, 3), unique("audit")
+    source = create_topic(
+        kafka_cluster.bootstrap, unique, PARTITIONS, 3, retention_ms="-1"
+    )  # records are dated long ago
+    shadow = unique("audit")
     status, answer = Rest(node.admin_url).call("POST", f"/v1/topics/{source}/shadows", {"name": shadow})
     assert status == 201, answer
     return Stage(kafka_cluster, node, source, shadow)
