@@ -12,12 +12,13 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK := $(VENV)/.spark
 ARGS ?=
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup up demo test test-slow test-clients bench check format requirements proto docs clean
+.PHONY: help setup spark up demo test test-slow test-clients bench check format requirements proto docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,14 @@ $(STAMP): pyproject.toml requirements/dev.txt hatch_build.py sidecar/protocol/_r
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(SPARK): requirements/spark.txt $(STAMP)
+	@echo "installing PySpark"
+	@export VIRTUAL_ENV="$(CURDIR)/$(VENV)"; \
+	$(BIN)/uv pip install --quiet --require-hashes --no-deps -r requirements/spark.txt
+	@touch $@
+
+spark: $(SPARK) ## add PySpark to .venv, 430 MB: some of the long tests read by it
+
 up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them
 	@$(BIN)/sidecar up $(ARGS)
 
@@ -54,7 +63,7 @@ demo: setup ## two rival producers, a kill, a takeover and a refused late batch
 test: setup ## the default test suite
 	@$(BIN)/pytest $(ARGS)
 
-test-slow: setup ## the long tests: other Kafka versions, long faults
+test-slow: setup spark ## the long tests: other Kafka versions, long faults, Spark
 	@$(BIN)/pytest -m slow $(ARGS)
 
 test-clients: setup ## the matrix of real clients and features
@@ -77,6 +86,7 @@ requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt $(ARGS)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt $(ARGS)
 	$(COMPILE) pyproject.toml --extra local --group dev -c requirements/runtime.txt -o requirements/dev.txt $(ARGS)
+	$(COMPILE) pyproject.toml --extra spark -c requirements/runtime.txt -o requirements/spark.txt $(ARGS)
 
 proto: setup ## generate sidecar/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=. --pyi_out=. $$(cd proto && find sidecar -name '*.proto')

@@ -86,7 +86,23 @@ def resolve(version: str = DEFAULT_VERSION, progress: Listener = silent) -> Jars
 
 def read_lock(version: str) -> tuple[Locked, ...] | None:
     """The lock that comes with this package, or None where `version` has none."""
-    path = LOCKS / f"kafka-{version}.txt"
+    return _read_lock(f"kafka-{version}")
+
+
+def resolve_lock(name: str) -> tuple[Path, ...]:
+    """The jars of a lock that is no broker's (`spark-4.2.0`), downloaded first where they are missing.
+
+    Raises ResolveError where they cannot be had or differ from their lock, ValueError where there is no such lock.
+    """
+    locked = _read_lock(name)
+    if locked is None:
+        raise ValueError(f"no lock {name}.txt in {LOCKS}")
+    with _only_one(cache_directory() / "lock"), _talking_to_central(name):
+        return tuple(_download_locked(locked, silent))
+
+
+def _read_lock(name: str) -> tuple[Locked, ...] | None:
+    path = LOCKS / f"{name}.txt"
     if not path.is_file():
         return None
     pairs = (line.split() for line in path.read_text().splitlines() if line and not line.startswith("#"))
@@ -95,7 +111,7 @@ def read_lock(version: str) -> tuple[Locked, ...] | None:
 
 def write_lock(version: str) -> Path:
     """Resolve `version` from its POMs and write its lock. For maintainers: `python -m sidecar.local 4.1.1`."""
-    with _talking_to_central(version):
+    with _talking_to_central(f"Kafka {version}"):
         artifacts = _dependencies(_context(), version)
         paths = _download(artifacts, {}, silent)
     _check_archives(paths)
@@ -108,16 +124,20 @@ def write_lock(version: str) -> Path:
 
 def _fetch(version: str, progress: Listener) -> list[Path]:
     locked = read_lock(version)
-    with _talking_to_central(version):
-        context = _context()
+    with _talking_to_central(f"Kafka {version}"):
         if locked is None:
             progress(Step("jars", f"resolving the dependencies of Kafka {version}"))
-            artifacts = _dependencies(context, version)
+            artifacts = _dependencies(_context(), version)
             paths = _download(artifacts, {}, progress)
             _check_archives(paths)
             return paths
-        artifacts = [context.create_dependency(entry.coordinate).artifact for entry in locked]
-        return _download(artifacts, {entry.coordinate: entry.sha256 for entry in locked}, progress)
+        return _download_locked(locked, progress)
+
+
+def _download_locked(locked: tuple[Locked, ...], progress: Listener) -> list[Path]:
+    context = _context()
+    artifacts = [context.create_dependency(entry.coordinate).artifact for entry in locked]
+    return _download(artifacts, {entry.coordinate: entry.sha256 for entry in locked}, progress)
 
 
 def _context() -> "MavenContext":
@@ -239,12 +259,12 @@ def _only_one(lock: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _talking_to_central(version: str) -> Iterator[None]:
+def _talking_to_central(wanted: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
         raise ResolveError(
-            f"Kafka {version} could not be brought from Maven Central: {error}\n"
+            f"{wanted} could not be brought from Maven Central: {error}\n"
             "It is needed once; afterwards no network is. "
             "A proxy is taken from HTTPS_PROXY, a mirror from jgo's configuration."
         ) from error
