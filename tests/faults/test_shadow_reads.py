@@ -96,7 +96,7 @@ class Writers:
         rng = self._rng
         value = None if rng.random() < 0.05 else rng.randbytes(rng.randrange(120)).hex().encode()
         key = None if rng.random() < 0.2 else f"key {rng.randrange(50)}"
-        headers = [("n", str(count).encode())] * rng.randrange(3)
+        headers: list[tuple[str, str | bytes | None]] = [("n", str(count).encode())] * rng.randrange(3)
         at = 1_700_000_000_000 + rng.randrange(10**9)
         producer.produce(
             self._topic, value, key=key, partition=rng.randrange(PARTITIONS), headers=headers, timestamp=at

@@ -35,8 +35,8 @@ def write(bootstrap: str, topic: str, aborted: set[int]) -> None:
         for index in range(_IN_A_TRANSACTION):
             key = None if index == 3 else f"{number}.{index}"
             value = None if index == 4 else os.urandom(20)
-            headers = [("n", str(index).encode()), ("n", b"\xff\x00")] * (index % 3)
-            producer.produce(topic, value, key=key, partition=index % 2, headers=headers)
+            both: list[tuple[str, str | bytes | None]] = [("n", str(index)), ("n", b"\xff\x00")]
+            producer.produce(topic, value, key=key, partition=index % 2, headers=both * (index % 3))
         producer.flush(30)
         producer.abort_transaction(30) if number in aborted else producer.commit_transaction(30)
 
@@ -84,3 +84,30 @@ def test_spark_reads_the_same_rows_of_a_shadow_and_of_its_source(
         assert len(direct) == transactions * _IN_A_TRANSACTION
         assert {row[0] for row in shadow} == {reading["topic"]}
         assert [row[1:] for row in shadow] == [row[1:] for row in direct]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_spark_is_not_held_up_by_aborted_records_at_the_end_of_a_log(
+    node: NodeProcess, services: Services, rest: Rest, unique: Unique, tmp_path: Path
+) -> None:
+    """Several answers have no record for it. It gives up where its position does not move: Kafka's does, so ours."""
+    create_internal_topics(services.kafka_bootstrap)
+    orders, audit = create_topic(services.kafka_bootstrap, 1), unique("audit")
+    producer = Producer({"bootstrap.servers": services.kafka_bootstrap, "transactional.id": orders})
+    producer.init_transactions(30)
+    for records, committed in ((100, True), (30_000, False)):
+        producer.begin_transaction()
+        for _ in range(records):
+            producer.produce(orders, bytes(100))
+            producer.poll(0)
+        producer.flush(60)
+        producer.commit_transaction(30) if committed else producer.abort_transaction(30)
+    assert rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": audit})[0] == 201
+    reading = {"isolation": "read_committed", "stream": False}
+    places = ((services.kafka_bootstrap, orders), (node.bootstrap, audit))
+    direct, shadow = spark(
+        tmp_path, [{**reading, "bootstrap": bootstrap, "topic": topic} for bootstrap, topic in places]
+    )
+    assert [row[1:] for row in direct] == [row[1:] for row in shadow]
+    assert [row[2] for row in shadow] == list(range(100))
