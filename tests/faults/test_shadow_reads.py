@@ -243,6 +243,7 @@ def check_reading(stage: Stage, reading: Callable[[], list[Readers]], unique: Un
         assert readers.direct.troubles >= kills, "its leaders died"
         assert min(readers.direct.passes, readers.shadow.passes) >= 2 * kills
     assert_same_answers(stage, everybody[1].direct.logs)
+    assert_same_epochs(stage)
 
 
 def assert_worth_comparing(logs: dict[int, PartitionLog], records: int, isolation: int) -> None:
@@ -260,15 +261,45 @@ def assert_same_answers(stage: Stage, logs: dict[int, PartitionLog]) -> None:
     """All is quiet: each answer for the shadow is the one for the source, watermarks and all."""
     leaders = leaders_of(stage.kafka.bootstrap, stage.source)
     for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
-        limits = {"partition_max_bytes": 20_000, "max_wait": 50, "isolation_level": isolation}
+        limits = {"partition_max_bytes": 20_000, "isolation_level": isolation}
         with RawClient(stage.node.bootstrap) as through:
             for partition, log in logs.items():
                 bases = sorted(log.batches)
                 with RawClient(stage.kafka.address(leaders[partition])) as direct:
                     for position in [*bases[:: max(1, len(bases) // 20)], log.position]:
+                        limits["max_wait"] = 10 if position == log.position else 5_000
                         (ours,) = through.ask(raw.fetch({(stage.shadow, partition): position}, **limits)).responses
                         (theirs,) = direct.ask(raw.fetch({(stage.source, partition): position}, **limits)).responses
                         assert ours.partitions == theirs.partitions
+
+
+def assert_same_epochs(stage: Stage) -> None:
+    """Of what the leaders are now, and where the log of each earlier one ends: by which clients notice truncation."""
+    leaders = leaders_of(stage.kafka.bootstrap, stage.source)
+
+    def epochs(client: RawClient, name: str) -> dict[int, int]:
+        (topic,) = client.ask(raw.metadata([name])).topics
+        return {found.partition_index: found.leader_epoch for found in topic.partitions}
+
+    def ends(client: RawClient, name: str, partition: int) -> list[tuple[int, int, int]]:
+        found: list[tuple[int, int, int]] = []
+        for epoch in range(current[partition] + 1):
+            asked = {"partition": partition, "current_leader_epoch": -1, "leader_epoch": epoch}
+            answer = client.ask(request(23, 4, replica_id=-1, topics=[{"topic": name, "partitions": [asked]}]))
+            (told,) = answer.topics[0].partitions
+            found.append((raw.code(told), told.leader_epoch, told.end_offset))
+        return found
+
+    with RawClient(stage.node.bootstrap) as through, ExitStack() as running:
+        direct = {
+            partition: running.enter_context(RawClient(stage.kafka.address(leader)))
+            for partition, leader in leaders.items()
+        }
+        current = epochs(direct[0], stage.source)
+        assert max(current.values()) >= 2
+        wait_for(lambda: epochs(through, stage.shadow) == current, "the node to know the leaders' epochs", 20)
+        for partition, client in direct.items():
+            assert ends(through, stage.shadow, partition) == ends(client, stage.source, partition)
 
 
 @pytest.mark.timeout(180)
