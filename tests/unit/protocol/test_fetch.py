@@ -185,6 +185,21 @@ def test_a_partition_that_could_not_be_read_has_an_error_and_no_records(version:
 
 
 @every_version
+@settings(max_examples=50)
+@given(data=st.data())
+def test_a_partition_without_its_records_tells_of_no_aborted_transactions(version: int, data: st.DataObject) -> None:
+    """None where the reader of committed records was told of some, null where Kafka tells of no list."""
+    answer = data.draw(kio.messages(answer_class(version)))
+    frame = kio.answer_frame(answer)
+    walked = fetch.walk_answer(frame, 0, len(frame), version).parts
+    for part, (_, partition) in zip(walked, partitions(answer), strict=True):
+        aborted = None if partition.aborted_transactions is None else ()
+        replica = {"preferred_read_replica": -1} if version >= 11 else {}
+        expected = dataclasses.replace(partition, aborted_transactions=aborted, records=b"", **replica)
+        assert fetch.empty_element(frame, part.start, version) == kio.body(expected)
+
+
+@every_version
 @settings(max_examples=5)
 @given(data=st.data())
 def test_an_answer_cut_off_anywhere_is_malformed(version: int, data: st.DataObject) -> None:
