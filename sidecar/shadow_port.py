@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Shadow:
     """A read-only name over a source topic's log. `allow`: the principals that may read it. `is_made` False: its topic
-    is about to be created.
+    is about to be created. `auto_reset_backlog_entries`: a cursor that is more records behind is reset; 0: never.
+    `warning`: why nobody can read it, if so.
     """
 
     name: str
@@ -20,6 +21,16 @@ class Shadow:
     allow: Sequence[str]
     created_ms: int
     is_made: bool
+    auto_reset_backlog_entries: int = 0
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowChange:
+    """What is to be another in a shadow; None: stays as it is."""
+
+    allow: Sequence[str] | None = None
+    auto_reset_backlog_entries: int | None = None
 
 
 class ShadowPort(Protocol):
@@ -39,4 +50,11 @@ class ShadowPort(Protocol):
 
     async def delete(self, source: str, name: str) -> None:
         """Delete a shadow with its cursors; its source stays. Raises NotFoundError where there is none."""
+        ...
+
+    async def change(self, name: str, wanted: ShadowChange) -> Shadow:
+        """Change a shadow; every node knows when this returns.
+
+        Raises NotFoundError, ConflictError while it is being made, InvalidError for a principal that cannot be.
+        """
         ...

@@ -8,7 +8,8 @@ from sidecar import shadow_port as port
 from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.catalog import EVERYBODY, FAILURES, BadShadowError, NameTakenError
+from sidecar.shadow.catalog import FAILURES, BadShadowError, NameTakenError, UnmadeError
+from sidecar.shadow.principals import EVERYBODY, nobody_reads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +62,19 @@ class ShadowView:
         except FAILURES as error:
             raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
 
+    async def change(self, name: str, wanted: port.ShadowChange) -> port.Shadow:
+        catalog = self._catalog()
+        try:
+            return _shown(await catalog.change(name, wanted.allow, wanted.auto_reset_backlog_entries))
+        except BadShadowError as error:
+            raise InvalidError(str(error)) from None
+        except UnmadeError as error:
+            raise ConflictError(str(error)) from None
+        except LookupError:
+            raise NotFoundError(f"there is no shadow {name}") from None
+        except FAILURES as error:
+            raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
+
     async def _exists(self, topic: str) -> bool:
         try:
             found = await self._node.upstream.metadata(MetadataRequest((topic,), allow_auto_topic_creation=False))
@@ -70,4 +84,12 @@ class ShadowView:
 
 
 def _shown(found: Shadow) -> port.Shadow:
-    return port.Shadow(found.name, found.source, found.allow, found.created_ms, found.is_made)
+    return port.Shadow(
+        found.name,
+        found.source,
+        found.allow,
+        found.created_ms,
+        found.is_made,
+        found.auto_reset_backlog_entries,
+        nobody_reads(found.allow),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sidecar.admin.openapi_parts import FLAG, TEXT, TIME, Schema, answer, fields, list_of, read, ref, write
+from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
 
 _SHADOW: Final[Schema] = {
     "name": "shadow",
@@ -13,6 +14,17 @@ _SHADOW: Final[Schema] = {
     "schema": TEXT,
     "description": "Its own name.",
 }
+_BACKLOG: Final[Schema] = {
+    "type": "integer",
+    "minimum": 0,
+    "description": "A cursor that is more records behind is reset; 0: never.",
+}
+_WARNING: Final[Schema] = {
+    "type": ["string", "null"],
+    "description": "Why none of the clients that can connect may read it.",
+}
+_ALLOW: Final[Schema] = {**list_of({**TEXT, "maxLength": PRINCIPAL_BYTES}), "maxItems": ENTRIES}
+_CHANGED: Final[Schema] = {"200": answer("Shadow"), "409": answer("Error")}
 
 
 def shadow_paths(topic: Schema) -> Schema:
@@ -30,14 +42,32 @@ def shadow_paths(topic: Schema) -> Schema:
             "parameters": [topic, _SHADOW],
             "delete": write("deleteShadow", "Delete a shadow and its cursors", {"204": {"description": "Deleted"}}),
         },
-        "/v1/shadows/{shadow}": {"parameters": [_SHADOW], "get": read("getShadow", "One shadow", answer("Shadow"))},
+        "/v1/shadows/{shadow}": {
+            "parameters": [_SHADOW],
+            "get": read("getShadow", "One shadow", answer("Shadow")),
+            "patch": {
+                **write("changeShadow", "Change who may read it, and when cursors are reset", _CHANGED),
+                "requestBody": {"required": True, "content": {"application/json": {"schema": ref("ShadowChange")}}},
+            },
+        },
     }
 
 
 def shadow_schemas() -> Schema:
     """By name."""
     return {
-        "Shadow": fields({"name": TEXT, "source": TEXT, "allow": list_of(TEXT), "created": TIME, "is_made": FLAG}),
+        "Shadow": fields(
+            {
+                "name": TEXT,
+                "source": TEXT,
+                "allow": _ALLOW,
+                "created": TIME,
+                "is_made": FLAG,
+                "auto_reset_backlog_entries": _BACKLOG,
+                "warning": _WARNING,
+            }
+        ),
+        "ShadowChange": fields({}, {"allow": _ALLOW, "auto_reset_backlog_entries": _BACKLOG}),
         "Shadows": fields({"items": list_of(ref("Shadow")), "next_page_token": {"type": ["string", "null"]}}),
-        "NewShadow": fields({"name": TEXT}, {"allow": list_of(TEXT)}),
+        "NewShadow": fields({"name": TEXT}, {"allow": _ALLOW}),
     }

@@ -36,7 +36,8 @@ _EVENTS: Final = "/v1/events"
 _PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
 """A name may hold anything, braces too; a slash in it comes as %2F."""
 _STOP_TIMEOUT: Final = 2.0
-_BODY_LIMIT: Final = 64 * 1024
+_BODY_LIMIT: Final = 1024 * 1024
+"""Bytes: the longest allow list of a shadow fits in, however it is escaped."""
 
 
 class AdminServer:

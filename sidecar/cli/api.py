@@ -51,6 +51,10 @@ class AdminApi:
         """PUT `body`."""
         return self._request("PUT", path, {}, json.dumps(body))
 
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """PATCH `body`."""
+        return self._request("PATCH", path, {}, json.dumps(body))
+
     def post(self, path: str, **query: str | int) -> Any:
         """POST without a body."""
         return self._request("POST", path, query)

@@ -8,18 +8,19 @@ gone. Whoever dies in between leaves one without the other: the node that is fir
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from sidecar.changelog import ChangelogError, Kind, Record, RetryTimeoutError, shadow_key
+from sidecar.changelog import ChangelogError, Kind, RetryTimeoutError
 from sidecar.cluster.resolver import Source, is_legal
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.calls import CreatePartitions, CreateTopics, DeleteTopics, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.shadow.principals import EVERYBODY, checked
+from sidecar.shadow.records import ShadowRecords
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -29,16 +30,17 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.shadow.records import Members
 
-_SEEN_S: Final = 5.0
 _POLL_S: Final = 0.05
 _CALL_MS: Final = 15_000
 _ROUND_S: Final = 2.0
 _LEFT_S: Final = 30.0
 """A record without its topic is somebody's work that takes no longer."""
 _DEFAULT: Final = -1
-_ANYBODY: Final = "User:*"
-EVERYBODY: Final = (_ANYBODY,)
+_TOLD: Final = 1_000
+"""Characters of an allow list in an event."""
+BACKLOG_LIMIT: Final = 2**63 - 1
 
 FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
 
@@ -51,12 +53,8 @@ class BadShadowError(ValueError):
     """There can be no such shadow: the message says why."""
 
 
-class Members(Protocol):
-    """What the catalog needs of the nodes around (`cluster.membership`)."""
-
-    async def seen_by_all(self, offset: int) -> None:
-        """Returns once every live node has read the changelog up to there, or has let its lease run out."""
-        ...
+class UnmadeError(Exception):
+    """The shadow is being made, or was left half-way: it cannot be changed now."""
 
 
 class Hooks(Protocol):
@@ -67,13 +65,16 @@ class Hooks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A shadow as the changelog has it. `is_made` False: its topic is not there yet."""
+    """A shadow as the changelog has it. `is_made` False: its topic is not there yet. `auto_reset_backlog_entries`: 0
+    for never.
+    """
 
     name: str
     source: str
     allow: tuple[str, ...]
     created_ms: int
     is_made: bool
+    auto_reset_backlog_entries: int = 0
 
 
 class ShadowCatalog:
@@ -92,9 +93,8 @@ class ShadowCatalog:
         self._changelog = changelog
         self._resolver = resolver
         self._nodes = nodes
-        self._members = members
         self._hooks = hooks
-        self._changing = asyncio.Lock()
+        self._records = ShadowRecords(changelog, nodes, members)
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -111,9 +111,7 @@ class ShadowCatalog:
             self._apply()
 
     def _apply(self) -> None:
-        self._resolver.set_shadows(
-            {entry.key.topic.encode(): _source(entry.value) for entry in self._changelog.view.shadows()}
-        )
+        self._resolver.set_shadows({entry.key.topic.encode(): _source(entry.value) for entry in self._records.all()})
 
     # What is there --------------------------------------------------------------------------------------------------
 
@@ -123,7 +121,7 @@ class ShadowCatalog:
 
     def all(self) -> list[Shadow]:
         """Every shadow, by name."""
-        found = [_shadow(entry.key.topic, entry.value) for entry in self._changelog.view.shadows()]
+        found = [_shadow(entry.key.topic, entry.value) for entry in self._records.all()]
         return sorted(found, key=lambda shadow: shadow.name)
 
     # Changes --------------------------------------------------------------------------------------------------------
@@ -133,26 +131,30 @@ class ShadowCatalog:
 
         Raises `BadShadowError`, LookupError without such a source, `NameTakenError`, and `FAILURES`.
         """
-        self._check(source, name, allow)
-        async with self._changing:
+        self._check(source, name)
+        principals = _principals(allow)
+        async with self._records.changing:
             try:
                 layout = await self._upstream.layout(source, refresh=True)
             except UnknownTopicError:
                 raise LookupError(source) from None
-            if self._changelog.view.shadow(name) is not None or await self._exists(name):
+            if self._records.get(name) is not None or await self._exists(name):
                 raise NameTakenError(f"there is a topic {name} already")
             record = state.Shadow(
-                source=source, source_topic_id=layout.topic_id.bytes, created_ms=int(time.time() * 1000), allow=allow
+                source=source,
+                source_topic_id=layout.topic_id.bytes,
+                created_ms=int(time.time() * 1000),
+                allow=principals,
             )
-            await self._write(name, record)
+            await self._records.write(name, record)
             try:
                 await self._make(name, len(layout.leaders))
             except KafkaError:
-                await self._write(name, None)
+                await self._records.write(name, None)
                 raise
             return await self._finish(name, record)
 
-    def _check(self, source: str, name: str, allow: Sequence[str]) -> None:
+    def _check(self, source: str, name: str) -> None:
         if not is_legal(name.encode()) or name in (".", ".."):
             raise BadShadowError(f"{name!r} is no name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -")
         if name.startswith("__") or source.startswith("__"):
@@ -161,11 +163,6 @@ class ShadowCatalog:
             raise BadShadowError(f"{name} cannot be a shadow of itself")
         if self._resolver.is_shadow(source.encode()):
             raise BadShadowError(f"{source} is a shadow: make one of its source")
-        for principal in allow:
-            if not principal.startswith("User:") or principal == "User:":
-                raise BadShadowError(f"{principal!r} is no principal: User:NAME, or {_ANYBODY}")
-        if _ANYBODY not in allow:
-            raise BadShadowError(f"clients have no names in this version: allow {_ANYBODY}, or nobody could read it")
 
     async def _exists(self, name: str) -> bool:
         found = await self._upstream.metadata(MetadataRequest((name,), allow_auto_topic_creation=False))
@@ -175,7 +172,7 @@ class ShadowCatalog:
         created = await self._upstream.call(None, CreateTopics((NewTopic(name, partitions, _DEFAULT),), _CALL_MS))
         outcome = created[name]
         if outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS:
-            await self._write(name, None)
+            await self._records.write(name, None)
             raise NameTakenError(f"there is a topic {name} already")
         if outcome.error:
             raise KafkaError(outcome.error, f"topic {name}: {outcome.message or 'Kafka refuses to create it'}")
@@ -190,20 +187,48 @@ class ShadowCatalog:
                     await asyncio.sleep(_POLL_S)
                 else:
                     break
-        await self._write(name, record)
-        await self._tell(name, f"of {record.source}")
+        await self._records.write(name, record)
+        await self._records.tell(name, f"of {record.source}")
+        return _shadow(name, record)
+
+    async def change(
+        self, name: str, allow: Sequence[str] | None = None, auto_reset_backlog_entries: int | None = None
+    ) -> Shadow:
+        """Change what is not None; every live node knows when this returns.
+
+        Raises `BadShadowError`, LookupError without such a shadow, `UnmadeError`, and `FAILURES`.
+        """
+        principals = None if allow is None else _principals(allow)
+        limit = auto_reset_backlog_entries
+        if limit is not None and not 0 <= limit <= BACKLOG_LIMIT:
+            raise BadShadowError(f"auto_reset_backlog_entries has to be 0 (never) to {BACKLOG_LIMIT}, not {limit}")
+
+        def edit(record: state.Shadow) -> None:
+            if not record.topic_id:
+                raise UnmadeError(f"{name} is being made: try again in a moment")
+            if principals is not None:
+                record.allow[:] = principals
+            if limit is not None:
+                record.auto_reset_backlog_entries = limit
+
+        async with self._records.changing:
+            record = await self._records.change(name, edit)
+            readers = ", ".join(record.allow) or "nobody"
+            reset = record.auto_reset_backlog_entries
+            limits = f"; cursors more than {reset} records behind are reset" if reset else ""
+            await self._records.tell(name, f"readers: {readers[:_TOLD]}{limits}")
         return _shadow(name, record)
 
     async def delete(self, name: str) -> None:
         """Delete a shadow with its cursors. Raises LookupError without one, and `FAILURES`."""
-        async with self._changing:
-            entry = self._changelog.view.shadow(name)
+        async with self._records.changing:
+            entry = self._records.get(name)
             if entry is None:
                 raise LookupError(name)
             if entry.value.topic_id:
                 await self._remove(name, entry.value)
-            await self._write(name, None)
-            await self._tell(name, "deleted")
+            await self._records.write(name, None)
+            await self._records.tell(name, "deleted")
 
     async def _remove(self, name: str, record: state.Shadow) -> None:
         """Delete the empty topic, unless it is another one by now."""
@@ -217,47 +242,35 @@ class ShadowCatalog:
         if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             raise KafkaError(error, f"topic {name}")
 
-    async def _write(self, name: str, record: state.Shadow | None) -> None:
-        offset = await self._changelog.append([Record(shadow_key(name), record)])
-        await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
-        await self._members.seen_by_all(offset)
-
-    async def _tell(self, name: str, detail: str) -> None:
-        event = state.Event(
-            id=secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=int(time.time() * 1000), topic=name,
-            node=self._nodes.me.id, detail=detail,
-        )  # fmt: skip
-        await self._changelog.add_event(event)
-
     # In step --------------------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
         """Give shadows the partitions that their sources have got, finish what was left half-way. Until cancelled."""
         while True:
             await asyncio.sleep(_ROUND_S)
-            for entry in list(self._changelog.view.shadows()):
+            for entry in self._records.all():
                 name = entry.key.topic
                 if self._nodes.placement.of_topic(name.encode()) != self._nodes.me.id:
                     continue
                 try:
-                    async with self._changing:
+                    async with self._records.changing:
                         await self._look_after(name)
                 except FAILURES as error:
                     self._hooks.operation_failed(name, error)
 
     async def _look_after(self, name: str) -> None:
-        entry = self._changelog.view.shadow(name)
+        entry = self._records.get(name)
         if entry is None:
             return
         record = entry.value
         if not record.topic_id:
             if time.time() * 1000 - record.created_ms > _LEFT_S * 1000:
-                await self._write(name, None)  # a topic that was made for it is an empty one like any other
+                await self._records.write(name, None)  # a topic that was made for it is an empty one like any other
             return
         try:
             own = await self._upstream.layout(name, refresh=True)
         except UnknownTopicError:
-            await self._write(name, None)  # deleted half-way, or behind the sidecar's back
+            await self._records.write(name, None)  # deleted half-way, or behind the sidecar's back
             return
         try:
             source = await self._upstream.layout(record.source, refresh=True)
@@ -275,4 +288,18 @@ def _source(record: state.Shadow) -> Source | None:
 
 
 def _shadow(name: str, record: state.Shadow) -> Shadow:
-    return Shadow(name, record.source, tuple(record.allow), record.created_ms, bool(record.topic_id))
+    return Shadow(
+        name,
+        record.source,
+        tuple(record.allow),
+        record.created_ms,
+        bool(record.topic_id),
+        record.auto_reset_backlog_entries,
+    )
+
+
+def _principals(allow: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return checked(allow)
+    except ValueError as error:
+        raise BadShadowError(str(error)) from None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sidecar.node_port import ConflictError, NotFoundError
-from sidecar.shadow_port import Shadow
+from sidecar.shadow_port import Shadow, ShadowChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -39,3 +40,15 @@ class PaperShadows:
         if name not in self.views or self.views[name].source != source:
             raise NotFoundError(f"{source} has no shadow {name}")
         del self.views[name]
+
+    async def change(self, name: str, wanted: ShadowChange) -> Shadow:
+        self._called("change_shadow", name, wanted)
+        if name not in self.views:
+            raise NotFoundError(f"there is no shadow {name}")
+        found = self.views[name]
+        if wanted.allow is not None:
+            found = replace(found, allow=wanted.allow)
+        if wanted.auto_reset_backlog_entries is not None:
+            found = replace(found, auto_reset_backlog_entries=wanted.auto_reset_backlog_entries)
+        self.views[name] = found
+        return found
