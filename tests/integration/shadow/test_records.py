@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, cast
 
@@ -108,10 +109,21 @@ async def test_a_change_never_brings_a_deleted_shadow_back(pair: Pair) -> None:
     assert await pair.read_there() is None
 
 
-async def test_a_change_begins_with_what_others_wrote_a_moment_ago(pair: Pair) -> None:
-    await pair.there.write(NAME, state.Shadow(source="orders", topic_id=b"i" * 16, auto_reset_backlog_entries=9))
-    made = await pair.here.change(NAME, allow("User:a"))
-    assert made.auto_reset_backlog_entries == 9
+async def test_a_change_begins_with_what_others_wrote_a_moment_ago(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where this node reads it late: it would take its own word for what is there already."""
+    tailer = pair.log.tailer
+    take = tailer._take
+
+    async def late(fetched: object) -> None:
+        await asyncio.sleep(0.3)
+        await take(fetched)
+
+    monkeypatch.setattr(tailer, "_take", late)
+    await pair.there.change(NAME, allow("User:a"))
+    await pair.there.change(NAME, limit(9))
+    made = await pair.here.change(NAME, allow("User:*"))
+    assert (list(made.allow), made.auto_reset_backlog_entries) == (["User:*"], 9)
+    assert await pair.read_there() == made
     with pytest.raises(LookupError):
         await pair.here.change("nothing", allow("User:a"))
 
