@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class ShadowState(StrEnum):
+    """Whether a shadow can be read."""
+
+    MAKING = "making"
+    OPEN = "open"
+    CLOSED = "closed"
+    """Its source is gone, or is another topic by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,9 @@ class Shadow:
     created_ms: int
     is_made: bool
     auto_reset_backlog_entries: int = 0
+    state: ShadowState = ShadowState.OPEN
+    reason: str | None = None
+    """Why it is closed, and what to do."""
     warning: str | None = None
 
 

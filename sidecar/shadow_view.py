@@ -8,8 +8,9 @@ from sidecar import shadow_port as port
 from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.catalog import FAILURES, BadShadowError, NameTakenError, UnmadeError
+from sidecar.shadow.catalog import BadShadowError, NameTakenError, UnmadeError
 from sidecar.shadow.principals import EVERYBODY, nobody_reads
+from sidecar.shadow.records import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,5 +92,13 @@ def _shown(found: Shadow) -> port.Shadow:
         found.created_ms,
         found.is_made,
         found.auto_reset_backlog_entries,
+        _state(found),
+        found.closed or None,
         nobody_reads(found.allow),
     )
+
+
+def _state(found: Shadow) -> port.ShadowState:
+    if not found.is_made:
+        return port.ShadowState.MAKING
+    return port.ShadowState.CLOSED if found.closed else port.ShadowState.OPEN

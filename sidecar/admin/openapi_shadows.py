@@ -6,6 +6,7 @@ from typing import Final
 
 from sidecar.admin.openapi_parts import FLAG, TEXT, TIME, Schema, answer, fields, list_of, read, ref, write
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
+from sidecar.shadow_port import ShadowState
 
 _SHADOW: Final[Schema] = {
     "name": "shadow",
@@ -64,6 +65,8 @@ def shadow_schemas() -> Schema:
                 "created": TIME,
                 "is_made": FLAG,
                 "auto_reset_backlog_entries": _BACKLOG,
+                "state": {"type": "string", "enum": [each.value for each in ShadowState]},
+                "reason": {"type": ["string", "null"], "description": "Why it is closed, and what to do."},
                 "warning": _WARNING,
             }
         ),

@@ -22,6 +22,8 @@ def shadow_to_json(shadow: Shadow) -> dict[str, Any]:
         "created": time_to_json(shadow.created_ms),
         "is_made": shadow.is_made,
         "auto_reset_backlog_entries": shadow.auto_reset_backlog_entries,
+        "state": shadow.state.value,
+        "reason": shadow.reason,
         "warning": shadow.warning,
     }
 

@@ -49,8 +49,10 @@ def create(shared: Shared, shadow: str, source: str, allow: tuple[str, ...]) -> 
 def list_(shared: Shared, topic: str) -> None:
     """List the shadows of TOPIC."""
     found = shared.api().get(topic_path(topic, "shadows"))["items"]
-    rows = [(each["name"], ", ".join(each["allow"]), each["created"]) for each in found]
-    write(found, shared.output, lambda: table(("shadow", "allow", "created"), rows))
+    rows = [
+        (each["name"], each["state"], ", ".join(each["allow"]), each["created"], each["reason"] or "") for each in found
+    ]
+    write(found, shared.output, lambda: table(("shadow", "state", "allow", "created", "reason"), rows))
 
 
 @shadow.command()
@@ -132,6 +134,7 @@ def _as_text(found: dict[str, Any]) -> str:
             if found["auto_reset_backlog_entries"]
             else "never",
             "created": found["created"],
-            "made": found["is_made"],
+            "state": found["state"],
+            "reason": found["reason"],
         }
     )

@@ -1,8 +1,9 @@
-"""The shadows of a cluster of nodes: made, kept in step with their sources, deleted.
+"""The shadows of a cluster of nodes: made, changed, deleted.
 
 A shadow is a record in the ownership topic and an empty topic of Kafka. The record comes first and every live node
 knows it before the topic is there, so that none takes a write for it; the topic goes first, and the record when it is
-gone. Whoever dies in between leaves one without the other: the node that is first in line for the name finishes.
+gone. Whoever dies in between leaves one without the other: the node that is first in line for the name finishes
+(`keeper`).
 """
 
 from __future__ import annotations
@@ -10,39 +11,32 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from sidecar.changelog import ChangelogError, Kind, RetryTimeoutError
+from sidecar.changelog import Kind
 from sidecar.cluster.resolver import Source, is_legal
-from sidecar.protocol.caller import UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import CreatePartitions, CreateTopics, DeleteTopics, NewTopic
+from sidecar.protocol.caller import UnknownTopicError
+from sidecar.protocol.calls import CreateTopics, DeleteTopics, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.principals import EVERYBODY, checked
-from sidecar.shadow.records import ShadowRecords
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sidecar.changelog import Change, Changelog
-    from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.shadow.records import Members
+    from sidecar.shadow.records import ShadowRecords
 
 _POLL_S: Final = 0.05
 _CALL_MS: Final = 15_000
-_ROUND_S: Final = 2.0
-_LEFT_S: Final = 30.0
-"""A record without its topic is somebody's work that takes no longer."""
 _DEFAULT: Final = -1
 _TOLD: Final = 1_000
 """Characters of an allow list in an event."""
 BACKLOG_LIMIT: Final = 2**63 - 1
-
-FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
 
 
 class NameTakenError(Exception):
@@ -57,16 +51,10 @@ class UnmadeError(Exception):
     """The shadow is being made, or was left half-way: it cannot be changed now."""
 
 
-class Hooks(Protocol):
-    """What the node wants to know; implementations are cheap and never raise."""
-
-    def operation_failed(self, topic: str, error: BaseException) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Shadow:
     """A shadow as the changelog has it. `is_made` False: its topic is not there yet. `auto_reset_backlog_entries`: 0
-    for never.
+    for never. `closed`: why it cannot be read, empty where it can.
     """
 
     name: str
@@ -75,6 +63,7 @@ class Shadow:
     created_ms: int
     is_made: bool
     auto_reset_backlog_entries: int = 0
+    closed: str = ""
 
 
 class ShadowCatalog:
@@ -85,16 +74,12 @@ class ShadowCatalog:
         upstream: KafkaUpstream,
         changelog: Changelog,
         resolver: NameResolver,
-        nodes: NodeDirectory,
-        members: Members,
-        hooks: Hooks,
+        records: ShadowRecords,
     ) -> None:
         self._upstream = upstream
         self._changelog = changelog
         self._resolver = resolver
-        self._nodes = nodes
-        self._hooks = hooks
-        self._records = ShadowRecords(changelog, nodes, members)
+        self._records = records
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -124,12 +109,17 @@ class ShadowCatalog:
         found = [_shadow(entry.key.topic, entry.value) for entry in self._records.all()]
         return sorted(found, key=lambda shadow: shadow.name)
 
+    @property
+    def closed(self) -> int:
+        """How many shadows cannot be read."""
+        return sum(bool(entry.value.closed) for entry in self._records.all())
+
     # Changes --------------------------------------------------------------------------------------------------------
 
     async def create(self, source: str, name: str, allow: Sequence[str] = EVERYBODY) -> Shadow:
         """Make a shadow; it is served by every node when this returns.
 
-        Raises `BadShadowError`, LookupError without such a source, `NameTakenError`, and `FAILURES`.
+        Raises `BadShadowError`, LookupError without such a source, `NameTakenError`, and `records.FAILURES`.
         """
         self._check(source, name)
         principals = _principals(allow)
@@ -196,7 +186,7 @@ class ShadowCatalog:
     ) -> Shadow:
         """Change what is not None; every live node knows when this returns.
 
-        Raises `BadShadowError`, LookupError without such a shadow, `UnmadeError`, and `FAILURES`.
+        Raises `BadShadowError`, LookupError without such a shadow, `UnmadeError`, and `records.FAILURES`.
         """
         principals = None if allow is None else _principals(allow)
         limit = auto_reset_backlog_entries
@@ -220,7 +210,7 @@ class ShadowCatalog:
         return _shadow(name, record)
 
     async def delete(self, name: str) -> None:
-        """Delete a shadow with its cursors. Raises LookupError without one, and `FAILURES`."""
+        """Delete a shadow with its cursors. Raises LookupError without one, and `records.FAILURES`."""
         async with self._records.changing:
             entry = self._records.get(name)
             if entry is None:
@@ -242,46 +232,6 @@ class ShadowCatalog:
         if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             raise KafkaError(error, f"topic {name}")
 
-    # In step --------------------------------------------------------------------------------------------------------
-
-    async def keep(self) -> None:
-        """Give shadows the partitions that their sources have got, finish what was left half-way. Until cancelled."""
-        while True:
-            await asyncio.sleep(_ROUND_S)
-            for entry in self._records.all():
-                name = entry.key.topic
-                if self._nodes.placement.of_topic(name.encode()) != self._nodes.me.id:
-                    continue
-                try:
-                    async with self._records.changing:
-                        await self._look_after(name)
-                except FAILURES as error:
-                    self._hooks.operation_failed(name, error)
-
-    async def _look_after(self, name: str) -> None:
-        entry = self._records.get(name)
-        if entry is None:
-            return
-        record = entry.value
-        if not record.topic_id:
-            if time.time() * 1000 - record.created_ms > _LEFT_S * 1000:
-                await self._records.write(name, None)  # a topic that was made for it is an empty one like any other
-            return
-        try:
-            own = await self._upstream.layout(name, refresh=True)
-        except UnknownTopicError:
-            await self._records.write(name, None)  # deleted half-way, or behind the sidecar's back
-            return
-        try:
-            source = await self._upstream.layout(record.source, refresh=True)
-        except UnknownTopicError:
-            return
-        wanted = len(source.leaders)
-        if source.topic_id == UUID(bytes=record.source_topic_id) and wanted > len(own.leaders):
-            outcome = await self._upstream.call(None, CreatePartitions(name, wanted, _CALL_MS))
-            if outcome.error:
-                raise KafkaError(outcome.error, f"partitions of {name}: {outcome.message or 'refused'}")
-
 
 def _source(record: state.Shadow) -> Source | None:
     return Source(record.source.encode(), UUID(bytes=record.source_topic_id)) if record.topic_id else None
@@ -295,6 +245,7 @@ def _shadow(name: str, record: state.Shadow) -> Shadow:
         record.created_ms,
         bool(record.topic_id),
         record.auto_reset_backlog_entries,
+        record.closed,
     )
 
 

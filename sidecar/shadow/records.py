@@ -12,7 +12,9 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import Change, Record, shadow_key
+from sidecar.changelog import Change, ChangelogError, Record, RetryTimeoutError, shadow_key
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from sidecar.changelog import Changelog, Entry
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.protocol.ids import Offset
+
+FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+"""How a change of a shadow can fail through no fault of whoever asked for it."""
 
 _SEEN_S: Final = 5.0
 _TRIES: Final = 10

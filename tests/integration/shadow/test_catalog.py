@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -19,6 +16,7 @@ from confluent_kafka.admin import (
 
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.integration.shadow.history import history
 from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
@@ -214,18 +212,6 @@ def test_a_shadow_is_changed_field_by_field(node: NodeProcess, rest: Rest, order
         "readers: User:ANONYMOUS; curso",
         "readers: nobody; cursors more ",
     ]
-
-
-def history(node: NodeProcess, topic: str) -> list[dict[str, Any]]:
-    """The events of a topic that are there already."""
-    found: list[dict[str, Any]] = []
-    with urllib.request.urlopen(f"{node.admin_url}/v1/events?from=0&topic={topic}", timeout=10) as stream:
-        for line in stream:
-            if line.startswith(b"data: "):
-                found.append(json.loads(line[6:]))
-            elif line.startswith(b":") and found:
-                return found
-    raise AssertionError("the stream has ended")
 
 
 def test_every_node_knows_a_change_when_it_is_answered(
