@@ -65,6 +65,14 @@ class ShadowPort(Protocol):
         """Delete a shadow with its cursors; its source stays. Raises NotFoundError where there is none."""
         ...
 
+    async def delete_topic(self, topic: str, *, force: bool) -> None:
+        """Delete a topic that is no shadow; with `force` its shadows and their cursors first.
+
+        Raises NotFoundError where there is neither topic nor shadow of it, ConflictError where it has shadows and
+        `force` is False, is a shadow itself, or Kafka refuses.
+        """
+        ...
+
     async def change(self, name: str, wanted: ShadowChange) -> Shadow:
         """Change a shadow; every node knows when this returns.
 

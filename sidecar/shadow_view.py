@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sidecar import shadow_port as port
 from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.catalog import BadShadowError, NameTakenError, UnmadeError
+from sidecar.shadow.catalog import BadShadowError, HasShadowsError, NameTakenError, UnmadeError
 from sidecar.shadow.principals import EVERYBODY, nobody_reads
 from sidecar.shadow.records import FAILURES
 
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
 
     from sidecar.node import Node
     from sidecar.shadow.catalog import Shadow, ShadowCatalog
+
+_REFUSED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_DELETION_DISABLED,
+    }
+)
 
 
 class ShadowView:
@@ -35,9 +46,10 @@ class ShadowView:
         catalog = self._catalog()
         if source is None:
             return [_shown(found) for found in catalog.all()]
-        if not await self._exists(source):
+        found = catalog.of(source)
+        if not found and not await self._exists(source):
             raise NotFoundError(f"there is no topic {source}")
-        return [_shown(found) for found in catalog.of(source)]
+        return [_shown(each) for each in found]
 
     async def create(self, source: str, name: str, allow: Sequence[str] | None) -> port.Shadow:
         catalog = self._catalog()
@@ -62,6 +74,20 @@ class ShadowView:
             raise NotFoundError(f"{source} has no shadow {name}") from None
         except FAILURES as error:
             raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
+
+    async def delete_topic(self, topic: str, *, force: bool) -> None:
+        try:
+            await self._catalog().delete_source(topic, force=force)
+        except (BadShadowError, HasShadowsError) as error:
+            raise ConflictError(str(error)) from None
+        except LookupError:
+            raise NotFoundError(f"there is no topic {topic}") from None
+        except KafkaError as error:
+            if error.code in _REFUSED:
+                raise ConflictError(f"Kafka refuses to delete a topic: {error}") from None
+            raise UnavailableError.unsettled(error, f"sidecar topic show {topic}") from None
+        except FAILURES as error:
+            raise UnavailableError.unsettled(error, f"sidecar topic show {topic}") from None
 
     async def change(self, name: str, wanted: port.ShadowChange) -> port.Shadow:
         catalog = self._catalog()

@@ -54,6 +54,18 @@ def shadow_paths(topic: Schema) -> Schema:
     }
 
 
+def deletion() -> Schema:
+    """Of a topic that may have shadows."""
+    force = {
+        "name": "force",
+        "in": "query",
+        "schema": {**FLAG, "default": False},
+        "description": "Its shadows and their cursors too; else a topic with shadows is 409.",
+    }
+    answers = {"204": {"description": "Deleted"}, "409": answer("Error")}
+    return {**write("deleteTopic", "Delete a topic with its records", answers), "parameters": [force]}
+
+
 def shadow_schemas() -> Schema:
     """By name."""
     return {

@@ -29,6 +29,7 @@ class ShadowRest:
             web.get("/v1/topics/{topic}/shadows", self.shadows),
             web.post("/v1/topics/{topic}/shadows", self.create),
             web.delete("/v1/topics/{topic}/shadows/{shadow}", self.delete),
+            web.delete("/v1/topics/{topic}", self.delete_topic),
             web.get("/v1/shadows/{shadow}", self.shadow),
             web.patch("/v1/shadows/{shadow}", self.change),
         ]
@@ -61,3 +62,9 @@ class ShadowRest:
         """Change some fields of a shadow; answers with the shadow as it is then."""
         wanted = change_from_json(await asked.body(request))
         return reply(shadow_to_json(await self._port.change(request.match_info["shadow"], wanted)))
+
+    async def delete_topic(self, request: web.Request) -> web.Response:
+        """Delete a topic, with its shadows where that is said."""
+        topic = asked.one_topic(request, "a deletion belongs")
+        await self._port.delete_topic(topic, force=asked.flag(request, "force"))
+        return web.Response(status=204)

@@ -63,9 +63,9 @@ class AdminApi:
         """POST `body`."""
         return self._request("POST", path, {}, json.dumps(body))
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, **query: str | int) -> None:
         """DELETE."""
-        self._request("DELETE", path, {})
+        self._request("DELETE", path, query)
 
     def topics(self, *, governed: bool) -> Iterator[dict[str, Any]]:
         """All topics, page by page."""

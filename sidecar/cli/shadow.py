@@ -8,9 +8,8 @@ from urllib.parse import quote
 import rich_click as click
 
 from sidecar.cli.api import topic_path
-from sidecar.cli.dedup import is_asked_by_a_person
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node, is_asked_by_a_person, pass_shared
 from sidecar.cli.output import pairs, table, write
 from sidecar.cli.topic import topic_argument
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.05
 _CALL_MS: Final = 15_000
 _DEFAULT: Final = -1
+_TRIES: Final = 10
 _TOLD: Final = 1_000
 """Characters of an allow list in an event."""
 BACKLOG_LIMIT: Final = 2**63 - 1
@@ -45,6 +47,10 @@ class NameTakenError(Exception):
 
 class BadShadowError(ValueError):
     """There can be no such shadow: the message says why."""
+
+
+class HasShadowsError(Exception):
+    """The topic has shadows: the message names them."""
 
 
 class UnmadeError(Exception):
@@ -159,7 +165,8 @@ class ShadowCatalog:
         return any(topic.partitions for topic in found.topics if topic.name == name)
 
     async def _make(self, name: str, partitions: int) -> None:
-        created = await self._upstream.call(None, CreateTopics((NewTopic(name, partitions, _DEFAULT),), _CALL_MS))
+        wanted = CreateTopics((NewTopic(name, partitions, _DEFAULT),), _CALL_MS)
+        created = await self._upstream.call(self._upstream.controller(), wanted)
         outcome = created[name]
         if outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS:
             await self._records.write(name, None)
@@ -228,9 +235,40 @@ class ShadowCatalog:
             return
         if layout.topic_id != UUID(bytes=record.topic_id):
             return
-        error = (await self._upstream.call(None, DeleteTopics((name,), _CALL_MS)))[name]
-        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            raise KafkaError(error, f"topic {name}")
+        await self._delete_topic(name)
+
+    async def _delete_topic(self, name: str) -> bool:
+        """False where there is none."""
+        deleted = await self._upstream.call(self._upstream.controller(), DeleteTopics((name,), _CALL_MS))
+        self._upstream.view.forget([name.encode()])
+        if deleted[name] not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            raise KafkaError(deleted[name], f"topic {name}")
+        return deleted[name] == ErrorCode.NONE
+
+    async def delete_source(self, source: str, *, force: bool) -> None:
+        """Delete a topic; with `force` its shadows first. What was interrupted is finished by doing it again.
+
+        Raises `BadShadowError` for what is a shadow itself, `HasShadowsError`, LookupError where there is neither topic
+        nor shadow, and `records.FAILURES`.
+        """
+        if self._resolver.is_shadow(source.encode()):
+            raise BadShadowError(f"{source} is a shadow: delete it by `sidecar shadow delete {source}`")
+        await self._changelog.tailer.read_to_end(_CALL_MS / 1000)
+        had_shadows = False
+        for _ in range(_TRIES):
+            names = [shadow.name for shadow in self.of(source)]
+            if not names:
+                break
+            if not force:
+                raise HasShadowsError(f"{source} has shadows, delete those first or force it: {', '.join(names)}")
+            had_shadows = True
+            for name in names:
+                with suppress(LookupError):
+                    await self.delete(name)
+        else:
+            raise TimeoutError(f"{source} gets new shadows all the time")
+        if not await self._delete_topic(source) and not had_shadows:
+            raise LookupError(source)
 
 
 def _source(record: state.Shadow) -> Source | None:

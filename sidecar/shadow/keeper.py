@@ -130,6 +130,6 @@ class ShadowKeeper:
             self._hooks.shadow_opened(name)
 
     async def _grow(self, name: str, partitions: int) -> None:
-        outcome = await self._upstream.call(None, CreatePartitions(name, partitions, _CALL_MS))
+        outcome = await self._upstream.call(self._upstream.controller(), CreatePartitions(name, partitions, _CALL_MS))
         if outcome.error:
             raise KafkaError(outcome.error, f"partitions of {name}: {outcome.message or 'refused'}")

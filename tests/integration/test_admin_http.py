@@ -320,7 +320,7 @@ async def test_other_paths_are_404_in_the_same_shape(served: Served, path: str):
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("POST", "/v1/topics/orders", "GET, HEAD"),
+        ("POST", "/v1/topics/orders", "DELETE, GET, HEAD"),
         ("GET", "/v1/topics/orders/policy", "DELETE, PUT"),
         ("DELETE", "/livez", "GET, HEAD"),
         ("OPTIONS", "/v1/status", "GET, HEAD"),

@@ -68,6 +68,11 @@ def gauge(node: NodeProcess) -> int:
     return int(float(found[1]))
 
 
+def logged(nodes: list[NodeProcess]) -> list[str]:
+    """What was closed, as the nodes' logs have it."""
+    return [event["shadow"] for node in nodes for event in events(node, "shadow_closed")]
+
+
 def shadow(node: NodeProcess, name: str) -> dict[str, Any]:
     status, found = Rest(node.admin_url).call("GET", f"/v1/shadows/{name}")
     assert status == 200, found
@@ -95,9 +100,11 @@ def test_a_shadow_is_closed_with_its_source_and_told_once_by_one_node(
             assert f"its source {orders} was deleted" in shadow(node, name)["reason"]
             assert shadow(node, other)["state"] == "open"
             assert gauge(node) == 1
+            assert Rest(node.admin_url).call("GET", f"/v1/topics/{orders}/shadows")[1]["items"] == [shadow(node, name)]
         create(services, orders)
         wait_for(lambda: "anew" in shadow(nodes[1], name)["reason"], "the reason to be another", 30)
         assert rest.call("GET", f"/v1/topics/{orders}/shadows")[1]["items"] == [shadow(nodes[1], name)]
+        wait_for(lambda: len(logged(nodes)) == 2, "both to be logged")
         for node in nodes:
             node.stop()
             node.start()
@@ -105,8 +112,7 @@ def test_a_shadow_is_closed_with_its_source_and_told_once_by_one_node(
         wait_for(lambda: [gauge(node) for node in nodes] == [1, 1], "the gauge of the new processes")
         told = [event["detail"].partition(":")[0] for event in history(nodes[0], name)]
         assert told == [f"of {orders}", "closed", "closed"]
-        logged = [event for node in nodes for event in events(node, "shadow_closed")]
-        assert [event["shadow"] for event in logged] == [name, name]
+        assert logged(nodes) == [name, name]
         assert rest.call("DELETE", f"/v1/topics/{orders}/shadows/{name}")[0] == 204
         wait_for(lambda: [gauge(node) for node in nodes] == [0, 0], "the gauge to fall")
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sidecar.node_port import ConflictError, NotFoundError
 from sidecar.shadow_port import Shadow, ShadowChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, MutableMapping, Sequence
 
 
 class PaperShadows:
     """`ShadowPort`. `topics`: what may be a source; `called` is told of every call."""
 
-    def __init__(self, topics: Container[str], called: Callable[..., None]) -> None:
+    def __init__(self, topics: MutableMapping[str, Any], called: Callable[..., None]) -> None:
         self._topics = topics
         self._called = called
         self.views: dict[str, Shadow] = {}
@@ -40,6 +40,16 @@ class PaperShadows:
         if name not in self.views or self.views[name].source != source:
             raise NotFoundError(f"{source} has no shadow {name}")
         del self.views[name]
+
+    async def delete_topic(self, topic: str, *, force: bool) -> None:
+        self._called("delete_topic", topic, force)
+        found = [name for name, shadow in self.views.items() if shadow.source == topic]
+        if found and not force:
+            raise ConflictError(f"{topic} has shadows: {', '.join(found)}")
+        for name in found:
+            del self.views[name]
+        if self._topics.pop(topic, None) is None and not found:
+            raise NotFoundError(f"there is no topic {topic}")
 
     async def change(self, name: str, wanted: ShadowChange) -> Shadow:
         self._called("change_shadow", name, wanted)
