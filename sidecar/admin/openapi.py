@@ -18,7 +18,7 @@ from sidecar.admin.openapi_parts import (
     ref,
     write,
 )
-from sidecar.admin.openapi_shadows import deletion, shadow_paths, shadow_schemas
+from sidecar.admin.openapi_shadows import deletion, pulsar_paths, shadow_paths, shadow_schemas
 from sidecar.admin.rest import PAGE_SIZE, PRODUCERS
 from sidecar.node_port import AccessMode, EventKind, IdsState, NodeState, Scope
 
@@ -149,6 +149,7 @@ def _paths() -> Schema:
             ),
         },
         **shadow_paths(topic),
+        **pulsar_paths(topic),
         "/v1/topics/{topic}/dedup": {
             "parameters": [topic],
             "get": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sidecar.admin.openapi_parts import FLAG, TEXT, TIME, Schema, answer, fields, list_of, read, ref, write
+from sidecar.admin.pulsar_rest import NAMES, SOURCE_PROPERTY
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
 from sidecar.shadow_port import ShadowState
 
@@ -54,6 +55,39 @@ def shadow_paths(topic: Schema) -> Schema:
     }
 
 
+def pulsar_paths(topic: Schema) -> Schema:
+    """Pulsar's own."""
+    ignored = [
+        {"name": name, "in": "path", "required": True, "schema": TEXT, "description": "Ignored."}
+        for name in ("tenant", "namespace")
+    ]
+    body = {"content": {"application/json": {"schema": ref("ShadowNames")}}}
+    done = {"204": {"description": "Done"}, "409": answer("Error")}
+    base = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+    return {
+        f"{base}/shadowTopics": {
+            "parameters": [*ignored, topic],
+            "get": read("listShadowsOfPulsar", "The shadows of a topic", answer("ShadowNames")),
+            "put": {
+                **write("replaceShadows", "Make those that are named, delete all others", done),
+                "requestBody": {"required": True, **body},
+            },
+            "post": {
+                **write("addShadows", "Make those that are named", done),
+                "requestBody": {"required": True, **body},
+            },
+            "delete": {
+                **write("removeShadows", "Delete those that are named, or all without a body", done),
+                "requestBody": {"required": False, **body},
+            },
+        },
+        f"{base}/properties": {
+            "parameters": [*ignored, topic],
+            "get": read("getProperties", "The source of a shadow, as Pulsar keeps it", answer("PulsarProperties")),
+        },
+    }
+
+
 def deletion() -> Schema:
     """Of a topic that may have shadows."""
     force = {
@@ -82,6 +116,11 @@ def shadow_schemas() -> Schema:
                 "warning": _WARNING,
             }
         ),
+        "ShadowNames": {
+            **list_of({**TEXT, "description": "`orders-audit`, or `persistent://tenant/namespace/orders-audit`."}),
+            "maxItems": NAMES,
+        },
+        "PulsarProperties": fields({}, {SOURCE_PROPERTY: TEXT}),
         "ShadowChange": fields({}, {"allow": _ALLOW, "auto_reset_backlog_entries": _BACKLOG}),
         "Shadows": fields({"items": list_of(ref("Shadow")), "next_page_token": {"type": ["string", "null"]}}),
         "NewShadow": fields({"name": TEXT}, {"allow": _ALLOW}),

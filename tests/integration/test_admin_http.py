@@ -388,3 +388,19 @@ async def test_stopping_twice_is_harmless_and_frees_the_port(served: Served):
     await served.server.stop()
     with pytest.raises(aiohttp.ClientConnectionError):
         await served.ask("GET", "/livez")
+
+
+@pytest.mark.parametrize("served", [{"admin_token": "s3cret"}], indirect=True)
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PATCH", "/v1/shadows/orders-audit", {"allow": []}),
+        ("DELETE", "/v1/topics/orders", None),
+        ("PUT", "/admin/v2/persistent/public/default/orders/shadowTopics", ["orders-audit"]),
+        ("POST", "/admin/v2/persistent/public/default/orders/shadowTopics", ["orders-audit"]),
+        ("DELETE", "/admin/v2/persistent/public/default/orders/shadowTopics", None),
+    ],
+)
+async def test_whoever_does_not_show_the_token_changes_no_shadow(served: Served, method: str, path: str, body: object):
+    assert (await served.ask(method, path, json=body)).status == 401
+    assert served.node.calls == []
