@@ -1,5 +1,6 @@
 """The HTTP side over real sockets, in front of a node on paper. Every answer is held against the OpenAPI document."""
 
+import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +18,7 @@ from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
 from sidecar.node_port import AccessMode, Check, Owner, Policy, ProducerIds, Topic
 from sidecar.settings import Address, load
+from sidecar.shadow_port import Shadow
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
 
@@ -404,3 +406,36 @@ async def test_stopping_twice_is_harmless_and_frees_the_port(served: Served):
 async def test_whoever_does_not_show_the_token_changes_no_shadow(served: Served, method: str, path: str, body: object):
     assert (await served.ask(method, path, json=body)).status == 401
     assert served.node.calls == []
+
+
+async def test_a_shadow_that_somebody_else_deletes_meanwhile_is_no_fault(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    shadows = served.node.shadows
+    shadows.views = {name: Shadow(name, "orders", (), 0, is_made=True) for name in ("a", "b")}
+    delete = shadows.delete
+
+    async def too_late(source: str, name: str) -> None:
+        await delete(source, name)
+        await delete(source, name)
+
+    monkeypatch.setattr(shadows, "delete", too_late)
+    assert (await served.ask("DELETE", "/admin/v2/persistent/public/default/orders/shadowTopics")).status == 204
+    assert shadows.views == {}
+
+
+async def test_a_list_that_takes_too_long_is_left_between_two_names(served: Served, monkeypatch: pytest.MonkeyPatch):
+    """Rather than within one, at the end of the minute."""
+    create = served.node.shadows.create
+
+    async def slow(source: str, name: str, allow: object) -> Shadow:
+        await asyncio.sleep(0.02)
+        return await create(source, name, None)
+
+    monkeypatch.setattr(served.node.shadows, "create", slow)
+    monkeypatch.setattr("sidecar.admin.pulsar_rest._ENOUGH_S", 0.01)
+    path = "/admin/v2/persistent/public/default/orders/shadowTopics"
+    answer = await served.ask("PUT", path, json=["a", "b", "c"])
+    assert answer.status == 503
+    assert "cannot make b: there is no time left" in answer.body["message"]
+    assert list(served.node.shadows.views) == ["a"]
