@@ -89,6 +89,10 @@ def template(path: str) -> str:
         parts[3] = "{topic}"
     if parts[4:5] == ["dedup"] and len(parts) > 5:
         parts[5] = "{name}"
+    if parts[1:3] == ["v1", "shadows"]:
+        parts[3] = "{shadow}"
+    if parts[1:4] == ["admin", "v2", "persistent"]:
+        parts[4:7] = ["{tenant}", "{namespace}", "{topic}"]
     return "/".join(parts)
 
 
