@@ -49,6 +49,8 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.shadow.catalog import ShadowCatalog
+from sidecar.shadow.keeper import ShadowKeeper
+from sidecar.shadow.records import ShadowRecords
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
@@ -171,7 +173,8 @@ class Node:
             restored=self.hooks.redis_restored,
         )
         governor.catalog.beat = membership.beat_now
-        shadows = ShadowCatalog(self.upstream, changelog, self.resolver, self.nodes, membership, self.hooks)
+        records = ShadowRecords(changelog, self.nodes, membership)
+        shadows = ShadowCatalog(self.upstream, changelog, self.resolver, records)
         shadows.start()
         self.rooms = Rooms(changelog, governor, forwarder, membership, shadows, gateway)
         self._observe(self.rooms)
@@ -187,9 +190,10 @@ class Node:
             self.upstream, gateway.tasks, governor.kept_topics, governor.assume, self.hooks.operation_failed
         )
         governor.catalog.settings_changed = keeper.read_soon
+        shadow_keeper = ShadowKeeper(self.upstream, records, self.nodes, self.hooks)
         self._background = [
             gateway.tasks.start(work)
-            for work in (self._refresh(), watch.run(), keeper.run(), governor.keep_ids(), shadows.keep())
+            for work in (self._refresh(), watch.run(), keeper.run(), governor.keep_ids(), shadow_keeper.run())
         ]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
@@ -271,6 +275,7 @@ class Node:
         metrics.read_gauge("requests_in_flight", lambda: float(rooms.gateway.unanswered))
         metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
         metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
+        metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))
         metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
 
     def _registration(self) -> Registration:

@@ -19,7 +19,7 @@ _REPEAT_S: Final = 5.0
 
 
 class NodeHooks:
-    """Implements the hooks of `gateway.handler` and `exclusive.environment`."""
+    """Implements the hooks of `gateway.handler`, `exclusive.environment` and `shadow.keeper`."""
 
     def __init__(self, metrics: NodeMetrics) -> None:
         self._metrics = metrics
@@ -115,3 +115,18 @@ class NodeHooks:
     def operation_failed(self, topic: str, error: BaseException) -> None:
         if self._seldom(f"operation {topic}"):
             self._log.warning("takeover_failed", topic=topic, problem=str(error) or repr(error))
+
+    # Shadows
+
+    def shadow_closed(self, shadow: str, reason: str) -> None:
+        self._log.warning("shadow_closed", shadow=shadow, problem=reason)
+
+    def shadow_opened(self, shadow: str) -> None:
+        self._log.info("shadow_opened", shadow=shadow)
+
+    def shadow_forgotten(self, shadow: str, reason: str) -> None:
+        self._log.warning("shadow_forgotten", shadow=shadow, problem=reason)
+
+    def shadow_failed(self, shadow: str, error: BaseException) -> None:
+        if self._seldom(f"shadow {shadow}"):
+            self._log.warning("shadow_failed", shadow=shadow, problem=str(error) or repr(error))

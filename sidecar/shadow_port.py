@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+class ShadowState(StrEnum):
+    """Whether a shadow can be read."""
+
+    MAKING = "making"
+    OPEN = "open"
+    CLOSED = "closed"
+    """Its source is gone, or is another topic by now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shadow:
     """A read-only name over a source topic's log. `allow`: the principals that may read it. `is_made` False: its topic
-    is about to be created.
+    is about to be created. `auto_reset_backlog_entries`: a cursor that is more records behind is reset; 0: never.
+    `warning`: why nobody can read it, if so.
     """
 
     name: str
@@ -20,6 +31,19 @@ class Shadow:
     allow: Sequence[str]
     created_ms: int
     is_made: bool
+    auto_reset_backlog_entries: int = 0
+    state: ShadowState = ShadowState.OPEN
+    reason: str | None = None
+    """Why it is closed, and what to do."""
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowChange:
+    """What is to be another in a shadow; None: stays as it is."""
+
+    allow: Sequence[str] | None = None
+    auto_reset_backlog_entries: int | None = None
 
 
 class ShadowPort(Protocol):
@@ -47,4 +71,19 @@ class ShadowPort(Protocol):
 
     async def delete(self, source: str, name: str) -> None:
         """Delete a shadow with its cursors; its source stays. Raises NotFoundError where there is none."""
+        ...
+
+    async def delete_topic(self, topic: str, *, force: bool) -> None:
+        """Delete a topic that is no shadow; with `force` its shadows and their cursors first.
+
+        Raises NotFoundError where there is neither topic nor shadow of it, ConflictError where it has shadows and
+        `force` is False, is a shadow itself, or Kafka refuses.
+        """
+        ...
+
+    async def change(self, name: str, wanted: ShadowChange) -> Shadow:
+        """Change a shadow; every node knows when this returns.
+
+        Raises NotFoundError, ConflictError while it is being made, InvalidError for a principal that cannot be.
+        """
         ...

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sidecar import shadow_port as port
 from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow.catalog import EVERYBODY, FAILURES, BadShadowError, NameTakenError
+from sidecar.shadow.catalog import BadShadowError, HasShadowsError, NameTakenError, UnmadeError
+from sidecar.shadow.principals import EVERYBODY, nobody_reads
+from sidecar.shadow.records import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
     from sidecar.shadow.catalog import Shadow, ShadowCatalog
+
+_REFUSED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_DELETION_DISABLED,
+    }
+)
 
 
 class ShadowView:
@@ -38,9 +50,10 @@ class ShadowView:
         catalog = self._catalog()
         if source is None:
             return [_shown(found) for found in catalog.all()]
-        if not await self._ask([source]):
+        found = catalog.of(source)
+        if not found and not await self._ask([source]):
             raise NotFoundError(f"there is no topic {source}")
-        return [_shown(found) for found in catalog.of(source)]
+        return [_shown(each) for each in found]
 
     async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
         view = self._rooms().changelog.view
@@ -81,6 +94,33 @@ class ShadowView:
         except FAILURES as error:
             raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
 
+    async def delete_topic(self, topic: str, *, force: bool) -> None:
+        try:
+            await self._catalog().delete_source(topic, force=force)
+        except (BadShadowError, HasShadowsError) as error:
+            raise ConflictError(str(error)) from None
+        except LookupError:
+            raise NotFoundError(f"there is no topic {topic}") from None
+        except KafkaError as error:
+            if error.code in _REFUSED:
+                raise ConflictError(f"Kafka refuses to delete a topic: {error}") from None
+            raise UnavailableError.unsettled(error, f"sidecar topic show {topic}") from None
+        except FAILURES as error:
+            raise UnavailableError.unsettled(error, f"sidecar topic show {topic}") from None
+
+    async def change(self, name: str, wanted: port.ShadowChange) -> port.Shadow:
+        catalog = self._catalog()
+        try:
+            return _shown(await catalog.change(name, wanted.allow, wanted.auto_reset_backlog_entries))
+        except BadShadowError as error:
+            raise InvalidError(str(error)) from None
+        except UnmadeError as error:
+            raise ConflictError(str(error)) from None
+        except LookupError:
+            raise NotFoundError(f"there is no shadow {name}") from None
+        except FAILURES as error:
+            raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
+
     async def _ask(self, topics: Iterable[str]) -> list[TopicState]:
         """Those that exist."""
         names = tuple(sorted(topics))
@@ -94,4 +134,20 @@ class ShadowView:
 
 
 def _shown(found: Shadow) -> port.Shadow:
-    return port.Shadow(found.name, found.source, found.allow, found.created_ms, found.is_made)
+    return port.Shadow(
+        found.name,
+        found.source,
+        found.allow,
+        found.created_ms,
+        found.is_made,
+        found.auto_reset_backlog_entries,
+        _state(found),
+        found.closed or None,
+        nobody_reads(found.allow),
+    )
+
+
+def _state(found: Shadow) -> port.ShadowState:
+    if not found.is_made:
+        return port.ShadowState.MAKING
+    return port.ShadowState.CLOSED if found.closed else port.ShadowState.OPEN

@@ -18,7 +18,7 @@ from sidecar.admin.openapi_parts import (
     ref,
     write,
 )
-from sidecar.admin.openapi_shadows import shadow_paths, shadow_schemas
+from sidecar.admin.openapi_shadows import deletion, pulsar_paths, shadow_paths, shadow_schemas
 from sidecar.admin.rest import PAGE_SIZE, PRODUCERS
 from sidecar.node_port import AccessMode, EventKind, IdsState, NodeState, Scope
 
@@ -128,6 +128,7 @@ def _paths() -> Schema:
         "/v1/topics/{topic}": {
             "parameters": [topic],
             "get": read("getTopic", "One topic or prefix", answer("Topic")),
+            "delete": deletion(),
         },
         "/v1/topics/{topic}/policy": {
             "parameters": [topic],
@@ -149,6 +150,7 @@ def _paths() -> Schema:
         },
         **shadow_paths(topic),
         "/schemas/{path}": _registry(),
+        **pulsar_paths(topic),
         "/v1/topics/{topic}/dedup": {
             "parameters": [topic],
             "get": {

@@ -16,7 +16,7 @@ from sidecar.admin.shapes import ShapeError
 from sidecar.node_port import ConflictError, InvalidError, NotFoundError, PortError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aiohttp.typedefs import Handler
 
@@ -30,7 +30,9 @@ _STATUS: Final[dict[type[Exception], int]] = {
 }
 
 
-def reply(body: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+def reply(
+    body: Mapping[str, Any] | Sequence[str], status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
     """An answer in JSON."""
     text = json.dumps(body, ensure_ascii=False)
     return web.Response(text=text, status=status, content_type="application/json", headers=headers)

@@ -15,6 +15,7 @@ from sidecar import __version__
 from sidecar.admin.access import Caller, refusal_of_write
 from sidecar.admin.health import Health
 from sidecar.admin.openapi import document
+from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
 from sidecar.admin.schema_paths import is_read
@@ -39,7 +40,8 @@ _PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
 """A name may hold anything, braces too; a slash in it comes as %2F."""
 _SCHEMAS: Final = ROOT + "/{path:.*}"
 _STOP_TIMEOUT: Final = 2.0
-_BODY_LIMIT: Final = 64 * 1024
+_BODY_LIMIT: Final = 1024 * 1024
+"""Bytes: the longest allow list of a shadow fits in, however it is escaped."""
 
 
 class AdminServer:
@@ -51,7 +53,9 @@ class AdminServer:
         application = web.Application(
             middlewares=[self._only_who_may, errors_as_json, _in_time], client_max_size=_BODY_LIMIT
         )
-        application.add_routes(_routes(Health(port, metrics), Rest(port), ShadowRest(port.shadows)))
+        application.add_routes(
+            _routes(Health(port, metrics), Rest(port), ShadowRest(port.shadows), PulsarRest(port.shadows))
+        )
         schemas = SchemaProxy(port, settings.schema_registry_url, settings.admin_token)
         application.add_routes(_schema_routes(schemas))
         application.on_cleanup.append(schemas.close)
@@ -103,7 +107,7 @@ async def _openapi(_request: web.Request) -> web.Response:
     return reply(document(__version__))
 
 
-def _routes(health: Health, rest: Rest, shadows: ShadowRest) -> list[web.RouteDef]:
+def _routes(health: Health, rest: Rest, shadows: ShadowRest, pulsar: PulsarRest) -> list[web.RouteDef]:
     return [
         web.get("/livez", health.livez),
         web.get("/readyz", health.readyz),
@@ -121,6 +125,7 @@ def _routes(health: Health, rest: Rest, shadows: ShadowRest) -> list[web.RouteDe
         web.get(_PRODUCER, rest.producer),
         web.delete(_PRODUCER, rest.forget_producer),
         *shadows.routes(),
+        *pulsar.routes(),
     ]
 
 

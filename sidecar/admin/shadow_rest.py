@@ -8,7 +8,7 @@ from aiohttp import web
 
 from sidecar.admin import asked
 from sidecar.admin.replies import reply
-from sidecar.admin.shadow_shapes import shadow_from_json, shadow_to_json
+from sidecar.admin.shadow_shapes import change_from_json, shadow_from_json, shadow_to_json
 from sidecar.node_port import NotFoundError
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ class ShadowRest:
             web.get("/v1/topics/{topic}/shadows", self.shadows),
             web.post("/v1/topics/{topic}/shadows", self.create),
             web.delete("/v1/topics/{topic}/shadows/{shadow}", self.delete),
+            web.delete("/v1/topics/{topic}", self.delete_topic),
             web.get("/v1/shadows/{shadow}", self.shadow),
+            web.patch("/v1/shadows/{shadow}", self.change),
         ]
 
     async def shadows(self, request: web.Request) -> web.Response:
@@ -55,3 +57,14 @@ class ShadowRest:
         if found is None:
             raise NotFoundError(f"there is no shadow {name}")
         return reply(shadow_to_json(found))
+
+    async def change(self, request: web.Request) -> web.Response:
+        """Change some fields of a shadow; answers with the shadow as it is then."""
+        wanted = change_from_json(await asked.body(request))
+        return reply(shadow_to_json(await self._port.change(request.match_info["shadow"], wanted)))
+
+    async def delete_topic(self, request: web.Request) -> web.Response:
+        """Delete a topic, with its shadows where that is said."""
+        topic = asked.one_topic(request, "a deletion belongs")
+        await self._port.delete_topic(topic, force=asked.flag(request, "force"))
+        return web.Response(status=204)

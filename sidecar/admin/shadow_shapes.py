@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sidecar.admin.shapes import ShapeError, time_to_json
+from sidecar.shadow_port import ShadowChange
 
 if TYPE_CHECKING:
     from sidecar.shadow_port import Shadow
+
+_EXAMPLE = '{"allow": ["User:*"], "auto_reset_backlog_entries": 100000}'
 
 
 def shadow_to_json(shadow: Shadow) -> dict[str, Any]:
@@ -18,6 +21,10 @@ def shadow_to_json(shadow: Shadow) -> dict[str, Any]:
         "allow": list(shadow.allow),
         "created": time_to_json(shadow.created_ms),
         "is_made": shadow.is_made,
+        "auto_reset_backlog_entries": shadow.auto_reset_backlog_entries,
+        "state": shadow.state.value,
+        "reason": shadow.reason,
+        "warning": shadow.warning,
     }
 
 
@@ -27,7 +34,25 @@ def shadow_from_json(body: object) -> tuple[str, list[str] | None]:
         raise ShapeError('the body has to be a JSON object such as {"name": "orders-audit", "allow": ["User:*"]}')
     if unknown := sorted(set(body) - {"name", "allow"}):
         raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: name, allow)")
-    allow = body.get("allow")
-    if allow is not None and not (isinstance(allow, list) and all(isinstance(each, str) for each in allow)):
+    return name, _allow(body.get("allow"))
+
+
+def change_from_json(body: object) -> ShadowChange:
+    """What is to be changed in a shadow. Raises ShapeError."""
+    if not isinstance(body, dict) or not body:
+        raise ShapeError(f"the body has to be a JSON object such as {_EXAMPLE}")
+    fields = cast("dict[str, object]", body)
+    if unknown := sorted(set(fields) - {"allow", "auto_reset_backlog_entries"}):
+        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: allow, auto_reset_backlog_entries)")
+    limit = fields.get("auto_reset_backlog_entries", 0)
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise ShapeError(f"auto_reset_backlog_entries has to be a whole number of records, 0 for never, not {limit!r}")
+    if "allow" in fields and fields["allow"] is None:
+        raise ShapeError('allow has to be a list of principals such as ["User:*"]; an empty one means nobody')
+    return ShadowChange(_allow(fields.get("allow")), limit if "auto_reset_backlog_entries" in fields else None)
+
+
+def _allow(found: object) -> list[str] | None:
+    if found is not None and not (isinstance(found, list) and all(isinstance(each, str) for each in found)):
         raise ShapeError('allow has to be a list of principals such as ["User:*"]')
-    return name, allow
+    return found

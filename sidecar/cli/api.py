@@ -51,6 +51,10 @@ class AdminApi:
         """PUT `body`."""
         return self._request("PUT", path, {}, json.dumps(body))
 
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """PATCH `body`."""
+        return self._request("PATCH", path, {}, json.dumps(body))
+
     def post(self, path: str, **query: str | int) -> Any:
         """POST without a body."""
         return self._request("POST", path, query)
@@ -59,9 +63,9 @@ class AdminApi:
         """POST `body`."""
         return self._request("POST", path, {}, json.dumps(body))
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, **query: str | int) -> None:
         """DELETE."""
-        self._request("DELETE", path, {})
+        self._request("DELETE", path, query)
 
     def topics(self, *, governed: bool) -> Iterator[dict[str, Any]]:
         """All topics, page by page."""

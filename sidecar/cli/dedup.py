@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from sidecar.cli.api import topic_path
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node, is_asked_by_a_person, pass_shared
 from sidecar.cli.output import pairs, table, write
 from sidecar.cli.topic import producer_table, topic_argument
 
@@ -52,11 +51,6 @@ def forget(shared: Shared, topic: str, name: str, yes: bool) -> None:
         click.confirm(question, abort=True, err=True)
     shared.api().delete(topic_path(topic, "dedup", name))
     click.echo(f"{topic}: the sequence ids of {name!r} are forgotten", err=True)
-
-
-def is_asked_by_a_person() -> bool:
-    """Whether somebody can answer a question."""
-    return sys.stdin.isatty()
 
 
 def _as_text(found: dict[str, Any]) -> str:

@@ -57,7 +57,7 @@ def _examine(shared: Shared) -> list[Finding]:
     async def look_around() -> list[Finding]:
         parts = await asyncio.gather(
             check_advertised(resolved.settings, view),
-            check_kafka(resolved.settings, view.governed),
+            check_kafka(resolved.settings, view.governed, view.shadows, view.nodes),
             check_redis(resolved.settings),
         )
         return [each for part in parts for each in part]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,3 +67,8 @@ def asks_a_node(command: CommandT) -> CommandT:
 
 
 pass_shared = click.make_pass_decorator(Shared, ensure=True)
+
+
+def is_asked_by_a_person() -> bool:
+    """Whether somebody can answer a question."""
+    return sys.stdin.isatty()

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import rich_click as click
 
 from sidecar.cli.api import topic_path
-from sidecar.cli.dedup import is_asked_by_a_person
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import asks_a_node, is_asked_by_a_person, pass_shared
 from sidecar.cli.output import pairs, table, write
 from sidecar.cli.topic import topic_argument
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SHADOW = click.argument("shadow")
 
 
-@click.group(short_help="Create, show and delete shadow topics.")
+@click.group(short_help="Create, show, change and delete shadow topics.")
 def shadow() -> None:
     """Shadow topics: read-only names over another topic's log, each with cursors of its own. Nothing is copied."""
 
@@ -37,6 +37,7 @@ def create(shared: Shared, shadow: str, source: str, allow: tuple[str, ...]) -> 
     """
     body: dict[str, Any] = {"name": shadow} | ({"allow": list(allow)} if allow else {})
     found = shared.api().create(topic_path(source, "shadows"), body)
+    _warn(found)
     write(found, shared.output, lambda: _as_text(found))
 
 
@@ -47,8 +48,10 @@ def create(shared: Shared, shadow: str, source: str, allow: tuple[str, ...]) -> 
 def list_(shared: Shared, topic: str) -> None:
     """List the shadows of TOPIC."""
     found = shared.api().get(topic_path(topic, "shadows"))["items"]
-    rows = [(each["name"], ", ".join(each["allow"]), each["created"]) for each in found]
-    write(found, shared.output, lambda: table(("shadow", "allow", "created"), rows))
+    rows = [
+        (each["name"], each["state"], ", ".join(each["allow"]), each["created"], each["reason"] or "") for each in found
+    ]
+    write(found, shared.output, lambda: table(("shadow", "state", "allow", "created", "reason"), rows))
 
 
 @shadow.command()
@@ -57,7 +60,40 @@ def list_(shared: Shared, topic: str) -> None:
 @pass_shared
 def show(shared: Shared, shadow: str) -> None:
     """Show SHADOW."""
-    found = shared.api().get(f"/v1/shadows/{quote(shadow, safe='')}")
+    found = shared.api().get(_path(shadow))
+    write(found, shared.output, lambda: _as_text(found))
+
+
+@shadow.command(name="set")
+@_SHADOW
+@click.option("--allow", multiple=True, metavar="PRINCIPAL", help="Who may read it from now on, repeatable.")
+@click.option("--allow-nobody", is_flag=True, help="Nobody may read it from now on.")
+@click.option(
+    "--auto-reset-backlog-entries",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Reset cursors that are more than N records behind; 0: never.",
+)
+@asks_a_node
+@pass_shared
+def set_(
+    shared: Shared, shadow: str, allow: tuple[str, ...], allow_nobody: bool, auto_reset_backlog_entries: int | None
+) -> None:
+    """Change who may read SHADOW, and when its cursors are reset. What is not said stays as it is.
+
+    `sidecar shadow set orders-audit --allow User:audit --allow User:billing`
+    """
+    if allow and allow_nobody:
+        raise CommandError("--allow and --allow-nobody contradict each other", Exit.USAGE)
+    body: dict[str, Any] = {"allow": list(allow)} if allow or allow_nobody else {}
+    if auto_reset_backlog_entries is not None:
+        body["auto_reset_backlog_entries"] = auto_reset_backlog_entries
+    if not body:
+        raise CommandError(
+            "nothing to set: say at least one of --allow, --allow-nobody, --auto-reset-backlog-entries", Exit.USAGE
+        )
+    found = shared.api().patch(_path(shadow), body)
+    _warn(found)
     write(found, shared.output, lambda: _as_text(found))
 
 
@@ -71,11 +107,20 @@ def delete(shared: Shared, shadow: str, yes: bool) -> None:
 
     Asks first, on a terminal.
     """
-    source = shared.api().get(f"/v1/shadows/{quote(shadow, safe='')}")["source"]
+    source = shared.api().get(_path(shadow))["source"]
     if not yes and is_asked_by_a_person():
         click.confirm(f"The cursors of everybody who reads {shadow} go with it. Delete it?", abort=True, err=True)
     shared.api().delete(topic_path(source, "shadows", shadow))
     click.echo(f"{shadow} is deleted; {source} is as it was", err=True)
+
+
+def _path(shadow: str) -> str:
+    return f"/v1/shadows/{quote(shadow, safe='')}"
+
+
+def _warn(found: dict[str, Any]) -> None:
+    if found["warning"]:
+        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {found['warning']}", err=True)
 
 
 def _as_text(found: dict[str, Any]) -> str:
@@ -83,8 +128,12 @@ def _as_text(found: dict[str, Any]) -> str:
         {
             "shadow": found["name"],
             "source": found["source"],
-            "allow": ", ".join(found["allow"]),
+            "allow": ", ".join(found["allow"]) or "nobody",
+            "auto reset": f"behind {found['auto_reset_backlog_entries']} records"
+            if found["auto_reset_backlog_entries"]
+            else "never",
             "created": found["created"],
-            "made": found["is_made"],
+            "state": found["state"],
+            "reason": found["reason"],
         }
     )

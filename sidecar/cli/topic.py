@@ -9,7 +9,7 @@ import rich_click as click
 from sidecar.cli.api import topic_path
 from sidecar.cli.completion import topic_names
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node, is_asked_by_a_person, pass_shared
 from sidecar.cli.output import pairs, table, write
 from sidecar.node_port import AccessMode, Scope
 
@@ -22,7 +22,7 @@ _PARTITIONS_SHOWN: Final = 8
 topic_argument = click.argument("topic", shell_complete=topic_names)
 
 
-@click.group(short_help="List topics, show them, set and unset their policies.")
+@click.group(short_help="List topics, show them, set and unset their policies, delete them.")
 def topic() -> None:
     """Topics and their policies."""
 
@@ -82,6 +82,26 @@ def unset(shared: Shared, topic: str) -> None:
     """Forget a topic's or a prefix's own policy."""
     shared.api().delete(topic_path(topic, "policy"))
     click.echo(f"{topic} has no policy of its own any more", err=True)
+
+
+@topic.command()
+@topic_argument
+@click.option("--force", is_flag=True, help="Delete its shadows too, with the cursors of their readers.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks_a_node
+@pass_shared
+def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
+    """Delete TOPIC with its records, as Kafka's own tool does. Its policy stays, for a topic that is made anew.
+
+    Asks first, on a terminal. Exit code 4 where it has shadows and nobody says --force. Done again it finishes what was
+    interrupted.
+    """
+    if not yes and is_asked_by_a_person():
+        names = [each["name"] for each in shared.api().get(topic_path(topic, "shadows"))["items"]] if force else []
+        more = f", and its shadows {', '.join(names)} with the cursors of their readers" if names else ""
+        click.confirm(f"All records of {topic} are lost{more}. Delete it?", abort=True, err=True)
+    shared.api().delete(topic_path(topic), force=str(force).lower())
+    click.echo(f"{topic} is deleted", err=True)
 
 
 def topic_table(topics: Sequence[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""The SDK for Python: producers that own their topic, on aiokafka.
+"""The SDK for Python: producers that own their topic, and readers of shadow topics, on aiokafka.
 
 ```python
 import asyncio
@@ -21,6 +21,7 @@ from sidecar.client.errors import (
     SidecarUnavailableError,
 )
 from sidecar.client.producer import ExclusiveProducer, Mode
+from sidecar.client.reader import ShadowReader
 from sidecar.client.receipt import Receipt
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ProducerFencedError",
     "Receipt",
     "SequenceError",
+    "ShadowReader",
     "SidecarError",
     "SidecarUnavailableError",
 ]

@@ -1,46 +1,44 @@
-"""The shadows of a cluster of nodes: made, kept in step with their sources, deleted.
+"""The shadows of a cluster of nodes: made, changed, deleted.
 
 A shadow is a record in the ownership topic and an empty topic of Kafka. The record comes first and every live node
 knows it before the topic is there, so that none takes a write for it; the topic goes first, and the record when it is
-gone. Whoever dies in between leaves one without the other: the node that is first in line for the name finishes.
+gone. Whoever dies in between leaves one without the other: the node that is first in line for the name finishes
+(`keeper`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from sidecar.changelog import ChangelogError, Kind, Record, RetryTimeoutError, shadow_key
+from sidecar.changelog import Kind
 from sidecar.cluster.resolver import Source, is_legal
-from sidecar.protocol.caller import UnknownTopicError, UpstreamError
-from sidecar.protocol.calls import CreatePartitions, CreateTopics, DeleteTopics, NewTopic
+from sidecar.protocol.caller import UnknownTopicError
+from sidecar.protocol.calls import CreateTopics, DeleteTopics, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.shadow.principals import EVERYBODY, checked
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sidecar.changelog import Change, Changelog
-    from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.shadow.records import ShadowRecords
 
-_SEEN_S: Final = 5.0
 _POLL_S: Final = 0.05
 _CALL_MS: Final = 15_000
-_ROUND_S: Final = 2.0
-_LEFT_S: Final = 30.0
-"""A record without its topic is somebody's work that takes no longer."""
 _DEFAULT: Final = -1
-_ANYBODY: Final = "User:*"
-EVERYBODY: Final = (_ANYBODY,)
-
-FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+_TRIES: Final = 10
+_TOLD: Final = 1_000
+"""Characters of an allow list in an event."""
+BACKLOG_LIMIT: Final = 2**63 - 1
 
 
 class NameTakenError(Exception):
@@ -51,29 +49,27 @@ class BadShadowError(ValueError):
     """There can be no such shadow: the message says why."""
 
 
-class Members(Protocol):
-    """What the catalog needs of the nodes around (`cluster.membership`)."""
-
-    async def seen_by_all(self, offset: int) -> None:
-        """Returns once every live node has read the changelog up to there, or has let its lease run out."""
-        ...
+class HasShadowsError(Exception):
+    """The topic has shadows: the message names them."""
 
 
-class Hooks(Protocol):
-    """What the node wants to know; implementations are cheap and never raise."""
-
-    def operation_failed(self, topic: str, error: BaseException) -> None: ...
+class UnmadeError(Exception):
+    """The shadow is being made, or was left half-way: it cannot be changed now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A shadow as the changelog has it. `is_made` False: its topic is not there yet."""
+    """A shadow as the changelog has it. `is_made` False: its topic is not there yet. `auto_reset_backlog_entries`: 0
+    for never. `closed`: why it cannot be read, empty where it can.
+    """
 
     name: str
     source: str
     allow: tuple[str, ...]
     created_ms: int
     is_made: bool
+    auto_reset_backlog_entries: int = 0
+    closed: str = ""
 
 
 class ShadowCatalog:
@@ -84,17 +80,12 @@ class ShadowCatalog:
         upstream: KafkaUpstream,
         changelog: Changelog,
         resolver: NameResolver,
-        nodes: NodeDirectory,
-        members: Members,
-        hooks: Hooks,
+        records: ShadowRecords,
     ) -> None:
         self._upstream = upstream
         self._changelog = changelog
         self._resolver = resolver
-        self._nodes = nodes
-        self._members = members
-        self._hooks = hooks
-        self._changing = asyncio.Lock()
+        self._records = records
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -111,9 +102,7 @@ class ShadowCatalog:
             self._apply()
 
     def _apply(self) -> None:
-        self._resolver.set_shadows(
-            {entry.key.topic.encode(): _source(entry.value) for entry in self._changelog.view.shadows()}
-        )
+        self._resolver.set_shadows({entry.key.topic.encode(): _source(entry.value) for entry in self._records.all()})
 
     # What is there --------------------------------------------------------------------------------------------------
 
@@ -123,36 +112,45 @@ class ShadowCatalog:
 
     def all(self) -> list[Shadow]:
         """Every shadow, by name."""
-        found = [_shadow(entry.key.topic, entry.value) for entry in self._changelog.view.shadows()]
+        found = [_shadow(entry.key.topic, entry.value) for entry in self._records.all()]
         return sorted(found, key=lambda shadow: shadow.name)
+
+    @property
+    def closed(self) -> int:
+        """How many shadows cannot be read."""
+        return sum(bool(entry.value.closed) for entry in self._records.all())
 
     # Changes --------------------------------------------------------------------------------------------------------
 
     async def create(self, source: str, name: str, allow: Sequence[str] = EVERYBODY) -> Shadow:
         """Make a shadow; it is served by every node when this returns.
 
-        Raises `BadShadowError`, LookupError without such a source, `NameTakenError`, and `FAILURES`.
+        Raises `BadShadowError`, LookupError without such a source, `NameTakenError`, and `records.FAILURES`.
         """
-        self._check(source, name, allow)
-        async with self._changing:
+        self._check(source, name)
+        principals = _principals(allow)
+        async with self._records.changing:
             try:
                 layout = await self._upstream.layout(source, refresh=True)
             except UnknownTopicError:
                 raise LookupError(source) from None
-            if self._changelog.view.shadow(name) is not None or await self._exists(name):
+            if self._records.get(name) is not None or await self._exists(name):
                 raise NameTakenError(f"there is a topic {name} already")
             record = state.Shadow(
-                source=source, source_topic_id=layout.topic_id.bytes, created_ms=int(time.time() * 1000), allow=allow
+                source=source,
+                source_topic_id=layout.topic_id.bytes,
+                created_ms=int(time.time() * 1000),
+                allow=principals,
             )
-            await self._write(name, record)
+            await self._records.write(name, record)
             try:
                 await self._make(name, len(layout.leaders))
             except KafkaError:
-                await self._write(name, None)
+                await self._records.write(name, None)
                 raise
             return await self._finish(name, record)
 
-    def _check(self, source: str, name: str, allow: Sequence[str]) -> None:
+    def _check(self, source: str, name: str) -> None:
         if not is_legal(name.encode()) or name in (".", ".."):
             raise BadShadowError(f"{name!r} is no name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -")
         if name.startswith("__") or source.startswith("__"):
@@ -161,21 +159,17 @@ class ShadowCatalog:
             raise BadShadowError(f"{name} cannot be a shadow of itself")
         if self._resolver.is_shadow(source.encode()):
             raise BadShadowError(f"{source} is a shadow: make one of its source")
-        for principal in allow:
-            if not principal.startswith("User:") or principal == "User:":
-                raise BadShadowError(f"{principal!r} is no principal: User:NAME, or {_ANYBODY}")
-        if _ANYBODY not in allow:
-            raise BadShadowError(f"clients have no names in this version: allow {_ANYBODY}, or nobody could read it")
 
     async def _exists(self, name: str) -> bool:
         found = await self._upstream.metadata(MetadataRequest((name,), allow_auto_topic_creation=False))
         return any(topic.partitions for topic in found.topics if topic.name == name)
 
     async def _make(self, name: str, partitions: int) -> None:
-        created = await self._upstream.call(None, CreateTopics((NewTopic(name, partitions, _DEFAULT),), _CALL_MS))
+        wanted = CreateTopics((NewTopic(name, partitions, _DEFAULT),), _CALL_MS)
+        created = await self._upstream.call(self._upstream.controller(), wanted)
         outcome = created[name]
         if outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS:
-            await self._write(name, None)
+            await self._records.write(name, None)
             raise NameTakenError(f"there is a topic {name} already")
         if outcome.error:
             raise KafkaError(outcome.error, f"topic {name}: {outcome.message or 'Kafka refuses to create it'}")
@@ -190,20 +184,48 @@ class ShadowCatalog:
                     await asyncio.sleep(_POLL_S)
                 else:
                     break
-        await self._write(name, record)
-        await self._tell(name, f"of {record.source}")
+        await self._records.write(name, record)
+        await self._records.tell(name, f"of {record.source}")
+        return _shadow(name, record)
+
+    async def change(
+        self, name: str, allow: Sequence[str] | None = None, auto_reset_backlog_entries: int | None = None
+    ) -> Shadow:
+        """Change what is not None; every live node knows when this returns.
+
+        Raises `BadShadowError`, LookupError without such a shadow, `UnmadeError`, and `records.FAILURES`.
+        """
+        principals = None if allow is None else _principals(allow)
+        limit = auto_reset_backlog_entries
+        if limit is not None and not 0 <= limit <= BACKLOG_LIMIT:
+            raise BadShadowError(f"auto_reset_backlog_entries has to be 0 (never) to {BACKLOG_LIMIT}, not {limit}")
+
+        def edit(record: state.Shadow) -> None:
+            if not record.topic_id:
+                raise UnmadeError(f"{name} is being made: try again in a moment")
+            if principals is not None:
+                record.allow[:] = principals
+            if limit is not None:
+                record.auto_reset_backlog_entries = limit
+
+        async with self._records.changing:
+            record = await self._records.change(name, edit)
+            readers = ", ".join(record.allow) or "nobody"
+            reset = record.auto_reset_backlog_entries
+            limits = f"; cursors more than {reset} records behind are reset" if reset else ""
+            await self._records.tell(name, f"readers: {readers[:_TOLD]}{limits}")
         return _shadow(name, record)
 
     async def delete(self, name: str) -> None:
-        """Delete a shadow with its cursors. Raises LookupError without one, and `FAILURES`."""
-        async with self._changing:
-            entry = self._changelog.view.shadow(name)
+        """Delete a shadow with its cursors. Raises LookupError without one, and `records.FAILURES`."""
+        async with self._records.changing:
+            entry = self._records.get(name)
             if entry is None:
                 raise LookupError(name)
             if entry.value.topic_id:
                 await self._remove(name, entry.value)
-            await self._write(name, None)
-            await self._tell(name, "deleted")
+            await self._records.write(name, None)
+            await self._records.tell(name, "deleted")
 
     async def _remove(self, name: str, record: state.Shadow) -> None:
         """Delete the empty topic, unless it is another one by now."""
@@ -213,61 +235,40 @@ class ShadowCatalog:
             return
         if layout.topic_id != UUID(bytes=record.topic_id):
             return
-        error = (await self._upstream.call(None, DeleteTopics((name,), _CALL_MS)))[name]
-        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            raise KafkaError(error, f"topic {name}")
+        await self._delete_topic(name)
 
-    async def _write(self, name: str, record: state.Shadow | None) -> None:
-        offset = await self._changelog.append([Record(shadow_key(name), record)])
-        await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
-        await self._members.seen_by_all(offset)
+    async def _delete_topic(self, name: str) -> bool:
+        """False where there is none."""
+        deleted = await self._upstream.call(self._upstream.controller(), DeleteTopics((name,), _CALL_MS))
+        self._upstream.view.forget([name.encode()])
+        if deleted[name] not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            raise KafkaError(deleted[name], f"topic {name}")
+        return deleted[name] == ErrorCode.NONE
 
-    async def _tell(self, name: str, detail: str) -> None:
-        event = state.Event(
-            id=secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=int(time.time() * 1000), topic=name,
-            node=self._nodes.me.id, detail=detail,
-        )  # fmt: skip
-        await self._changelog.add_event(event)
+    async def delete_source(self, source: str, *, force: bool) -> None:
+        """Delete a topic; with `force` its shadows first. What was interrupted is finished by doing it again.
 
-    # In step --------------------------------------------------------------------------------------------------------
-
-    async def keep(self) -> None:
-        """Give shadows the partitions that their sources have got, finish what was left half-way. Until cancelled."""
-        while True:
-            await asyncio.sleep(_ROUND_S)
-            for entry in list(self._changelog.view.shadows()):
-                name = entry.key.topic
-                if self._nodes.placement.of_topic(name.encode()) != self._nodes.me.id:
-                    continue
-                try:
-                    async with self._changing:
-                        await self._look_after(name)
-                except FAILURES as error:
-                    self._hooks.operation_failed(name, error)
-
-    async def _look_after(self, name: str) -> None:
-        entry = self._changelog.view.shadow(name)
-        if entry is None:
-            return
-        record = entry.value
-        if not record.topic_id:
-            if time.time() * 1000 - record.created_ms > _LEFT_S * 1000:
-                await self._write(name, None)  # a topic that was made for it is an empty one like any other
-            return
-        try:
-            own = await self._upstream.layout(name, refresh=True)
-        except UnknownTopicError:
-            await self._write(name, None)  # deleted half-way, or behind the sidecar's back
-            return
-        try:
-            source = await self._upstream.layout(record.source, refresh=True)
-        except UnknownTopicError:
-            return
-        wanted = len(source.leaders)
-        if source.topic_id == UUID(bytes=record.source_topic_id) and wanted > len(own.leaders):
-            outcome = await self._upstream.call(None, CreatePartitions(name, wanted, _CALL_MS))
-            if outcome.error:
-                raise KafkaError(outcome.error, f"partitions of {name}: {outcome.message or 'refused'}")
+        Raises `BadShadowError` for what is a shadow itself, `HasShadowsError`, LookupError where there is neither topic
+        nor shadow, and `records.FAILURES`.
+        """
+        if self._resolver.is_shadow(source.encode()):
+            raise BadShadowError(f"{source} is a shadow: delete it by `sidecar shadow delete {source}`")
+        await self._changelog.tailer.read_to_end(_CALL_MS / 1000)
+        had_shadows = False
+        for _ in range(_TRIES):
+            names = [shadow.name for shadow in self.of(source)]
+            if not names:
+                break
+            if not force:
+                raise HasShadowsError(f"{source} has shadows, delete those first or force it: {', '.join(names)}")
+            had_shadows = True
+            for name in names:
+                with suppress(LookupError):
+                    await self.delete(name)
+        else:
+            raise TimeoutError(f"{source} gets new shadows all the time")
+        if not await self._delete_topic(source) and not had_shadows:
+            raise LookupError(source)
 
 
 def _source(record: state.Shadow) -> Source | None:
@@ -277,4 +278,19 @@ def _source(record: state.Shadow) -> Source | None:
 
 
 def _shadow(name: str, record: state.Shadow) -> Shadow:
-    return Shadow(name, record.source, tuple(record.allow), record.created_ms, bool(record.topic_id))
+    return Shadow(
+        name,
+        record.source,
+        tuple(record.allow),
+        record.created_ms,
+        bool(record.topic_id),
+        record.auto_reset_backlog_entries,
+        record.closed,
+    )
+
+
+def _principals(allow: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return checked(allow)
+    except ValueError as error:
+        raise BadShadowError(str(error)) from None

@@ -33,6 +33,7 @@ _GAUGES: Final[dict[Gauge, str]] = {
     "kafka_up": "1 while Kafka answers, 0 while it does not.",
     "dedup_reading_topics": "Topics served here whose sequence ids are being read; their batches wait.",
     "dedup_lost_topics": "Topics served here with partitions whose sequence ids cannot be known: they take no batches.",
+    "shadows_closed": "Shadow topics of the cluster whose source is gone, or another topic by now: nobody reads them.",
     "live_nodes": "Nodes of this cluster whose heartbeat is fresh, this one included.",
 }
 _ALWAYS: Final = frozenset({"Fetch", "Metadata", "Produce"})

@@ -34,6 +34,7 @@ Gauge = Literal[
     "kafka_up",
     "dedup_reading_topics",
     "dedup_lost_topics",
+    "shadows_closed",
     "live_nodes",
 ]
 """Numbers that somebody else keeps: they are read when metrics are asked for."""

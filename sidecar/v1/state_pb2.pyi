@@ -264,20 +264,22 @@ class Policy(_message.Message):
     def __init__(self, access_mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., deduplication: _Optional[bool] = ..., exclusive_reader: _Optional[bool] = ..., scope: _Optional[_Union[Scope, str]] = ..., log_append_time: _Optional[bool] = ..., version: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class Shadow(_message.Message):
-    __slots__ = ("source", "source_topic_id", "topic_id", "created_ms", "allow", "auto_reset_backlog_entries")
+    __slots__ = ("source", "source_topic_id", "topic_id", "created_ms", "allow", "auto_reset_backlog_entries", "closed")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     ALLOW_FIELD_NUMBER: _ClassVar[int]
     AUTO_RESET_BACKLOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_topic_id: bytes
     topic_id: bytes
     created_ms: int
     allow: _containers.RepeatedScalarFieldContainer[str]
     auto_reset_backlog_entries: int
-    def __init__(self, source: _Optional[str] = ..., source_topic_id: _Optional[bytes] = ..., topic_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., allow: _Optional[_Iterable[str]] = ..., auto_reset_backlog_entries: _Optional[int] = ...) -> None: ...
+    closed: str
+    def __init__(self, source: _Optional[str] = ..., source_topic_id: _Optional[bytes] = ..., topic_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., allow: _Optional[_Iterable[str]] = ..., auto_reset_backlog_entries: _Optional[int] = ..., closed: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("id", "kind", "at_ms", "topic", "partition", "generation", "session", "name", "mode", "client", "node", "producer_id", "producer_epoch", "start", "detail")

@@ -1,5 +1,7 @@
 """The HTTP side over real sockets, in front of a node on paper. Every answer is held against the OpenAPI document."""
 
+import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -16,6 +18,7 @@ from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
 from sidecar.node_port import AccessMode, Check, Owner, Policy, ProducerIds, Topic
 from sidecar.settings import Address, load
+from sidecar.shadow_port import Shadow
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
 
@@ -86,6 +89,10 @@ def template(path: str) -> str:
         parts[3] = "{topic}"
     if parts[4:5] == ["dedup"] and len(parts) > 5:
         parts[5] = "{name}"
+    if parts[1:3] == ["v1", "shadows"]:
+        parts[3] = "{shadow}"
+    if parts[1:4] == ["admin", "v2", "persistent"]:
+        parts[4:7] = ["{tenant}", "{namespace}", "{topic}"]
     return "/".join(parts)
 
 
@@ -189,7 +196,7 @@ async def test_a_body_that_is_no_policy_is_400_and_the_node_is_not_asked(served:
 
 
 async def test_a_body_without_end_is_413(served: Served):
-    assert (await served.ask("PUT", "/v1/topics/orders/policy", data=b" " * 100_000)).status == 413
+    assert (await served.ask("PUT", "/v1/topics/orders/policy", data=io.BytesIO(b" " * 1_100_000))).status == 413
 
 
 async def test_what_the_node_cannot_take_is_400_with_its_words(served: Served):
@@ -319,7 +326,7 @@ async def test_other_paths_are_404_in_the_same_shape(served: Served, path: str):
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("POST", "/v1/topics/orders", "GET, HEAD"),
+        ("POST", "/v1/topics/orders", "DELETE, GET, HEAD"),
         ("GET", "/v1/topics/orders/policy", "DELETE, PUT"),
         ("DELETE", "/livez", "GET, HEAD"),
         ("OPTIONS", "/v1/status", "GET, HEAD"),
@@ -387,3 +394,52 @@ async def test_stopping_twice_is_harmless_and_frees_the_port(served: Served):
     await served.server.stop()
     with pytest.raises(aiohttp.ClientConnectionError):
         await served.ask("GET", "/livez")
+
+
+@pytest.mark.parametrize("served", [{"admin_token": "s3cret"}], indirect=True)
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PATCH", "/v1/shadows/orders-audit", {"allow": []}),
+        ("DELETE", "/v1/topics/orders", None),
+        ("PUT", "/admin/v2/persistent/public/default/orders/shadowTopics", ["orders-audit"]),
+        ("POST", "/admin/v2/persistent/public/default/orders/shadowTopics", ["orders-audit"]),
+        ("DELETE", "/admin/v2/persistent/public/default/orders/shadowTopics", None),
+    ],
+)
+async def test_whoever_does_not_show_the_token_changes_no_shadow(served: Served, method: str, path: str, body: object):
+    assert (await served.ask(method, path, json=body)).status == 401
+    assert served.node.calls == []
+
+
+async def test_a_shadow_that_somebody_else_deletes_meanwhile_is_no_fault(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    shadows = served.node.shadows
+    shadows.views = {name: Shadow(name, "orders", (), 0, is_made=True) for name in ("a", "b")}
+    delete = shadows.delete
+
+    async def too_late(source: str, name: str) -> None:
+        await delete(source, name)
+        await delete(source, name)
+
+    monkeypatch.setattr(shadows, "delete", too_late)
+    assert (await served.ask("DELETE", "/admin/v2/persistent/public/default/orders/shadowTopics")).status == 204
+    assert shadows.views == {}
+
+
+async def test_a_list_that_takes_too_long_is_left_between_two_names(served: Served, monkeypatch: pytest.MonkeyPatch):
+    """Rather than within one, at the end of the minute."""
+    create = served.node.shadows.create
+
+    async def slow(source: str, name: str, allow: object) -> Shadow:
+        await asyncio.sleep(0.02)
+        return await create(source, name, None)
+
+    monkeypatch.setattr(served.node.shadows, "create", slow)
+    monkeypatch.setattr("sidecar.admin.pulsar_rest._ENOUGH_S", 0.01)
+    path = "/admin/v2/persistent/public/default/orders/shadowTopics"
+    answer = await served.ask("PUT", path, json=["a", "b", "c"])
+    assert answer.status == 503
+    assert "cannot make b: there is no time left" in answer.body["message"]
+    assert list(served.node.shadows.views) == ["a"]

@@ -18,12 +18,13 @@ import yaml
 from click.testing import CliRunner
 
 from sidecar.admin.server import AdminServer
-from sidecar.cli import dedup
+from sidecar.cli import dedup, topic
 from sidecar.cli.checks.finding import Finding
 from sidecar.cli.checks.node import NodeView
 from sidecar.cli.root import cli
 from sidecar.node_port import AccessMode, Check, Deduplicated, IdsState, Owner, Policy, ProducerIds, Topic, Waiting
 from sidecar.settings import Address, load
+from sidecar.shadow_port import Shadow
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
 
@@ -188,6 +189,20 @@ def test_on_a_terminal_forgetting_is_asked_for(
     assert (said.exit_code, said.stdout) == (code, "")
     assert ("Forget its sequence ids?" in said.stderr) is not bool(arguments)
     assert ("billing" not in running.node.ids["orders"]) is forgotten
+
+
+@pytest.mark.parametrize(("typed", "code", "is_deleted"), [("y\n", 0, True), ("n\n", 1, False)])
+def test_deleting_a_topic_asks_a_person_and_names_its_shadows(
+    running: Running, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, is_deleted: bool
+):
+    monkeypatch.setattr(topic, "is_asked_by_a_person", lambda: True)
+    running.node.shadows.views["orders-audit"] = Shadow("orders-audit", "orders", ("User:*",), 0, is_made=True)
+    command = ["--admin-url", running.url, "topic", "delete", "orders", "--force"]
+    said = CliRunner().invoke(cli, command, prog_name="sidecar", input=typed)
+    assert (said.exit_code, said.stdout) == (code, "")
+    assert "All records of orders are lost, and its shadows orders-audit with the cursors" in said.stderr
+    assert ("orders" not in running.node.known) is is_deleted
+    assert running.node.shadows.views.keys() == (set() if is_deleted else {"orders-audit"})
 
 
 def test_a_topic_says_what_is_known_of_its_sequence_ids(running: Running):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog.configuration import NamedConfigs, check
 from sidecar.changelog.topics import TopicNames
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
+from sidecar.cli.checks.readers import hosts_of, judged, members_of
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import read_keep_alives
 from sidecar.protocol.api import APIS
@@ -31,7 +33,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.settings import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sidecar.fencing import KeepAlive
     from sidecar.protocol.calls import ServedVersions
@@ -56,8 +58,10 @@ _SHORTEST_KEEP_ALIVE: Final = 5.0
 """Seconds: a fence that has to be kept alive more often is lost by one slow takeover elsewhere."""
 
 
-async def check_kafka(settings: Settings, governed: Sequence[str]) -> list[Finding]:
-    """All findings; `governed` are the topics whose fences have to last."""
+async def check_kafka(
+    settings: Settings, governed: Sequence[str], shadows: Collection[str] = (), nodes: Sequence[str] = ()
+) -> list[Finding]:
+    """All findings; `governed` are the topics whose fences have to last, `nodes` the hosts that nodes advertise."""
     silent = {server: await _silence(server, settings) for server in settings.bootstrap_servers}
     remedy = "is Kafka up, and SIDECAR_BOOTSTRAP_SERVERS right?"
     if all(silent.values()):
@@ -70,11 +74,20 @@ async def check_kafka(settings: Settings, governed: Sequence[str]) -> list[Findi
         found += await _brokers(upstream)
         found += await _internal_topics(upstream, settings.cluster)
         found += await _keep_alive(upstream, governed)
+        found += await _readers(upstream, shadows, nodes)
     except (UpstreamError, KafkaError) as error:
         found.append(fail("kafka", str(error), "a node needs every broker at the address it advertises"))
     finally:
         await upstream.close()
     return found
+
+
+async def _readers(upstream: KafkaUpstream, shadows: Collection[str], nodes: Sequence[str]) -> list[Finding]:
+    if not shadows:
+        return []
+    members = await members_of(upstream, shadows)
+    brokers = [(broker.host, broker.port) for broker in upstream.view.brokers.values()]
+    return [judged(members, await asyncio.to_thread(hosts_of, nodes, brokers))]
 
 
 def _upstream(servers: Sequence[Address], settings: Settings) -> KafkaUpstream:

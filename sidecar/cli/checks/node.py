@@ -26,12 +26,18 @@ _TIMEOUT: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What a running node says: its status and governed topics. `status` None: nobody answers."""
+    """What a running node says: its status, governed topics, shadows. `status` None: nobody answers."""
 
     findings: list[Finding]
     status: dict[str, Any] | None = None
     governed: list[str] = field(default_factory=list[str])
     files: int | None = None
+    shadows: frozenset[str] = frozenset()
+
+    @property
+    def nodes(self) -> list[str]:
+        """The hosts that live nodes advertise."""
+        return [node["host"] for node in (self.status or {"nodes": []})["nodes"]]
 
 
 def look_at_node(api: AdminApi) -> NodeView:
@@ -39,6 +45,7 @@ def look_at_node(api: AdminApi) -> NodeView:
     try:
         status = api.get("/v1/status")
         governed = [topic["topic"] for topic in api.topics(governed=True) if topic["partitions"]]
+        shadows = frozenset(name for topic in api.topics(governed=False) for name in topic["shadows"])
         files = _metric(api.get_text("/metrics"), "process_max_fds")
     except CommandError as error:
         if error.exit_code == Exit.UNREACHABLE:
@@ -55,7 +62,7 @@ def look_at_node(api: AdminApi) -> NodeView:
     found += _sequence_ids(status)
     if not found:
         found.append(ok("node", f"node {status['node_id']} at {api.url} is ready, version {status['version']}"))
-    return NodeView(found, status, governed, files)
+    return NodeView(found, status, governed, files, shadows)
 
 
 def _sequence_ids(status: dict[str, Any]) -> list[Finding]:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.integration.shadow.history import history
 from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
@@ -73,7 +74,8 @@ def test_the_command_line_does_the_same(node: NodeProcess, orders: str, unique: 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*sidecar, *words], capture_output=True, text=True, timeout=60, check=False)
 
-    assert f"source   {orders}" in run("create", name, "--source", orders).stdout
+    made = run("create", name, "--source", orders).stdout
+    assert ["source", orders] in [line.split() for line in made.splitlines()]
     assert name in run("list", orders).stdout
     assert run("create", name, "--source", orders).returncode == 4
     assert "User:*" in run("show", name).stdout
@@ -90,7 +92,6 @@ def test_names_that_cannot_be_are_refused_with_the_reason(rest: Rest, orders: st
         (orders, {"name": "__audit"}, 400),
         (orders, {"name": "a b"}, 400),
         (orders, {"name": unique("x"), "allow": ["billing"]}, 400),
-        (orders, {"name": unique("x"), "allow": ["User:billing"]}, 400),  # nobody is known by a name yet
         (orders, {"nom": "x"}, 400),
         (orders, {"name": "x", "more": 1}, 400),
         (first, {"name": unique("x")}, 400),  # no shadow of a shadow
@@ -168,3 +169,89 @@ def test_what_was_deleted_behind_the_sidecars_back_is_forgotten(
     wait_for(lambda: rest.call("GET", f"/v1/shadows/{name}")[0] == 404, "the record to go", 20)
     client.create_topics([NewTopic(name, 1, 1)])[name].result(20)
     assert rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": name})[0] == 409
+
+
+def test_a_shadow_is_changed_field_by_field(node: NodeProcess, rest: Rest, orders: str, unique: Unique) -> None:
+    name = unique("audit")
+    status, made = rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": name, "allow": ["User:a", "User:a"]})
+    assert (status, made["allow"], made["auto_reset_backlog_entries"]) == (201, ["User:a"], 0)
+    assert "User:ANONYMOUS" in made["warning"]
+    path = f"/v1/shadows/{name}"
+    assert rest.call("PATCH", path, {"auto_reset_backlog_entries": 10}) == (
+        200,
+        made | {"auto_reset_backlog_entries": 10},
+    )
+    expected = made | {"auto_reset_backlog_entries": 10, "allow": ["User:ANONYMOUS"], "warning": None}
+    assert rest.call("PATCH", path, {"allow": ["User:ANONYMOUS"]}) == rest.call("GET", path) == (200, expected)
+    status, closed = rest.call("PATCH", path, {"allow": []})
+    assert (status, closed["allow"], bool(closed["warning"])) == (200, [], True)
+    refused = [
+        {},
+        [],
+        {"source": "other"},
+        {"allow": None},
+        {"allow": "User:*"},
+        {"allow": [f"User:{number}" for number in range(1_001)]},
+        {"allow": ["User:" + "x" * 251]},
+        {"allow": ["billing"]},
+        {"auto_reset_backlog_entries": -1},
+        {"auto_reset_backlog_entries": 2**63},
+        {"auto_reset_backlog_entries": True},
+        {"auto_reset_backlog_entries": 1.5},
+    ]
+    assert [rest.call("PATCH", path, body)[0] for body in refused] == [400] * len(refused)
+    assert rest.call("GET", path) == (200, closed)
+    assert rest.call("PATCH", f"/v1/shadows/{unique('x')}", {"allow": []})[0] == 404
+    longest = [f"User:{number:0250}" for number in range(1_000)]
+    status, full = rest.call("PATCH", path, {"allow": longest})
+    assert (status, full["allow"]) == (200, longest)
+    events = history(node, name)
+    assert [event["kind"] for event in events] == ["shadow"] * 5
+    assert [event["detail"][:30] for event in events[1:4]] == [
+        "readers: User:a; cursors more ",
+        "readers: User:ANONYMOUS; curso",
+        "readers: nobody; cursors more ",
+    ]
+
+
+def test_every_node_knows_a_change_when_it_is_answered(
+    services: Services, unique: Unique, orders: str, tmp_path: Path
+) -> None:
+    cluster, name = unique("pair"), unique("audit")
+    nodes = [
+        NodeProcess(tmp_path, services.kafka_bootstrap, services.redis_url, cluster=cluster, node_id=number)
+        for number in (1, 2)
+    ]
+    try:
+        for process in nodes:
+            process.start()
+        first, second = (Rest(process.admin_url) for process in nodes)
+        assert first.call("POST", f"/v1/topics/{orders}/shadows", {"name": name})[0] == 201
+        for number in range(1, 21):
+            status, found = first.call("PATCH", f"/v1/shadows/{name}", {"auto_reset_backlog_entries": number})
+            assert (status, found["auto_reset_backlog_entries"]) == (200, number)
+            assert second.call("GET", f"/v1/shadows/{name}") == (200, found)
+            first, second = second, first
+    finally:
+        for process in nodes:
+            process.stop()
+    for process in nodes:
+        process.check_log()
+
+
+def test_the_command_line_changes_a_shadow_and_warns_where_nobody_can_read_it(
+    node: NodeProcess, orders: str, unique: Unique
+) -> None:
+    sidecar, name = [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url, "shadow"], unique("x")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*sidecar, *words], capture_output=True, text=True, timeout=60, check=False)
+
+    assert "nobody can read it" in run("create", name, "--source", orders, "--allow", "User:a").stderr
+    changed = run("set", name, "--allow", "User:*", "--auto-reset-backlog-entries", "5")
+    assert (changed.returncode, changed.stderr) == (0, "")
+    assert "behind 5 records" in changed.stdout
+    assert "nobody can read it" in run("set", name, "--allow-nobody").stderr
+    assert run("set", name).returncode == run("set", name, "--allow", "x").returncode == 2
+    assert run("set", name, "--allow", "User:a", "--allow-nobody").returncode == 2
+    assert run("set", unique("x"), "--allow-nobody").returncode == 3

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from sidecar.node_port import ConflictError, NotFoundError
-from sidecar.shadow_port import Shadow
+from sidecar.shadow_port import Shadow, ShadowChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 
 class PaperShadows:
     """`ShadowPort`. `topics`: what may be a source; `called` is told of every call."""
 
-    def __init__(self, topics: Container[str], called: Callable[..., None]) -> None:
+    def __init__(self, topics: MutableMapping[str, Any], called: Callable[..., None]) -> None:
         self._topics = topics
         self._called = called
         self.views: dict[str, Shadow] = {}
@@ -48,3 +49,25 @@ class PaperShadows:
         if name not in self.views or self.views[name].source != source:
             raise NotFoundError(f"{source} has no shadow {name}")
         del self.views[name]
+
+    async def delete_topic(self, topic: str, *, force: bool) -> None:
+        self._called("delete_topic", topic, force)
+        found = [name for name, shadow in self.views.items() if shadow.source == topic]
+        if found and not force:
+            raise ConflictError(f"{topic} has shadows: {', '.join(found)}")
+        for name in found:
+            del self.views[name]
+        if self._topics.pop(topic, None) is None and not found:
+            raise NotFoundError(f"there is no topic {topic}")
+
+    async def change(self, name: str, wanted: ShadowChange) -> Shadow:
+        self._called("change_shadow", name, wanted)
+        if name not in self.views:
+            raise NotFoundError(f"there is no shadow {name}")
+        found = self.views[name]
+        if wanted.allow is not None:
+            found = replace(found, allow=wanted.allow)
+        if wanted.auto_reset_backlog_entries is not None:
+            found = replace(found, auto_reset_backlog_entries=wanted.auto_reset_backlog_entries)
+        self.views[name] = found
+        return found

@@ -65,6 +65,7 @@ NODE = (
     _metric("sidecar_event_loop_lag_seconds", "histogram"),
     _metric("sidecar_dedup_reading_topics", "gauge"),
     _metric("sidecar_dedup_lost_topics", "gauge"),
+    _metric("sidecar_shadows_closed", "gauge"),
     _metric("sidecar_live_nodes", "gauge"),
     _metric("sidecar_labels_dropped_total", "counter"),
 )

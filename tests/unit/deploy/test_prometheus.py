@@ -145,6 +145,7 @@ DAMAGE = {
     "EventLoopBlocked": ("0.99", "0.999"),
     "SequenceIdsLost": ("for: 1m", "for: 0m"),
     "StaleProducerWriting": ('{reason!~"waiting|redis_down"} unless', " unless"),
+    "ShadowClosed": ("max by (job)", "sum by (job)"),
     "OwnershipFlapping": ("max by (job, topic)", "max by (job, instance, topic)"),
 }
 """A small change to each alert, after which it fires too often or too seldom."""

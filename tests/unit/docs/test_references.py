@@ -205,10 +205,12 @@ def test_rest_lists_exactly_what_a_node_serves() -> None:
         f"{method.upper()} {path}"
         for path, item in document("0")["paths"].items()
         for method in item
-        if method in ("get", "put", "post", "delete")
+        if method in ("get", "put", "post", "delete", "patch")
     }
     assert (
-        set(re.findall(r"^\| `((?:GET|PUT|POST|DELETE) \S+)`", page("docs/reference/rest.md").prose, re.MULTILINE))
+        set(
+            re.findall(r"^\| `((?:GET|PUT|POST|DELETE|PATCH) \S+)`", page("docs/reference/rest.md").prose, re.MULTILINE)
+        )
         == served
     )
 

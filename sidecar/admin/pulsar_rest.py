@@ -1,0 +1,137 @@
+"""Shadows under Pulsar's own path, as its tools ask for them (PIP-180): a topic's shadows as a list of names.
+
+Tenant and namespace say nothing here and are ignored. Names are taken as Pulsar writes them, with a tenant and a
+namespace or without, and told without: Pulsar reads those too. What Pulsar does in two steps, making a topic and
+linking it, is one: a shadow that is listed is made, one that is not is deleted, with its cursors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from sidecar.admin import asked, names
+from sidecar.admin.replies import reply
+from sidecar.admin.shapes import ShapeError
+from sidecar.node_port import NotFoundError, PortError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from sidecar.shadow_port import ShadowPort
+
+_TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_FULL: Final = re.compile(r"(?:(?:persistent://)?[^/]+/[^/]+/)?([^/]+)")
+_BELONG: Final = "shadows belong"
+_ENOUGH_S: Final = 40.0
+"""No change begins later: the whole answer has a minute, and a change that has begun shall end."""
+NAMES: Final = 1_000
+"""In one list."""
+SOURCE_PROPERTY: Final = "PULSAR.SHADOW_SOURCE"
+"""Where Pulsar's tools look for the source of a shadow."""
+
+
+class PulsarRest:
+    """The handlers."""
+
+    def __init__(self, port: ShadowPort) -> None:
+        self._port = port
+
+    def routes(self) -> list[web.RouteDef]:
+        """Every path and method."""
+        shadows = f"{_TOPIC}/shadowTopics"
+        return [
+            web.get(shadows, self.shadows),
+            web.put(shadows, self.replace),
+            web.post(shadows, self.add),
+            web.delete(shadows, self.remove),
+            web.get(f"{_TOPIC}/properties", self.properties),
+        ]
+
+    async def shadows(self, request: web.Request) -> web.Response:
+        """The shadows of a topic."""
+        return reply(await self._known(asked.one_topic(request, _BELONG)))
+
+    async def replace(self, request: web.Request) -> web.Response:
+        """Make those that are named and not there, then delete those that are there and not named."""
+        source, wanted = asked.one_topic(request, _BELONG), _names(await asked.body(request))
+        known = await self._known(source)
+        return await self._change(source, _without(wanted, known), _without(known, wanted))
+
+    async def add(self, request: web.Request) -> web.Response:
+        """Make those that are named and not there."""
+        source, wanted = asked.one_topic(request, _BELONG), _names(await asked.body(request))
+        return await self._change(source, _without(wanted, await self._known(source)), ())
+
+    async def remove(self, request: web.Request) -> web.Response:
+        """Delete those that are named, or all where there is no body; what is gone already is no fault."""
+        source = asked.one_topic(request, _BELONG)
+        named = _names(await asked.body(request)) if await request.read() else None
+        known = await self._known(source)
+        return await self._change(source, (), known if named is None else [name for name in named if name in known])
+
+    async def properties(self, request: web.Request) -> web.Response:
+        """What Pulsar keeps of a topic, as far as there is any of it: the source of a shadow."""
+        name = asked.one_topic(request, "properties belong")
+        source = next((each.source for each in await self._port.known() if each.name == name), None)
+        if source is None:
+            await self._port.known(name)  # raises where there is no such topic
+            return reply({})
+        match = request.match_info
+        return reply({SOURCE_PROPERTY: f"persistent://{match['tenant']}/{match['namespace']}/{source}"})
+
+    async def _known(self, source: str) -> list[str]:
+        return [shadow.name for shadow in await self._port.known(source)]
+
+    async def _change(self, source: str, made: Iterable[str], deleted: Iterable[str]) -> web.Response:
+        """One after the other, up to the first that fails: what was done stays, and the error says what that is."""
+        deadline = asyncio.get_running_loop().time() + _ENOUGH_S
+        done: list[str] = []
+        steps: list[tuple[str, str, Callable[[], Awaitable[object]]]] = [
+            *(("make", name, lambda name=name: self._port.create(source, name, None)) for name in made),
+            *(("delete", name, lambda name=name: self._delete(source, name)) for name in deleted),
+        ]
+        for what, name, act in steps:
+            try:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise UnavailableError("there is no time left, ask again for the rest")
+                await act()
+            except PortError as error:
+                before = f"; done before: {', '.join(done)}" if done else "; nothing was done before"
+                raise type(error)(
+                    f"cannot {what} {name}: {error}{before}. The same request again does the rest"
+                ) from None
+            done.append(f"{what} {name}")
+        return web.Response(status=204)
+
+    async def _delete(self, source: str, name: str) -> None:
+        try:
+            await self._port.delete(source, name)
+        except NotFoundError:
+            return  # somebody else was faster
+
+
+def _names(body: object) -> list[str]:
+    """The names in a body, each once. Raises ShapeError."""
+    if not isinstance(body, list) or not all(isinstance(each, str) for each in body):
+        raise ShapeError('the body has to be a JSON list of names such as ["orders-audit"]')
+    if not body:
+        raise ShapeError("the list names nothing; DELETE without a body deletes all shadows of the topic")
+    if len(body) > NAMES:
+        raise ShapeError(f"the list holds {len(body)} names, {NAMES} are the most")
+    return list(dict.fromkeys(_name(each) for each in body))
+
+
+def _name(text: str) -> str:
+    found = _FULL.fullmatch(text)
+    if found is None or not names.is_topic(found[1]):
+        raise ShapeError(f"{text!r} is no name of a shadow: NAME, or persistent://TENANT/NAMESPACE/NAME")
+    return found[1]
+
+
+def _without(some: Iterable[str], others: Iterable[str]) -> list[str]:
+    left_out = set(others)
+    return [name for name in some if name not in left_out]

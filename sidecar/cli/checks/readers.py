@@ -1,0 +1,158 @@
+"""Does somebody read a shadow past the nodes? It is empty there: such a member resets the cursors of its group.
+
+A coordinator knows the address that a member came from. Through a node that is the node's own, so a member from
+anywhere else has bypassed them; what runs on a node's machine cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from sidecar.cli.checks.finding import Finding, ok, warn
+from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
+
+if TYPE_CHECKING:
+    from sidecar.cluster.upstream import KafkaUpstream
+
+_AT_ONCE: Final = 100
+"""Groups in one question."""
+_SHOWN: Final = 5
+
+
+class Member(NamedTuple):
+    """A member of a group that has partitions of a shadow. `host`: the address that its coordinator sees."""
+
+    group: str
+    client_id: str
+    host: str
+    shadow: str
+
+
+@dataclass(frozen=True, slots=True)
+class _ListGroups(FixedRequest):
+    api_key: ClassVar[int] = 16
+    api_version: ClassVar[int] = 0
+
+    def encode(self, writer: Writer) -> None:
+        """Nothing is asked: a broker tells those that it coordinates."""
+
+    @classmethod
+    def decode(cls, reader: Reader) -> list[str]:
+        if error := reader.i16():
+            raise KafkaError(error, "the groups of a broker")
+        found: list[str] = []
+        for _ in range(reader.array(element_bytes=4)):
+            found.append(reader.string())
+            reader.string()  # protocol type
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _DescribeGroups(FixedRequest):
+    api_key: ClassVar[int] = 15
+    api_version: ClassVar[int] = 0
+
+    groups: Sequence[str]
+
+    def encode(self, writer: Writer) -> None:
+        writer.array(len(self.groups))
+        for group in self.groups:
+            writer.string(group)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> list[tuple[str, str, str, bytes]]:
+        """Group, client id, host and assignment of every member."""
+        found: list[tuple[str, str, str, bytes]] = []
+        for _ in range(reader.array(element_bytes=14)):
+            reader.i16()
+            group = reader.string()
+            for _ in range(3):  # state, protocol type, protocol
+                reader.string()
+            for _ in range(reader.array(element_bytes=14)):
+                reader.string()  # member id
+                client_id, host = reader.string(), reader.string()
+                reader.raw(max(0, reader.i32()))  # what it subscribes to
+                found.append((group, client_id, host, reader.raw(max(0, reader.i32()))))
+        return found
+
+
+async def members_of(upstream: KafkaUpstream, shadows: Collection[str]) -> list[Member]:
+    """Everybody who has partitions of these topics. Raises UpstreamError, KafkaError."""
+    found: list[Member] = []
+    for broker in sorted(upstream.view.brokers):
+        groups = await upstream.call(broker, _ListGroups())
+        for first in range(0, len(groups), _AT_ONCE):
+            described = await upstream.call(broker, _DescribeGroups(groups[first : first + _AT_ONCE]))
+            for group, client_id, host, assignment in described:
+                found += [
+                    Member(group, client_id, host.removeprefix("/"), topic)
+                    for topic in assigned(assignment)
+                    if topic in shadows
+                ]
+    return found
+
+
+def assigned(assignment: bytes) -> list[str]:
+    """The topics in the assignment of a consumer (`ConsumerProtocolAssignment`); none in what is no such thing."""
+    reader = Reader(assignment, 0, len(assignment))
+    try:
+        reader.i16()
+        topics: list[str] = []
+        for _ in range(reader.array(element_bytes=6)):
+            topics.append(reader.string())
+            reader.skip(4 * reader.array(element_bytes=4))
+    except (MalformedFrameError, UnicodeDecodeError):
+        return []
+    return topics
+
+
+def hosts_of(nodes: Iterable[str], towards: Iterable[tuple[str, int]]) -> set[str]:
+    """The addresses that brokers may see of these nodes. `towards`: brokers, for nodes that advertise a loopback
+    address and so run here.
+    """
+    found: set[str] = set()
+    for node in nodes:
+        found |= _resolved(node)
+    if any(ip_address(address).is_loopback for address in found):
+        found |= {address for host, port in towards for address in _own(host, port)}
+    return found
+
+
+def _resolved(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()
+
+
+def _own(host: str, port: int) -> set[str]:
+    """The address of this machine as a broker sees it; nothing is sent."""
+    try:
+        kind = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(kind[0], kind[1]) as probe:
+            probe.connect(kind[4])
+            return {str(probe.getsockname()[0])}
+    except OSError:
+        return set()
+
+
+def judged(members: Sequence[Member], hosts: Collection[str]) -> Finding:
+    """What is to be said of those who read shadows. `hosts`: where members come from that came through a node."""
+    strangers = sorted({member for member in members if member.host not in hosts})
+    if strangers:
+        shown = [f"{each.client_id} ({each.group}) at {each.host} reads {each.shadow}" for each in strangers[:_SHOWN]]
+        more = f" and {len(strangers) - _SHOWN} more" if len(strangers) > _SHOWN else ""
+        remedy = "past the nodes a shadow is empty and cursors are reset: have them bootstrap from the nodes"
+        return warn("shadow readers", f"not from the host of a node: {'; '.join(shown)}{more}", remedy)
+    if members:
+        count = f"{len(members)} member{'' if len(members) == 1 else 's'} of groups"
+        return ok(
+            "shadow readers", f"{count}, all from hosts of nodes; what runs on a node's machine cannot be told apart"
+        )
+    return ok("shadow readers", "no member of a group has partitions of a shadow now")

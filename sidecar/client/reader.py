@@ -1,0 +1,238 @@
+"""A reader of a shadow topic (PIP-180): an aiokafka consumer that goes through nodes, and says so where it cannot.
+
+Past the nodes a shadow is an empty topic, and a reader would reset its cursors there in silence. A closed shadow, to
+aiokafka, is one without news. Both are errors here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError
+
+from sidecar.client.connection import addresses, connect
+from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
+from sidecar.client.requests import DescribeOwners, DescribeTopic
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    from aiokafka import ConsumerRecord
+
+_CLIENT_ID: Final = "sidecar-reader"
+_IDLE_S: Final = 5.0
+"""Without news for so long, it is looked whether there can be any."""
+_LOOK_S: Final = 2.0
+"""How long at each node: records that come meanwhile wait."""
+
+
+class ShadowReader:
+    """Reads a shadow topic from where its group stood, record by record.
+
+    ```python
+    import asyncio
+    from sidecar.client import ShadowReader
+
+    async def main() -> None:
+        async with ShadowReader("localhost:19092", shadow="orders-audit", group="audit") as reader:
+            async for record in reader:
+                print(record.partition, record.offset, record.value)
+                await reader.commit()
+                if not any((await reader.lag()).values()):
+                    break
+
+    asyncio.run(main())
+    ```
+
+    `bootstrap` is `host:port,…` of nodes, or several of them. Records are aiokafka's `ConsumerRecord`, at the offsets
+    that they have in the source; their `topic` is the shadow. Readers of one `group` share the partitions; its cursors
+    are its own in each shadow, and `commit` moves them. Without a group every partition is read and nothing is kept.
+
+    `offset_reset` says where to begin without a cursor, or with one that retention took the log from: `earliest` or
+    `latest`. `isolation_level` as in Kafka: `read_committed` leaves out records of aborted transactions.
+    `timeout` (seconds) bounds `async with`, which ends once partitions are assigned.
+
+    Whether the name is a shadow Kafka's protocol does not tell: an ordinary topic is read just the same. What does not
+    exist, and a shadow that is closed, also while it is read, raise `SidecarError` with code 3; a cluster of Kafka
+    without a node in front of it raises `SidecarUnavailableError`. Use it in one event loop, once.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str],
+        shadow: str,
+        group: str | None = None,
+        *,
+        offset_reset: Literal["earliest", "latest"] = "earliest",
+        isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        timeout: float = 30.0,
+    ) -> None:
+        if not shadow:
+            raise ValueError("shadow is empty")
+        if group == "":
+            raise ValueError("group is empty: name one, or None to keep no cursors")
+        if offset_reset not in ("earliest", "latest"):
+            raise ValueError(f"offset_reset {offset_reset!r} is none of earliest, latest")
+        if isolation_level not in ("read_uncommitted", "read_committed"):
+            raise ValueError(f"isolation_level {isolation_level!r} is none of read_uncommitted, read_committed")
+        if timeout <= 0:
+            raise ValueError(f"timeout is {timeout:g} s")
+        self._addresses = addresses(bootstrap)
+        self._shadow = shadow
+        self._group = group
+        self._timeout = timeout
+        self._settings: dict[str, Any] = {
+            "bootstrap_servers": [f"{host}:{port}" for host, port in self._addresses],
+            "client_id": _CLIENT_ID,
+            "group_id": group,
+            "auto_offset_reset": offset_reset,
+            "isolation_level": isolation_level,
+            "enable_auto_commit": False,
+        }
+        self._kafka: AIOKafkaConsumer | None = None
+
+    @property
+    def shadow(self) -> str:
+        """The name that is read."""
+        return self._shadow
+
+    @property
+    def group(self) -> str | None:
+        """Whose cursors it moves."""
+        return self._group
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Those that this reader has now: all, or its share of the group's."""
+        return frozenset(each.partition for each in self._open().assignment())
+
+    # From the beginning to the end ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._kafka is not None:
+            raise ValueError("a reader is used once: make another")
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._check(self._timeout)
+                self._kafka = AIOKafkaConsumer(self._shadow, **self._settings)
+                with _as_own():
+                    await self._kafka.start()
+        except TimeoutError:
+            await self._stop()
+            message = f"{self._shadow} cannot be read within {self._timeout:g} s"
+            raise SidecarUnavailableError(ErrorCode.REQUEST_TIMED_OUT, message, retryable=True) from None
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    async def _stop(self) -> None:
+        if self._kafka is not None:
+            with contextlib.suppress(KafkaError):
+                await self._kafka.stop()
+
+    async def _check(self, timeout: float) -> None:
+        """Raises where there is no node, or no such topic as far as nodes tell."""
+        error: SidecarUnavailableError | None = None
+        for address in self._addresses:
+            try:
+                connection = await connect(address, _CLIENT_ID, timeout)
+            except SidecarUnavailableError as away:
+                error = away
+                continue
+            try:
+                await connection.call(DescribeOwners(self._shadow), timeout)  # Kafka itself hangs up on it
+                found = await connection.call(DescribeTopic(self._shadow), timeout)
+            except SidecarUnavailableError as away:
+                message = f"{away.message}; only a node of the sidecar can tell a shadow's records"
+                error = SidecarUnavailableError(away.code, message, retryable=True)
+                continue
+            finally:
+                await connection.close()
+            if found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise SidecarError(found.error, f"there is no topic {self._shadow}, or it is a shadow that is closed")
+            if found.error and not found.leaders:
+                raise of_kafka(found.error, self._shadow)
+            return
+        assert error is not None, "there is an address"
+        raise error
+
+    def _open(self) -> AIOKafkaConsumer:
+        if self._kafka is None:
+            raise ValueError("a reader reads within `async with`")
+        return self._kafka
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord[bytes | None, bytes | None]:
+        """The next record; waits for one as long as it takes. Cancelling it loses none."""
+        kafka = self._open()
+        while True:
+            try:
+                async with asyncio.timeout(_IDLE_S):
+                    with _as_own():
+                        return await kafka.getone()
+            except TimeoutError:
+                with contextlib.suppress(SidecarUnavailableError):  # aiokafka goes on trying
+                    await self._check(_LOOK_S)
+
+    async def commit(self) -> None:
+        """Move the group's cursors behind the last records that were read. Raises ValueError without a group."""
+        if self._group is None:
+            raise ValueError("without a group there are no cursors to commit")
+        with _as_own():
+            await self._open().commit()
+
+    async def lag(self) -> Mapping[int, int]:
+        """How many offsets lie between this reader and the end of each of its partitions: the records that it has yet
+        to read, and the markers of transactions among them. With `read_committed` up to the last stable offset.
+        """
+        kafka = self._open()
+        with _as_own():
+            mine = sorted(kafka.assignment())
+            ends = await kafka.end_offsets(mine)
+            return {each.partition: max(0, ends[each] - await kafka.position(each)) for each in mine}
+
+    # Elsewhere --------------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Go on at an offset of a partition. Raises ValueError where this reader does not have it."""
+        try:
+            self._open().seek(TopicPartition(self._shadow, partition), offset)
+        except IllegalStateError:
+            raise ValueError(f"partition {partition} is not this reader's: it has {sorted(self.partitions)}") from None
+
+    async def seek_to_beginning(self) -> None:
+        """Go on with the oldest record of each partition."""
+        with _as_own():
+            await self._open().seek_to_beginning()
+
+    async def seek_to_end(self) -> None:
+        """Go on with what is written from now on."""
+        with _as_own():
+            await self._open().seek_to_end()
+
+
+@contextlib.contextmanager
+def _as_own() -> Iterator[None]:
+    """The errors of aiokafka as those of the SDK."""
+    try:
+        yield
+    except KafkaError as error:
+        code = code_of(error)
+        if code is None:
+            raise SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, str(error), retryable=error.retriable) from error
+        raise of_kafka(code, str(error)) from error

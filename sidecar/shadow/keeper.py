@@ -1,0 +1,135 @@
+"""Shadows kept in step with their sources: grown with them, closed when they go; what was left half-way is finished.
+
+Each node looks after the shadows that it is first in line for, all of them with one question. A closed shadow bears
+the reason in its record, so that every node can tell it without asking Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.protocol.calls import CreatePartitions
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.metadata import MetadataRequest
+from sidecar.shadow.records import FAILURES
+from sidecar.shadow.verdicts import Verdict, judged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.changelog import Entry
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.protocol.ids import Offset
+    from sidecar.protocol.metadata import TopicState
+    from sidecar.shadow.records import ShadowRecords
+    from sidecar.v1 import state_pb2 as state
+
+_ROUND_S: Final = 2.0
+_CALL_MS: Final = 15_000
+
+
+class Hooks(Protocol):
+    """What the node wants to know; implementations are cheap and never raise."""
+
+    def shadow_closed(self, shadow: str, reason: str) -> None: ...
+    def shadow_opened(self, shadow: str) -> None: ...
+    def shadow_forgotten(self, shadow: str, reason: str) -> None: ...
+    def shadow_failed(self, shadow: str, error: BaseException) -> None: ...
+
+
+class ShadowKeeper:
+    """Looks after the shadows of this node."""
+
+    def __init__(self, upstream: KafkaUpstream, records: ShadowRecords, nodes: NodeDirectory, hooks: Hooks) -> None:
+        self._upstream = upstream
+        self._records = records
+        self._nodes = nodes
+        self._hooks = hooks
+        self._before: dict[str, tuple[Offset, Verdict]] = {}
+
+    async def run(self) -> None:
+        """One look every two seconds. Until cancelled."""
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look after every shadow of this node once. Raises nothing."""
+        mine = [entry for entry in self._records.all() if self._is_mine(entry.key.topic)]
+        try:
+            topics = await self._ask(mine)
+        except FAILURES as error:
+            self._hooks.shadow_failed("", error)
+            return
+        self._before = {name: found for name, found in self._before.items() if self._records.get(name)}
+        for entry in mine:
+            try:
+                async with self._records.changing:
+                    await self._look_after(entry, topics)
+            except FAILURES as error:
+                self._hooks.shadow_failed(entry.key.topic, error)
+
+    def _is_mine(self, name: str) -> bool:
+        return self._nodes.placement.of_topic(name.encode()) == self._nodes.me.id
+
+    async def _ask(self, entries: list[Entry[state.Shadow]]) -> Mapping[str, TopicState]:
+        names = sorted({name for entry in entries for name in (entry.key.topic, entry.value.source)})
+        if not names:
+            return {}
+        found = await self._upstream.metadata(MetadataRequest(tuple(names), allow_auto_topic_creation=False))
+        return {topic.name: topic for topic in found.topics}
+
+    async def _look_after(self, entry: Entry[state.Shadow], topics: Mapping[str, TopicState]) -> None:
+        name = entry.key.topic
+        if self._records.get(name) is not entry:
+            return  # what was asked for speaks of the record before
+        verdict = judged(name, entry.value, topics, int(time.time() * 1000))
+        before = self._before.pop(name, None)
+        if verdict is None:
+            return
+        self._before[name] = found = entry.offset, verdict
+        if verdict.partitions:
+            await self._grow(name, verdict.partitions)
+        if found != before:
+            return  # one answer may be a lagging broker's
+        if verdict.forget:
+            await self._forget(name, verdict.forget)
+        elif verdict.closed != entry.value.closed:
+            await self._mark(entry, verdict.closed)
+
+    async def _forget(self, name: str, reason: str) -> None:
+        await self._records.tell(name, f"forgotten: {reason}")
+        await self._records.write(name, None)
+        self._hooks.shadow_forgotten(name, reason)
+
+    async def _mark(self, entry: Entry[state.Shadow], reason: str) -> None:
+        """Told before it is written down, under an id that stays: whoever dies in between has it told again, as the
+        same event.
+        """
+        name, topic_id = entry.key.topic, entry.value.topic_id
+        what = f"{name}/{entry.offset}/{reason}".encode()
+        await self._records.tell(
+            name, f"closed: {reason}" if reason else "open again", hashlib.blake2b(what, digest_size=16).digest()
+        )
+
+        def edit(record: state.Shadow) -> None:
+            if record.topic_id == topic_id:
+                record.closed = reason
+
+        try:
+            await self._records.change(name, edit)
+        except LookupError:
+            return
+        if reason:
+            self._hooks.shadow_closed(name, reason)
+        else:
+            self._hooks.shadow_opened(name)
+
+    async def _grow(self, name: str, partitions: int) -> None:
+        outcome = await self._upstream.call(self._upstream.controller(), CreatePartitions(name, partitions, _CALL_MS))
+        if outcome.error:
+            raise KafkaError(outcome.error, f"partitions of {name}: {outcome.message or 'refused'}")

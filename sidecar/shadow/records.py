@@ -1,0 +1,131 @@
+"""The records of shadows in the ownership topic: written, changed by compare, told of.
+
+The log has no compare-and-set: two nodes may write one record at a time. So a change is read back: what somebody else
+wrote in between is taken as it is, and the change is made to that again. A shadow that was deleted meanwhile stays
+deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.changelog import Change, ChangelogError, Record, RetryTimeoutError, shadow_key
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.changelog import Changelog, Entry
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.protocol.ids import Offset
+
+FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+"""How a change of a shadow can fail through no fault of whoever asked for it."""
+
+_SEEN_S: Final = 5.0
+_TRIES: Final = 10
+
+
+class Members(Protocol):
+    """What is needed of the nodes around (`cluster.membership`)."""
+
+    async def seen_by_all(self, offset: int) -> None:
+        """Returns once every live node has read the changelog up to there, or has let its lease run out."""
+        ...
+
+
+class ShadowRecords:
+    """The records, written by one task of this node at a time: hold `changing` around whatever changes one."""
+
+    def __init__(self, changelog: Changelog, nodes: NodeDirectory, members: Members) -> None:
+        self.changing = asyncio.Lock()
+        self._changelog = changelog
+        self._nodes = nodes
+        self._members = members
+
+    def get(self, name: str) -> Entry[state.Shadow] | None:
+        """The record of a shadow, as far as it was read."""
+        return self._changelog.view.shadow(name)
+
+    def all(self) -> list[Entry[state.Shadow]]:
+        """Every record, in no order."""
+        return list(self._changelog.view.shadows())
+
+    async def write(self, name: str, record: state.Shadow | None) -> None:
+        """Replace a record, or forget it; every live node knows when this returns. Errors as `Changelog.append`."""
+        await self._members.seen_by_all(await self._append(name, record))
+
+    async def change(self, name: str, edit: Callable[[state.Shadow], None]) -> state.Shadow:
+        """Change a record as it is at the end of the log; every live node knows when this returns.
+
+        `edit` is called with a copy, more than once where others write too. Raises LookupError without such a shadow,
+        TimeoutError where others write all the time, and as `write`.
+        """
+        await self._changelog.tailer.read_to_end(_SEEN_S)
+        key, heard = shadow_key(name), list[Change]()
+        stop = self._changelog.tailer.subscribe(lambda change: heard.append(change) if change.key == key else None)
+        try:
+            entry = self.get(name)
+            if entry is None:
+                raise LookupError(name)
+            record, offset = _edited(entry.value, edit), entry.offset
+            if record != entry.value:
+                record, offset = await self._write_over(name, record, edit, heard)
+        finally:
+            stop()
+        await self._members.seen_by_all(offset)
+        return record
+
+    async def _write_over(
+        self, name: str, record: state.Shadow, edit: Callable[[state.Shadow], None], heard: list[Change]
+    ) -> tuple[state.Shadow, Offset]:
+        """Write until nobody else's record lies between the one that was edited and its successor. `heard` grows with
+        the log.
+        """
+        for _ in range(_TRIES):
+            offset = await self._append(name, record)
+            rival = _last_before(heard, offset)
+            if rival is None:
+                return record, offset
+            if rival.after is None:
+                await self.write(name, None)
+                raise LookupError(name)
+            merged = _edited(rival.after.value, edit)
+            if merged == record:
+                return record, offset
+            record = merged
+        raise TimeoutError(f"others change the shadow {name} all the time")
+
+    async def _append(self, name: str, record: state.Shadow | None) -> Offset:
+        offset = await self._changelog.append([Record(shadow_key(name), record)])
+        await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
+        return offset
+
+    async def tell(self, name: str, detail: str, identity: bytes | None = None) -> None:
+        """Add an event. `identity`: 16 bytes, the same wherever the same thing is told again."""
+        event = state.Event(
+            id=identity or secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=int(time.time() * 1000),
+            topic=name, node=self._nodes.me.id, detail=detail,
+        )  # fmt: skip
+        await self._changelog.add_event(event)
+
+
+def _edited(record: state.Shadow, edit: Callable[[state.Shadow], None]) -> state.Shadow:
+    """A copy: what the view holds is shared."""
+    found = state.Shadow()
+    found.CopyFrom(record)
+    edit(found)
+    return found
+
+
+def _last_before(heard: list[Change], offset: Offset) -> Change | None:
+    """The last change in front of the one at an offset; takes both, and what is older, off the list."""
+    mine = next((at for at, change in enumerate(heard) if change.after and change.after.offset == offset), len(heard))
+    found = heard[mine - 1] if mine else None
+    del heard[: mine + 1]
+    return found

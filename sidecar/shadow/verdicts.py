@@ -1,0 +1,58 @@
+"""What is to be done about a shadow, by its record and by what Kafka says of the two topics. Pure.
+
+Kafka's brokers learn of topics one after the other: one that lags does not know a topic that was just made. So nothing
+is closed or forgotten upon one answer (`keeper`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.protocol.metadata import TopicState
+    from sidecar.v1 import state_pb2 as state
+
+HALF_MADE_MS: Final = 30_000
+"""A record without its topic is somebody's work that takes no longer."""
+
+
+class Verdict(NamedTuple):
+    """`forget`: why the shadow is none any more. `closed`: why it cannot be read, empty where it can. `partitions`: how
+    many its topic has to get, 0 for none.
+    """
+
+    forget: str = ""
+    closed: str = ""
+    partitions: int = 0
+
+
+def judged(name: str, record: state.Shadow, topics: Mapping[str, TopicState], now_ms: int) -> Verdict | None:
+    """What an answer to Metadata that speaks of both topics says; None where it says nothing. `now_ms`: Unix ms."""
+    if not record.topic_id:
+        left = now_ms - record.created_ms > HALF_MADE_MS
+        return Verdict(forget="whoever made it left it half-way", closed=record.closed) if left else None
+    own, source = topics.get(name), topics.get(record.source)
+    if _is_other(own, record.topic_id):
+        return Verdict(forget="its own topic was deleted past the nodes", closed=record.closed)
+    if _is_gone(source):
+        return Verdict(closed=f"its source {record.source} was deleted: delete the shadow too")
+    if _is_other(source, record.source_topic_id):
+        return Verdict(closed=f"its source {record.source} was created anew: delete the shadow and make it again")
+    if own is None or source is None or not own.partitions or not source.partitions:
+        return None
+    wanted = len(source.partitions)
+    return Verdict(partitions=wanted if wanted > len(own.partitions) else 0)
+
+
+def _is_gone(topic: TopicState | None) -> bool:
+    return topic is not None and topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_other(topic: TopicState | None, topic_id: bytes) -> bool:
+    """Whether there is no such topic, or another one of its name."""
+    return _is_gone(topic) or (topic is not None and bool(topic.partitions) and topic.topic_id != UUID(bytes=topic_id))
