@@ -40,7 +40,7 @@ from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import close_server
-from sidecar.node_hooks import NodeHooks
+from sidecar.node_hooks import NodeHooks, shadow_series
 from sidecar.node_port import NodeState
 from sidecar.node_view import NodeView, known_ids
 from sidecar.protocol import api
@@ -49,6 +49,7 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.shadow.catalog import ShadowCatalog
+from sidecar.shadow.cursor_room import CursorRoom
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
@@ -76,6 +77,7 @@ class Rooms:
     forwarder: Forwarder
     membership: Membership
     shadows: ShadowCatalog
+    cursors: CursorRoom
     gateway: Gateway
 
 
@@ -172,8 +174,9 @@ class Node:
         )
         governor.catalog.beat = membership.beat_now
         shadows = ShadowCatalog(self.upstream, changelog, self.resolver, self.nodes, membership, self.hooks)
+        cursors = CursorRoom(self.upstream, self.resolver, self.nodes, shadows, gateway.tasks, self.hooks)
         shadows.start()
-        self.rooms = Rooms(changelog, governor, forwarder, membership, shadows, gateway)
+        self.rooms = Rooms(changelog, governor, forwarder, membership, shadows, cursors, gateway)
         self._observe(self.rooms)
         try:
             await membership.join()
@@ -189,7 +192,14 @@ class Node:
         governor.catalog.settings_changed = keeper.read_soon
         self._background = [
             gateway.tasks.start(work)
-            for work in (self._refresh(), watch.run(), keeper.run(), governor.keep_ids(), shadows.keep())
+            for work in (
+                self._refresh(),
+                watch.run(),
+                keeper.run(),
+                governor.keep_ids(),
+                shadows.keep(),
+                cursors.keep(),
+            )
         ]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
@@ -247,12 +257,12 @@ class Node:
         hot = {
             api.API_VERSIONS: cluster.handle_api_versions,
             api.PRODUCE: ProduceApi(self.upstream, self.resolver, rooms.governor, tasks).handle,
-            api.FETCH: FetchApi(self.upstream, self.resolver, tasks).handle,
+            api.FETCH: FetchApi(self.upstream, self.resolver, tasks, rooms.cursors.readers).handle,
             api.LIST_OFFSETS: tables.handle,
             api.DELETE_RECORDS: tables.handle,
             api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
         }
-        cold = cold_apis(self.upstream, self.nodes, self.resolver, rooms.governor)
+        cold = cold_apis(self.upstream, self.nodes, self.resolver, rooms.governor, rooms.cursors.auto_reset)
         cold |= {
             api.METADATA: cluster.handle_metadata,
             api.FIND_COORDINATOR: cluster.handle_find_coordinator,
@@ -269,6 +279,7 @@ class Node:
         metrics.read_gauge("requests_in_flight", lambda: float(rooms.gateway.unanswered))
         metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
         metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
+        metrics.read_shadows(lambda: shadow_series(rooms.cursors.statistics))
         metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
 
     def _registration(self) -> Registration:
@@ -319,6 +330,7 @@ class Node:
         rooms = self.rooms
         if rooms is not None:
             await rooms.gateway.close()
+            await rooms.cursors.close()
             await rooms.membership.leave()
             rooms.forwarder.close()
             await rooms.changelog.close()

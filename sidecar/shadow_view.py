@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sidecar import shadow_port as port
+from sidecar.cursor_view import CursorView
 from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.metadata import MetadataRequest
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     from sidecar.shadow.catalog import Shadow, ShadowCatalog
 
 
-class ShadowView:
+class ShadowView(CursorView):
     """Implements `ShadowPort`."""
 
     def __init__(self, node: Node) -> None:
+        super().__init__(node)
         self._node = node
 
     def _catalog(self) -> ShadowCatalog:
@@ -37,10 +39,13 @@ class ShadowView:
             raise NotFoundError(f"there is no topic {source}")
         return [_shown(found) for found in catalog.of(source)]
 
-    async def create(self, source: str, name: str, allow: Sequence[str] | None) -> port.Shadow:
+    async def create(
+        self, source: str, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int = 0
+    ) -> port.Shadow:
         catalog = self._catalog()
         try:
-            return _shown(await catalog.create(source, name, EVERYBODY if allow is None else allow))
+            allowed = EVERYBODY if allow is None else allow
+            return _shown(await catalog.create(source, name, allowed, auto_reset_backlog_entries))
         except BadShadowError as error:
             raise InvalidError(str(error)) from None
         except NameTakenError as error:
@@ -70,4 +75,6 @@ class ShadowView:
 
 
 def _shown(found: Shadow) -> port.Shadow:
-    return port.Shadow(found.name, found.source, found.allow, found.created_ms, found.is_made)
+    return port.Shadow(
+        found.name, found.source, found.allow, found.created_ms, found.is_made, found.auto_reset_backlog_entries
+    )

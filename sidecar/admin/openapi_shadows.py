@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sidecar.admin.openapi_cursors import BACKLOG
 from sidecar.admin.openapi_parts import FLAG, TEXT, TIME, Schema, answer, fields, list_of, read, ref, write
 
 _SHADOW: Final[Schema] = {
@@ -37,7 +38,20 @@ def shadow_paths(topic: Schema) -> Schema:
 def shadow_schemas() -> Schema:
     """By name."""
     return {
-        "Shadow": fields({"name": TEXT, "source": TEXT, "allow": list_of(TEXT), "created": TIME, "is_made": FLAG}),
+        "Shadow": {
+            **fields(
+                {
+                    "name": TEXT,
+                    "source": TEXT,
+                    "allow": list_of(TEXT),
+                    "created": TIME,
+                    "is_made": FLAG,
+                    "auto_reset_backlog_entries": BACKLOG,
+                },
+                {"stats": ref("ShadowStats")},
+            ),
+            "description": "`stats` only of one shadow that is asked for.",
+        },
         "Shadows": fields({"items": list_of(ref("Shadow")), "next_page_token": {"type": ["string", "null"]}}),
-        "NewShadow": fields({"name": TEXT}, {"allow": list_of(TEXT)}),
+        "NewShadow": fields({"name": TEXT}, {"allow": list_of(TEXT), "auto_reset_backlog_entries": BACKLOG}),
     }

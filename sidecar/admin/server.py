@@ -13,6 +13,7 @@ from aiohttp import web
 
 from sidecar import __version__
 from sidecar.admin.access import Caller, refusal_of_write
+from sidecar.admin.cursor_rest import CursorRest
 from sidecar.admin.health import Health
 from sidecar.admin.openapi import document
 from sidecar.admin.replies import error, errors_as_json, reply
@@ -48,7 +49,9 @@ class AdminServer:
         application = web.Application(
             middlewares=[self._only_who_may, errors_as_json, _in_time], client_max_size=_BODY_LIMIT
         )
-        application.add_routes(_routes(Health(port, metrics), Rest(port), ShadowRest(port.shadows)))
+        application.add_routes(
+            _routes(Health(port, metrics), Rest(port), ShadowRest(port.shadows), CursorRest(port.shadows))
+        )
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=_STOP_TIMEOUT)
 
     @property
@@ -97,7 +100,7 @@ async def _openapi(_request: web.Request) -> web.Response:
     return reply(document(__version__))
 
 
-def _routes(health: Health, rest: Rest, shadows: ShadowRest) -> list[web.RouteDef]:
+def _routes(health: Health, rest: Rest, shadows: ShadowRest, cursors: CursorRest) -> list[web.RouteDef]:
     return [
         web.get("/livez", health.livez),
         web.get("/readyz", health.readyz),
@@ -115,6 +118,7 @@ def _routes(health: Health, rest: Rest, shadows: ShadowRest) -> list[web.RouteDe
         web.get(_PRODUCER, rest.producer),
         web.delete(_PRODUCER, rest.forget_producer),
         *shadows.routes(),
+        *cursors.routes(),
     ]
 
 

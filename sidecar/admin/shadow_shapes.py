@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.admin.cursor_shapes import backlog_limit
 from sidecar.admin.shapes import ShapeError, time_to_json
 
 if TYPE_CHECKING:
@@ -18,16 +19,20 @@ def shadow_to_json(shadow: Shadow) -> dict[str, Any]:
         "allow": list(shadow.allow),
         "created": time_to_json(shadow.created_ms),
         "is_made": shadow.is_made,
+        "auto_reset_backlog_entries": shadow.auto_reset_backlog_entries,
     }
 
 
-def shadow_from_json(body: object) -> tuple[str, list[str] | None]:
-    """Name and allow list (None: not said) of a shadow to be made. Raises ShapeError."""
+_FIELDS: Final = ("name", "allow", "auto_reset_backlog_entries")
+
+
+def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
+    """Name, allow list (None: not said) and limit of backlogs of a shadow to be made. Raises ShapeError."""
     if not isinstance(body, dict) or not isinstance(name := body.get("name"), str):
         raise ShapeError('the body has to be a JSON object such as {"name": "orders-audit", "allow": ["User:*"]}')
-    if unknown := sorted(set(body) - {"name", "allow"}):
-        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: name, allow)")
+    if unknown := sorted(set(body) - {*_FIELDS}):
+        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: {', '.join(_FIELDS)})")
     allow = body.get("allow")
     if allow is not None and not (isinstance(allow, list) and all(isinstance(each, str) for each in allow)):
         raise ShapeError('allow has to be a list of principals such as ["User:*"]')
-    return name, allow
+    return name, allow, backlog_limit(body.get("auto_reset_backlog_entries"))

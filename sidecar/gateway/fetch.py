@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
+    from sidecar.shadow.readers import Readers
 
 _POLL_LANE: Final = 1
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
@@ -50,11 +51,12 @@ _WORTH_ASKING_S: Final = 0.005
 class FetchApi:
     """Handles Fetch requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks, readers: Readers) -> None:
         self._upstream = upstream
         self._view = upstream.view
         self._views = Views(resolver, upstream.view)
         self._tasks = tasks
+        self._readers = readers
 
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
         """One request; the frame may be borrowed."""
@@ -73,7 +75,7 @@ class FetchApi:
         if owned is not frame:
             head.body -= frame.start
             request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
-        exchange = _SplitFetch(client, self._upstream, self._views, owned, head, request)
+        exchange = _SplitFetch(client, self._upstream, self._views, self._readers, owned, head, request)
         client.connection.expect(exchange)
         missing = self._views.missing(request.parts)
         if missing:
@@ -253,6 +255,7 @@ class _SplitFetch(Exchange):
         "_frame",
         "_lanes",
         "_polls",
+        "_readers",
         "_request",
         "_timer",
         "_upstream",
@@ -264,6 +267,7 @@ class _SplitFetch(Exchange):
         client: Client,
         upstream: KafkaUpstream,
         views: Views,
+        readers: Readers,
         frame: Frame,
         head: RequestHead,
         request: FetchRequest,
@@ -273,6 +277,7 @@ class _SplitFetch(Exchange):
         self._client = client
         self._upstream = upstream
         self._views = views
+        self._readers = readers
         self._frame = frame
         self._request = request
         self._polls = 1
@@ -421,4 +426,5 @@ class _SplitFetch(Exchange):
             if element is None:  # its broker is silent: nothing is known of it, not even where it ends
                 element = fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elements.append((part.topic, element))
+        self._readers.answered(self.connection.id, self.version, elements)
         self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))

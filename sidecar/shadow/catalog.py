@@ -74,6 +74,7 @@ class Shadow:
     allow: tuple[str, ...]
     created_ms: int
     is_made: bool
+    auto_reset_backlog_entries: int = 0
 
 
 class ShadowCatalog:
@@ -96,6 +97,8 @@ class ShadowCatalog:
         self._hooks = hooks
         self._changing = asyncio.Lock()
         self._unsubscribe: Callable[[], None] = lambda: None
+        self.changed: Callable[[Sequence[Shadow]], None] = lambda shadows: None
+        """Told of all shadows whenever one of them changes."""
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
@@ -114,6 +117,7 @@ class ShadowCatalog:
         self._resolver.set_shadows(
             {entry.key.topic.encode(): _source(entry.value) for entry in self._changelog.view.shadows()}
         )
+        self.changed(self.all())
 
     # What is there --------------------------------------------------------------------------------------------------
 
@@ -128,10 +132,13 @@ class ShadowCatalog:
 
     # Changes --------------------------------------------------------------------------------------------------------
 
-    async def create(self, source: str, name: str, allow: Sequence[str] = EVERYBODY) -> Shadow:
+    async def create(
+        self, source: str, name: str, allow: Sequence[str] = EVERYBODY, auto_reset_backlog_entries: int = 0
+    ) -> Shadow:
         """Make a shadow; it is served by every node when this returns.
 
-        Raises `BadShadowError`, LookupError without such a source, `NameTakenError`, and `FAILURES`.
+        Cursors that more than `auto_reset_backlog_entries` records lie behind are reset to the end; 0: never. Raises
+        `BadShadowError`, LookupError without such a source, `NameTakenError`, and `FAILURES`.
         """
         self._check(source, name, allow)
         async with self._changing:
@@ -142,7 +149,11 @@ class ShadowCatalog:
             if self._changelog.view.shadow(name) is not None or await self._exists(name):
                 raise NameTakenError(f"there is a topic {name} already")
             record = state.Shadow(
-                source=source, source_topic_id=layout.topic_id.bytes, created_ms=int(time.time() * 1000), allow=allow
+                source=source,
+                source_topic_id=layout.topic_id.bytes,
+                created_ms=int(time.time() * 1000),
+                allow=allow,
+                auto_reset_backlog_entries=auto_reset_backlog_entries,
             )
             await self._write(name, record)
             try:
@@ -191,7 +202,7 @@ class ShadowCatalog:
                 else:
                     break
         await self._write(name, record)
-        await self._tell(name, f"of {record.source}")
+        await self.tell(name, f"of {record.source}")
         return _shadow(name, record)
 
     async def delete(self, name: str) -> None:
@@ -203,7 +214,7 @@ class ShadowCatalog:
             if entry.value.topic_id:
                 await self._remove(name, entry.value)
             await self._write(name, None)
-            await self._tell(name, "deleted")
+            await self.tell(name, "deleted")
 
     async def _remove(self, name: str, record: state.Shadow) -> None:
         """Delete the empty topic, unless it is another one by now."""
@@ -222,7 +233,8 @@ class ShadowCatalog:
         await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
         await self._members.seen_by_all(offset)
 
-    async def _tell(self, name: str, detail: str) -> None:
+    async def tell(self, name: str, detail: str) -> None:
+        """Add an event about a shadow to the history. Raises `FAILURES`."""
         event = state.Event(
             id=secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=int(time.time() * 1000), topic=name,
             node=self._nodes.me.id, detail=detail,
@@ -275,4 +287,11 @@ def _source(record: state.Shadow) -> Source | None:
 
 
 def _shadow(name: str, record: state.Shadow) -> Shadow:
-    return Shadow(name, record.source, tuple(record.allow), record.created_ms, bool(record.topic_id))
+    return Shadow(
+        name,
+        record.source,
+        tuple(record.allow),
+        record.created_ms,
+        bool(record.topic_id),
+        record.auto_reset_backlog_entries,
+    )

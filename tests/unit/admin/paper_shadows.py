@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sidecar.node_port import ConflictError, NotFoundError
-from sidecar.shadow_port import Shadow
+from sidecar.shadow_port import Cursor, CursorPosition, ResetTo, Shadow, ShadowStats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Collection, Container, Sequence
 
 
 class PaperShadows:
@@ -18,6 +18,8 @@ class PaperShadows:
         self._topics = topics
         self._called = called
         self.views: dict[str, Shadow] = {}
+        self.of_groups: dict[str, list[Cursor]] = {}
+        self.members: set[str] = set()
 
     async def known(self, source: str | None = None) -> Sequence[Shadow]:
         self._called("shadows", source)
@@ -25,13 +27,18 @@ class PaperShadows:
             raise NotFoundError(f"there is no topic {source}")
         return [found for found in self.views.values() if source in (None, found.source)]
 
-    async def create(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
+    async def create(
+        self, source: str, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int = 0
+    ) -> Shadow:
         self._called("create_shadow", source, name, allow)
         if source not in self._topics:
             raise NotFoundError(f"there is no topic {source}")
         if name in self.views:
             raise ConflictError(f"there is a topic {name} already")
-        found = self.views[name] = Shadow(name, source, ("User:*",) if allow is None else tuple(allow), 0, is_made=True)
+        allowed = ("User:*",) if allow is None else tuple(allow)
+        found = self.views[name] = Shadow(
+            name, source, allowed, 0, is_made=True, auto_reset_backlog_entries=auto_reset_backlog_entries
+        )
         return found
 
     async def delete(self, source: str, name: str) -> None:
@@ -39,3 +46,24 @@ class PaperShadows:
         if name not in self.views or self.views[name].source != source:
             raise NotFoundError(f"{source} has no shadow {name}")
         del self.views[name]
+
+    # Cursors and numbers --------------------------------------------------------------------------------------------
+
+    async def cursors(self, name: str) -> Sequence[Cursor]:
+        self._called("cursors", name)
+        if name not in self.views:
+            raise NotFoundError(f"there is no shadow {name}")
+        return self.of_groups.get(name, [])
+
+    async def reset_cursor(self, name: str, group: str, to: ResetTo, partitions: Collection[int] | None) -> Cursor:
+        self._called("reset_cursor", name, group, to, partitions)
+        if name not in self.views:
+            raise NotFoundError(f"there is no shadow {name}")
+        if group in self.members:
+            raise ConflictError(f"group {group} has members: stop them first")
+        positions = {index: CursorPosition(to.value, 100, 100 - to.value) for index in partitions or (0,)}
+        return Cursor(group, "Empty", 0, positions)
+
+    async def stats(self, name: str) -> ShadowStats:
+        self._called("stats", name)
+        return ShadowStats(1, 2_000, 1_700_000_000_000, 0, 3, 40, 30)
