@@ -72,11 +72,14 @@ class Backlogs:
                 return None
             self._under_way += 1
             count.task = asyncio.get_running_loop().create_task(self._read(stretch, count, end, limit))
-        if count.task is not None:
-            await asyncio.wait({count.task}, timeout=wait)
-            if not count.task.done():
+            count.task.add_done_callback(_look_at)
+        task = count.task
+        if task is not None:
+            await asyncio.wait({task}, timeout=wait)
+            if not task.done():
                 return None
-            task, count.task = count.task, None
+            if count.task is task:
+                count.task = None
             task.result()
         if count.records > limit:
             return True
@@ -112,6 +115,12 @@ class Backlogs:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Nobody may ask again: then nobody else takes the failure."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _add(count: _Count, records: memoryview, end: int) -> None:

@@ -64,18 +64,19 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int = 1) -> li
     reader = consumer(bootstrap, group)
     try:
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
-        return [found.offset for found in wait_for(lambda: _committed(reader, asked), "the group's coordinator", 20)]
+        found = wait_for(lambda: _committed(reader, asked), "the group's coordinator", 20)
+        return [each.offset for each in found]
     finally:
         reader.close()
 
 
-def _committed(reader: Consumer, asked: list[TopicPartition]) -> list[TopicPartition] | None:
+def _committed(reader: Consumer, asked: list[TopicPartition]) -> list[TopicPartition]:
     try:
         return reader.committed(asked, timeout=20)
     except KafkaException as error:
         if error.args[0].code() not in _NO_COORDINATOR:
             raise
-        return None  # a Kafka whose first group this is
+        return []  # a Kafka whose first group this is
 
 
 @contextmanager

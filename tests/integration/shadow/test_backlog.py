@@ -62,6 +62,16 @@ async def test_a_count_goes_on_where_nobody_waits_for_it(kafka: KafkaCalls, stre
     await backlogs.close()
 
 
+async def test_all_who_ask_together_are_told_by_one_count(kafka: KafkaCalls, stretch: Stretch) -> None:
+    log = SlowLog(kafka)
+    log.may_go.set()
+    backlogs = Backlogs(log)
+    asked = [backlogs.passes(stretch, RECORDS, 10, wait=20) for _ in range(5)]
+    assert await asyncio.gather(*asked) == [True] * 5
+    assert log.reads == 1
+    await backlogs.close()
+
+
 async def test_a_count_ends_once_it_is_above_the_limit_and_goes_on_from_there(
     services: Services, kafka: KafkaCalls, stretch: Stretch
 ) -> None:
