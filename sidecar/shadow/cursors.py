@@ -33,7 +33,7 @@ LANE: Final = Lane("cursors")
 FRESH_S: Final = 5.0
 _LIMIT_S: Final = 30.0
 _BROKERS_AT_ONCE: Final = 8
-_OFFSETS_AT_ONCE: Final = 2_000
+_OFFSETS_AT_ONCE: Final = 1_000
 _GROUPS_AT_ONCE: Final = 200
 _MEMBERS_OF: Final = 50
 """Groups that are described in one request: each may have hundreds of members."""
