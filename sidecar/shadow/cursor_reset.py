@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
-from sidecar.protocol.calls import CommitOffsets, DescribeGroups, ListOffsets
+from sidecar.protocol.calls import CommitOffsets, ListOffsets
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
 from sidecar.shadow.cursors import LANE, Cursor, position
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _TRIES: Final = 20
 _PAUSE_S: Final = 0.25
 _LONGEST_GROUP: Final = 2**15 - 1
-_WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})
 _AGAIN: Final = STALE_COORDINATOR | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 _HAS_MEMBERS: Final = frozenset(
     {
@@ -91,7 +90,6 @@ class CursorReset:
         if unknown := [index for index in chosen if index not in log.ends]:
             raise OutOfLogError(f"{shadow} has the partitions 0 to {len(log.ends) - 1}, not {unknown}")
         offsets = await self._offsets(log, to, chosen)
-        await self._coordinated(group, lambda broker: self._check_idle(broker, group))
         await self._coordinated(group, lambda broker: self._commit(broker, shadow, group, offsets))
         self._cursors.forget(shadow)
         positions = {index: position(offset, log.starts[index], log.ends[index]) for index, offset in offsets.items()}
@@ -145,25 +143,11 @@ class CursorReset:
             await asyncio.sleep(_PAUSE_S)
         return None
 
-    async def _check_idle(self, broker: int, group: str) -> None:
-        found = (await self._upstream.call(broker, DescribeGroups([group]), lane=LANE)).get(group)
-        if found is None or found.error == ErrorCode.GROUP_ID_NOT_FOUND:
-            return
-        if found.error:
-            raise KafkaError(found.error, f"group {group}")
-        if found.members or found.state not in _WITHOUT_MEMBERS:
-            raise in_use(group, f"{found.members} of them, state {found.state}")
-
     async def _commit(self, broker: int, shadow: str, group: str, offsets: Mapping[int, int]) -> None:
         told = await self._upstream.call(broker, CommitOffsets(group, shadow, offsets), lane=LANE)
         for index in offsets:
             error = told.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if error in _HAS_MEMBERS:
-                raise in_use(group, "they came a moment ago")
+                raise InUseError(f"group {group} has members: stop them first, they would commit over it")
             if error:
                 raise KafkaError(error, f"the cursor of {group} in partition {index} of {shadow}")
-
-
-def in_use(group: str, detail: str) -> InUseError:
-    """Why a cursor stays where it is."""
-    return InUseError(f"group {group} has members ({detail}): stop them first, they would commit over it")

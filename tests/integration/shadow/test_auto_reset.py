@@ -172,22 +172,19 @@ def test_a_live_group_goes_on_from_the_end_and_commits_there(
 def test_what_compaction_took_is_no_backlog(
     own_kafka: OwnKafka, services: Services, node_process: StartNode, unique: Unique
 ) -> None:
-    """Of 40 records with 4 keys in one batch and 20 others 4 and 20 are left: 24 in 60 offsets."""
+    """Of a batch of 40 records every other one is left, and 20 behind it that took the others' keys."""
     kafka = own_kafka(overrides={"log.cleaner.backoff.ms": "200"}).bootstrap
     node = node_process(kafka=kafka, redis=services.redis_url)
-    rest, fresh = Rest(node.admin_url), unique("group")
-    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "100"}
+    rest, group = Rest(node.admin_url), unique("group")
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "1"}
     source = create_topic(kafka, 1, **settings)
-    patient = shadow_of(rest, source, unique("audit"), auto_reset_backlog_entries=24)
-    strict = shadow_of(rest, source, unique("audit"), auto_reset_backlog_entries=23)
-    half = shadow_of(rest, source, unique("audit"), auto_reset_backlog_entries=22)
-    write(kafka, source, 40, keys=4, **{"linger.ms": 500})
+    write(kafka, source, 40, keys=40, **{"linger.ms": 500})
     for number in range(20):
-        write(kafka, source, 1, keys=1, first_key=100 + number)
-    wait_for(lambda: len(read_log(kafka, source)) == 24, "the log to be compacted", 60)
-    for name in (patient, strict):
-        commit(node.bootstrap, fresh, name, {0: 1})
-    assert committed(node.bootstrap, fresh, patient) == [1]
-    assert committed(node.bootstrap, fresh, strict) == [60]
-    commit(node.bootstrap, fresh, half, {0: 38})  # of what is left of the first batch 2 records lie in front of it
-    assert committed(node.bootstrap, fresh, half) == [38]
+        write(kafka, source, 1, keys=1, first_key=2 * number + 1)
+    write(kafka, source, 1, keys=1, first_key=1_000)  # the newest segment is never compacted
+    wait_for(lambda: len(read_log(kafka, source)) == 41, "the log to be compacted", 60)
+    for offset, left in ((0, 41), (21, 30)):  # of the batch, in the second case, those at 22, 24, …, 38
+        for limit, expected in ((left, offset), (left - 1, 61)):
+            shadow = shadow_of(rest, source, unique("audit"), auto_reset_backlog_entries=limit)
+            commit(node.bootstrap, group, shadow, {0: offset})
+            assert committed(node.bootstrap, group, shadow) == [expected]

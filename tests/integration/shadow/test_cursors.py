@@ -111,6 +111,7 @@ def test_a_cursor_goes_where_it_is_told(
     assert committed(services.kafka_bootstrap, group, shadow, 2) == [25, 0]
     assert reset(rest, shadow, group, {"offset": 4}, [0, 1])[0] == 200
     assert committed(services.kafka_bootstrap, group, shadow, 2) == [4, 4]
+    assert cursors(rest, shadow, group)[group]["lag"] == 27
     assert reset(rest, shadow, group, {"timestamp": between})[0] == 200
     assert committed(services.kafka_bootstrap, group, shadow, 2) == [20, 10]  # nothing in 1 is that young: its end
     assert cursors(rest, shadow)[group]["lag"] == 5  # what was remembered is forgotten with a reset

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.cluster.nodes import NodeAddress, Placement
 from tests.conftest import StartNode, Unique
 from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.integration.shadow.groups import commit, member, shadow_of, write
@@ -90,26 +91,29 @@ def test_a_deleted_shadow_leaves_no_numbers_behind(
     assert metric(node, "sidecar_shadow_read_bytes_total", shadow) == 0
 
 
-def test_the_metrics_tell_lag_once_per_cluster(services: Services, node_process: StartNode, unique: Unique) -> None:
+def test_the_metrics_tell_a_lag_once_in_all_nodes(services: Services, node_process: StartNode, unique: Unique) -> None:
     """By the node that is first in line for the shadow's name, as soon as it is there."""
-    cluster, group = unique("pair"), unique("group")
+    cluster = unique("pair")
     source = create_topic(services.kafka_bootstrap, 1)
     write(services.kafka_bootstrap, source, 12)
-    first = node_process(cluster=cluster, node_id=1)
-    shadow = shadow_of(Rest(first.admin_url), source, unique("audit"))
-    commit(first.bootstrap, group, shadow, {0: 2})
-    second = node_process(cluster=cluster, node_id=2)
-    first.stop()
-    first.start()
-    second.stop()
-    second.start()
+    nodes = {number: node_process(cluster=cluster, node_id=number) for number in (1, 2)}
+    placement = Placement([NodeAddress(number, "", 0) for number in nodes])
+    names = [unique("audit") for _ in range(20)]
+    first = {placement.of_topic(name.encode()): name for name in names}
+    assert first.keys() == nodes.keys()
+    for name in first.values():
+        shadow_of(Rest(nodes[1].admin_url), source, name)
+        commit(nodes[1].bootstrap, unique("group"), name, {0: 2})
+    for node in nodes.values():  # each looks at the cursors when it starts
+        node.stop()
+        node.start()
 
-    def told() -> list[float]:
-        found = (metric(node, "sidecar_shadow_lag_records", shadow) for node in (first, second))
-        return [value for value in found if value is not None]
+    def told(number: int) -> dict[str, float]:
+        found = {name: metric(nodes[number], "sidecar_shadow_lag_records", name) for name in first.values()}
+        return {name: lag for name, lag in found.items() if lag is not None}
 
-    wait_for(lambda: told() == [10], "one node to tell the lag", 60)
-    for node in (first, second):
-        if metric(node, "sidecar_shadow_lag_records", shadow) is not None:
-            assert metric(node, "sidecar_shadow_max_lag_records", shadow) == 10
-            assert metric(node, "sidecar_shadow_groups", shadow) == 1
+    for number, name in first.items():
+        wait_for(lambda: told(number), "the lag to be told", 60)  # noqa: B023
+        assert told(number) == {name: 10}
+        assert metric(nodes[number], "sidecar_shadow_max_lag_records", name) == 10
+        assert metric(nodes[number], "sidecar_shadow_groups", name) == 1
