@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from sidecar.protocol.messages import groups as messages
-from tests.conftest import Unique
+from tests.conftest import OwnKafka, StartNode, Unique
 from tests.integration.exclusive.conftest import Rest, create_topic, delete_records
 from tests.integration.gateway.requests import request
 from tests.integration.gateway.wire import Wire
@@ -229,3 +229,22 @@ def test_the_command_line_lists_and_moves_cursors(
     assert run("reset", shadow, "--to", "1").returncode == 2
     with member(node.bootstrap, group, shadow):
         assert run("reset", shadow, "--group", group, "--to", "latest").returncode == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+def test_cursors_are_found_and_moved_on_every_kafka(
+    own_kafka: OwnKafka, services: Services, node_process: StartNode, unique: Unique, version: str
+) -> None:
+    kafka = own_kafka(version=version).bootstrap
+    node = node_process(kafka=kafka, redis=services.redis_url)
+    rest, source, group = Rest(node.admin_url), create_topic(kafka, 2), unique("group")
+    write(kafka, source, 20)
+    shadow = shadow_of(rest, source, unique("audit"), auto_reset_backlog_entries=5)
+    assert reset(rest, shadow, group, {"offset": 18}, [0])[0] == 200
+    assert cursors(rest, shadow, group)[group]["partitions"] == {"0": {"offset": 18, "end": 20, "lag": 2}}
+    with member(node.bootstrap, group, shadow):
+        assert reset(rest, shadow, group, "latest")[0] == 409
+    assert reset(rest, shadow, group, "earliest")[0] == 200
+    assert committed(kafka, group, shadow, 2) == [0, 0]
+    assert committed(node.bootstrap, group, shadow, 2) == [20, 0]
