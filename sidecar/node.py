@@ -40,7 +40,7 @@ from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import close_server
-from sidecar.node_hooks import NodeHooks
+from sidecar.node_hooks import NodeHooks, shadow_series
 from sidecar.node_port import NodeState
 from sidecar.node_view import NodeView, known_ids
 from sidecar.protocol import api
@@ -49,6 +49,7 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.shadow.catalog import ShadowCatalog
+from sidecar.shadow.cursor_room import CursorRoom
 from sidecar.shadow.keeper import ShadowKeeper
 from sidecar.shadow.records import ShadowRecords
 from sidecar.telemetry.hooks import NodeMetrics
@@ -78,6 +79,7 @@ class Rooms:
     forwarder: Forwarder
     membership: Membership
     shadows: ShadowCatalog
+    cursors: CursorRoom
     gateway: Gateway
 
 
@@ -175,8 +177,9 @@ class Node:
         governor.catalog.beat = membership.beat_now
         records = ShadowRecords(changelog, self.nodes, membership)
         shadows = ShadowCatalog(self.upstream, changelog, self.resolver, records)
+        cursors = CursorRoom(self.upstream, self.resolver, self.nodes, shadows, records, gateway.tasks, self.hooks)
         shadows.start()
-        self.rooms = Rooms(changelog, governor, forwarder, membership, shadows, gateway)
+        self.rooms = Rooms(changelog, governor, forwarder, membership, shadows, cursors, gateway)
         self._observe(self.rooms)
         try:
             await membership.join()
@@ -193,7 +196,14 @@ class Node:
         shadow_keeper = ShadowKeeper(self.upstream, records, self.nodes, self.hooks)
         self._background = [
             gateway.tasks.start(work)
-            for work in (self._refresh(), watch.run(), keeper.run(), governor.keep_ids(), shadow_keeper.run())
+            for work in (
+                self._refresh(),
+                watch.run(),
+                keeper.run(),
+                governor.keep_ids(),
+                shadow_keeper.run(),
+                cursors.keep(),
+            )
         ]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
@@ -248,7 +258,7 @@ class Node:
         cluster.served = served_versions(await self.upstream.api_versions())
         gateway, tasks = rooms.gateway, rooms.gateway.tasks
         tables = TablesApi(self.upstream, self.resolver, tasks)
-        fetches = FetchApi(self.upstream, self.resolver, tasks)
+        fetches = FetchApi(self.upstream, self.resolver, tasks, rooms.cursors.readers)
         gateway.closed_callbacks.append(fetches.client_closed)
         hot = {
             api.API_VERSIONS: cluster.handle_api_versions,
@@ -258,7 +268,7 @@ class Node:
             api.DELETE_RECORDS: tables.handle,
             api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
         }
-        cold = cold_apis(self.upstream, self.nodes, self.resolver, rooms.governor)
+        cold = cold_apis(self.upstream, self.nodes, self.resolver, rooms.governor, rooms.cursors.auto_reset)
         cold |= {
             api.METADATA: cluster.handle_metadata,
             api.FIND_COORDINATOR: cluster.handle_find_coordinator,
@@ -276,6 +286,7 @@ class Node:
         metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
         metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
         metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))
+        metrics.read_shadows(lambda: shadow_series(rooms.cursors.statistics))
         metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
 
     def _registration(self) -> Registration:
@@ -326,6 +337,7 @@ class Node:
         rooms = self.rooms
         if rooms is not None:
             await rooms.gateway.close()
+            await rooms.cursors.close()
             await rooms.membership.leave()
             rooms.forwarder.close()
             await rooms.changelog.close()

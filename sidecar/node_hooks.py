@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from metadata import MetadataUnavailable
+from sidecar.telemetry.series import ShadowSeries
 
 if TYPE_CHECKING:
     from metadata import MetadataError
+    from sidecar.shadow.statistics import Statistics
     from sidecar.telemetry.hooks import NodeMetrics
 
 _REPEAT_S: Final = 5.0
@@ -112,6 +114,17 @@ class NodeHooks:
     def snapshot_written(self, topic: str, names: int, size: int) -> None:
         self._metrics.snapshot_written(size)
 
+    # Shadow topics
+
+    def cursors_failed(self, shadow: str, error: BaseException) -> None:
+        if self._seldom(f"cursors {shadow}"):
+            self._log.warning("cursors_unknown", shadow=shadow, problem=str(error) or repr(error))
+
+    def cursors_reset(self, shadow: str, group: str, detail: str) -> None:
+        self._log.warning("cursors_reset", shadow=shadow, group=group[:200], detail=detail[:500])
+
+    # All topics
+
     def operation_failed(self, topic: str, error: BaseException) -> None:
         if self._seldom(f"operation {topic}"):
             self._log.warning("takeover_failed", topic=topic, problem=str(error) or repr(error))
@@ -130,3 +143,18 @@ class NodeHooks:
     def shadow_failed(self, shadow: str, error: BaseException) -> None:
         if self._seldom(f"shadow {shadow}"):
             self._log.warning("shadow_failed", shadow=shadow, problem=str(error) or repr(error))
+
+
+def shadow_series(statistics: Statistics) -> list[ShadowSeries]:
+    """What metrics say of shadows, oldest shadow first."""
+    return [
+        ShadowSeries(
+            name=found.name,
+            readers=found.reading.readers,
+            bytes=found.reading.record_bytes,
+            last_read_ms=found.reading.last_read_ms,
+            resets=found.resets,
+            lag=found.lag,
+        )
+        for found in statistics.all()
+    ]

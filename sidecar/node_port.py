@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from sidecar.settings import Settings
-    from sidecar.shadow_port import ShadowPort
+    from sidecar.shadow_port import ShadowPort, ShadowStats
     from sidecar.telemetry.hooks import NodeMetrics
 
 
@@ -147,6 +147,8 @@ class Topic:
     serving_node: int | None = None
     deduplication: IdsState | None = None
     deduplication_detail: str | None = None
+    shadow_stats: Mapping[str, ShadowStats] | None = None
+    """By shadow; None where it was not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +287,8 @@ class NodePort(Protocol):
     async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[Topic]:
         """These topics and prefixes in this order; those that do not exist are left out.
 
-        With `producers` the newest names, of topics that this node serves and whose sequence ids it knows.
+        With `producers` the newest names, of topics that this node serves and whose sequence ids it knows, and the
+        numbers of shadows.
         """
         ...
 

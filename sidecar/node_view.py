@@ -104,7 +104,10 @@ class NodeView:
         found = {topic.name: topic for topic in await self._ask(MetadataRequest(real, allow_auto_topic_creation=False))}
         described = [self._prefix(name) if name.endswith("*") else self._topic(name, found.get(name)) for name in names]
         topics = [topic for topic in described if topic is not None]
-        return [await self._with_producers(topic, found.get(topic.name)) for topic in topics] if producers else topics
+        if not producers:
+            return topics
+        shown = [await self._with_producers(topic, found.get(topic.name)) for topic in topics]
+        return [replace(topic, shadow_stats=await self.shadows.stats_of(topic.shadows)) for topic in shown]
 
     async def _with_producers(self, topic: port.Topic, state: TopicState | None) -> port.Topic:
         ids = self._rooms().governor.topic(topic.name).ids if topic.deduplication is port.IdsState.READY else None

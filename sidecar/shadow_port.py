@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
 class ShadowState(StrEnum):
@@ -32,6 +32,7 @@ class Shadow:
     created_ms: int
     is_made: bool
     auto_reset_backlog_entries: int = 0
+    """Cursors that more records lie behind are reset to the end; 0: never."""
     state: ShadowState = ShadowState.OPEN
     reason: str | None = None
     """Why it is closed, and what to do."""
@@ -44,6 +45,59 @@ class ShadowChange:
 
     allow: Sequence[str] | None = None
     auto_reset_backlog_entries: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CursorPosition:
+    """A cursor in one partition, where the source's log ends, and how many offsets lie between."""
+
+    offset: int
+    end: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a group has committed for a shadow, by partition; `state` is Kafka's word."""
+
+    group: str
+    state: str
+    members: int
+    partitions: Mapping[int, CursorPosition]
+
+
+class ResetKind(StrEnum):
+    """Where a cursor is moved to: the ends of the log, or what `ResetTo.value` says."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+    OFFSET = "offset"
+
+
+@dataclass(frozen=True, slots=True)
+class ResetTo:
+    """`value`: Unix milliseconds, or an offset."""
+
+    kind: ResetKind
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowStats:
+    """A shadow in numbers. The first four are the asked node's since it started: connections that read it in the last
+    30 s, bytes of records given to them, when (Unix ms, None: never), cursors reset as they fell too far behind.
+
+    The others are the cluster's, in offsets, None where Kafka does not tell.
+    """
+
+    readers: int
+    bytes: int
+    last_read_ms: int | None
+    cursor_resets: int
+    groups: int | None
+    total_lag: int | None
+    max_lag: int | None
 
 
 class ShadowPort(Protocol):
@@ -61,7 +115,9 @@ class ShadowPort(Protocol):
         """Those of these names that are topics or shadows; False for a shadow that is closed or not made yet."""
         ...
 
-    async def create(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
+    async def create(
+        self, source: str, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int = 0
+    ) -> Shadow:
         """Make a shadow, which every node serves then. `allow` None: everybody may read it.
 
         Raises NotFoundError without such a source, ConflictError where the name is taken, InvalidError for a name or a
@@ -86,4 +142,24 @@ class ShadowPort(Protocol):
 
         Raises NotFoundError, ConflictError while it is being made, InvalidError for a principal that cannot be.
         """
+        ...
+
+    # Cursors and numbers --------------------------------------------------------------------------------------------
+
+    async def cursors(self, name: str) -> Sequence[Cursor]:
+        """Every cursor of a shadow by group, a few seconds old at most.
+
+        Raises NotFoundError without such a shadow, ConflictError where its source is gone.
+        """
+        ...
+
+    async def reset_cursor(self, name: str, group: str, to: ResetTo, partitions: Collection[int] | None) -> Cursor:
+        """Move a group's cursor, in all partitions (None) or some; it is made where there is none.
+
+        Raises as `cursors`, ConflictError while the group has members, InvalidError for what the log does not have.
+        """
+        ...
+
+    async def stats(self, name: str) -> ShadowStats:
+        """A shadow in numbers, nothing known of one that is not there. Takes a few seconds at most."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar import shadow_port as port
+from sidecar.cursor_view import CursorView
 from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -31,10 +32,11 @@ _REFUSED: Final = frozenset(
 )
 
 
-class ShadowView:
+class ShadowView(CursorView):
     """Implements `ShadowPort`."""
 
     def __init__(self, node: Node) -> None:
+        super().__init__(node)
         self._node = node
 
     def _rooms(self) -> Rooms:
@@ -70,10 +72,13 @@ class ShadowView:
             found[name] = source is not None and ids.get(source.topic.decode()) == source.topic_id
         return found
 
-    async def create(self, source: str, name: str, allow: Sequence[str] | None) -> port.Shadow:
+    async def create(
+        self, source: str, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int = 0
+    ) -> port.Shadow:
         catalog = self._catalog()
         try:
-            return _shown(await catalog.create(source, name, EVERYBODY if allow is None else allow))
+            allowed = EVERYBODY if allow is None else allow
+            return _shown(await catalog.create(source, name, allowed, auto_reset_backlog_entries))
         except BadShadowError as error:
             raise InvalidError(str(error)) from None
         except NameTakenError as error:

@@ -20,8 +20,8 @@ _MEANINGS: Final = {
     Exit.OK: "done",
     Exit.FAILURE: "it did not work; the message on stderr says why",
     Exit.USAGE: "wrong options or settings, or a value that this version does not serve",
-    Exit.NOT_FOUND: "no such topic or producer name, or no policy of its own",
-    Exit.CONFLICT: "not in this state: nobody owns the topic, it has no deduplication, a name or an address is in use",
+    Exit.NOT_FOUND: "no such topic, shadow or producer name, or no policy of its own",
+    Exit.CONFLICT: "not in this state: nobody owns the topic, no deduplication, or a name, address or group is in use",
     Exit.UNREACHABLE: "no node answers, or it cannot reach Kafka or Redis",
     Exit.UNHEALTHY: "the node is not ready, or `doctor` found a fault",
 }

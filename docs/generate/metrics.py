@@ -25,7 +25,8 @@ _BEFORE: Final = f"""
     exposed. All durations are seconds, all sizes bytes.
 
     Only governed topics become labels, at most {TOPIC_LIMIT}; what comes beyond is counted under topic `_other` and in
-    `sidecar_labels_dropped_total`. Client ids, addresses and groups are never labels; the owner's name stands in
+    `sidecar_labels_dropped_total`. Likewise the {TOPIC_LIMIT} oldest shadows; what is told of the others stands under
+    shadow `_other`. Client ids, addresses and groups are never labels; the owner's name stands in
     `sidecar_producer_owner_info` alone, one series per topic.
     """
 _BEHIND: Final = """
@@ -36,6 +37,10 @@ _BEHIND: Final = """
     Reasons in `sidecar_produce_fenced_total`: `deposed` (answered 90), `not_owner` (44), `waiting` (7: told to come
     again), `redis_down` (5). Causes in `sidecar_client_disconnects_total`: `closed`, `rejected` (what the client sent
     made no sense).
+
+    Readers, bytes and resets of shadows are those of the node that is scraped: sum them. Groups and lag are the whole
+    cluster's and are told by one node alone, every half minute: sum them as well. Lag is counted in offsets, so control
+    batches and compacted records are in it.
 
     Invariants: `sidecar_client_connections` = `sidecar_client_connections_total` − the sum of
     `sidecar_client_disconnects_total`

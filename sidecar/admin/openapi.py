@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sidecar.admin.openapi_cursors import cursor_paths, cursor_schemas
 from sidecar.admin.openapi_parts import (
     FLAG,
     NUMBER,
@@ -151,6 +152,7 @@ def _paths() -> Schema:
         **shadow_paths(topic),
         "/schemas/{path}": _registry(),
         **pulsar_paths(topic),
+        **cursor_paths(_page_parameters()[:2]),
         "/v1/topics/{topic}/dedup": {
             "parameters": [topic],
             "get": {
@@ -313,10 +315,18 @@ def _schemas() -> Schema:
         ),
         "Producers": fields({"items": list_of(ref("Producer")), "next_page_token": {"type": "null"}}),
         "Topic": {
-            **fields(topic, {"owners": {"type": "object", "additionalProperties": ref("PartitionOwner")}}),
-            "description": "`owners` (by partition) only where the scope is partition; `owner` is null then.",
+            **fields(
+                topic,
+                {
+                    "owners": {"type": "object", "additionalProperties": ref("PartitionOwner")},
+                    "shadowReplication": {"type": "object", "additionalProperties": ref("ShadowStats")},
+                },
+            ),
+            "description": "`owners` (by partition) only where the scope is partition; `owner` is null then. "
+            "`shadowReplication` (by shadow) only of one topic that is asked for.",
         },
         **shadow_schemas(),
+        **cursor_schemas(),
         "Topics": fields({"items": list_of(ref("Topic")), "next_page_token": {"type": ["string", "null"]}}),
     }
 

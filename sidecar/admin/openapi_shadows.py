@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sidecar.admin.openapi_cursors import BACKLOG
 from sidecar.admin.openapi_parts import FLAG, TEXT, TIME, Schema, answer, fields, list_of, read, ref, write
 from sidecar.admin.pulsar_rest import NAMES, SOURCE_PROPERTY
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
@@ -103,25 +104,29 @@ def deletion() -> Schema:
 def shadow_schemas() -> Schema:
     """By name."""
     return {
-        "Shadow": fields(
-            {
-                "name": TEXT,
-                "source": TEXT,
-                "allow": _ALLOW,
-                "created": TIME,
-                "is_made": FLAG,
-                "auto_reset_backlog_entries": _BACKLOG,
-                "state": {"type": "string", "enum": [each.value for each in ShadowState]},
-                "reason": {"type": ["string", "null"], "description": "Why it is closed, and what to do."},
-                "warning": _WARNING,
-            }
-        ),
+        "Shadow": {
+            **fields(
+                {
+                    "name": TEXT,
+                    "source": TEXT,
+                    "allow": _ALLOW,
+                    "created": TIME,
+                    "is_made": FLAG,
+                    "auto_reset_backlog_entries": BACKLOG,
+                    "state": {"type": "string", "enum": [each.value for each in ShadowState]},
+                    "reason": {"type": ["string", "null"], "description": "Why it is closed, and what to do."},
+                    "warning": _WARNING,
+                },
+                {"stats": ref("ShadowStats")},
+            ),
+            "description": "`stats` only of one shadow that is asked for.",
+        },
         "ShadowNames": {
             **list_of({**TEXT, "description": "`orders-audit`, or `persistent://tenant/namespace/orders-audit`."}),
             "maxItems": NAMES,
         },
         "PulsarProperties": fields({}, {SOURCE_PROPERTY: TEXT}),
-        "ShadowChange": fields({}, {"allow": _ALLOW, "auto_reset_backlog_entries": _BACKLOG}),
+        "ShadowChange": fields({}, {"allow": _ALLOW, "auto_reset_backlog_entries": BACKLOG}),
         "Shadows": fields({"items": list_of(ref("Shadow")), "next_page_token": {"type": ["string", "null"]}}),
-        "NewShadow": fields({"name": TEXT}, {"allow": _ALLOW}),
+        "NewShadow": fields({"name": TEXT}, {"allow": _ALLOW, "auto_reset_backlog_entries": BACKLOG}),
     }

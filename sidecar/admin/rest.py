@@ -15,6 +15,7 @@ from yarl import URL
 
 from sidecar import __version__
 from sidecar.admin import asked, names
+from sidecar.admin.cursor_shapes import stats_to_json
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
     event_to_json,
@@ -68,7 +69,9 @@ class Rest:
         known = await self._port.topics([name], producers=True) if legal else ()
         if not known:
             raise NotFoundError(f"there is no topic {name}")
-        return reply(topic_to_json(known[0]))
+        stats = known[0].shadow_stats or {}
+        in_numbers = {shadow: stats_to_json(found) for shadow, found in sorted(stats.items())}
+        return reply({**topic_to_json(known[0]), "shadowReplication": in_numbers})
 
     async def put_policy(self, request: web.Request) -> web.Response:
         """Merge fields into a policy; answers with the topic as it is then."""

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from sidecar import __version__
 from sidecar.admin.access import Caller, refusal_of_write
+from sidecar.admin.cursor_rest import CursorRest
 from sidecar.admin.health import Health
 from sidecar.admin.openapi import document
 from sidecar.admin.pulsar_rest import PulsarRest
@@ -54,7 +55,12 @@ class AdminServer:
             middlewares=[self._only_who_may, errors_as_json, _in_time], client_max_size=_BODY_LIMIT
         )
         application.add_routes(
-            _routes(Health(port, metrics), Rest(port), ShadowRest(port.shadows), PulsarRest(port.shadows))
+            [
+                *_routes(Health(port, metrics), Rest(port)),
+                *ShadowRest(port.shadows).routes(),
+                *CursorRest(port.shadows).routes(),
+                *PulsarRest(port.shadows).routes(),
+            ]
         )
         schemas = SchemaProxy(port, settings.schema_registry_url, settings.admin_token)
         application.add_routes(_schema_routes(schemas))
@@ -107,7 +113,7 @@ async def _openapi(_request: web.Request) -> web.Response:
     return reply(document(__version__))
 
 
-def _routes(health: Health, rest: Rest, shadows: ShadowRest, pulsar: PulsarRest) -> list[web.RouteDef]:
+def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
     return [
         web.get("/livez", health.livez),
         web.get("/readyz", health.readyz),
@@ -124,8 +130,6 @@ def _routes(health: Health, rest: Rest, shadows: ShadowRest, pulsar: PulsarRest)
         web.get("/v1/topics/{topic}/dedup", rest.producers),
         web.get(_PRODUCER, rest.producer),
         web.delete(_PRODUCER, rest.forget_producer),
-        *shadows.routes(),
-        *pulsar.routes(),
     ]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from sidecar.admin import asked
+from sidecar.admin.cursor_shapes import stats_to_json
 from sidecar.admin.replies import reply
 from sidecar.admin.shadow_shapes import change_from_json, shadow_from_json, shadow_to_json
 from sidecar.node_port import NotFoundError
@@ -42,8 +43,8 @@ class ShadowRest:
     async def create(self, request: web.Request) -> web.Response:
         """Make a shadow of a topic."""
         source = asked.one_topic(request, _BELONG)
-        name, allow = shadow_from_json(await asked.body(request))
-        return reply(shadow_to_json(await self._port.create(source, name, allow)), status=201)
+        name, allow, limit = shadow_from_json(await asked.body(request))
+        return reply(shadow_to_json(await self._port.create(source, name, allow, limit)), status=201)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a shadow of a topic."""
@@ -51,12 +52,12 @@ class ShadowRest:
         return web.Response(status=204)
 
     async def shadow(self, request: web.Request) -> web.Response:
-        """One shadow."""
+        """One shadow, in numbers too."""
         name = request.match_info["shadow"]
         found = next((each for each in await self._port.known() if each.name == name), None)
         if found is None:
             raise NotFoundError(f"there is no shadow {name}")
-        return reply(shadow_to_json(found))
+        return reply({**shadow_to_json(found), "stats": stats_to_json(await self._port.stats(name))})
 
     async def change(self, request: web.Request) -> web.Response:
         """Change some fields of a shadow; answers with the shadow as it is then."""

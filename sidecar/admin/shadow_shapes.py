@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from sidecar.admin.cursor_shapes import backlog_limit
 from sidecar.admin.shapes import ShapeError, time_to_json
 from sidecar.shadow_port import ShadowChange
 
@@ -28,13 +29,16 @@ def shadow_to_json(shadow: Shadow) -> dict[str, Any]:
     }
 
 
-def shadow_from_json(body: object) -> tuple[str, list[str] | None]:
-    """Name and allow list (None: not said) of a shadow to be made. Raises ShapeError."""
+_FIELDS: Final = ("name", "allow", "auto_reset_backlog_entries")
+
+
+def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
+    """Name, allow list (None: not said) and limit of backlogs of a shadow to be made. Raises ShapeError."""
     if not isinstance(body, dict) or not isinstance(name := body.get("name"), str):
         raise ShapeError('the body has to be a JSON object such as {"name": "orders-audit", "allow": ["User:*"]}')
-    if unknown := sorted(set(body) - {"name", "allow"}):
-        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: name, allow)")
-    return name, _allow(body.get("allow"))
+    if unknown := sorted(set(body) - {*_FIELDS}):
+        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: {', '.join(_FIELDS)})")
+    return name, _allow(body.get("allow")), backlog_limit(body.get("auto_reset_backlog_entries"))
 
 
 def change_from_json(body: object) -> ShadowChange:

@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "producer": "sidecar.cli.producer:producer",
     "dedup": "sidecar.cli.dedup:dedup",
     "shadow": "sidecar.cli.shadow:shadow",
+    "cursor": "sidecar.cli.cursor:cursor",
     "completion": "sidecar.cli.completion:completion",
 }
 

@@ -28,14 +28,24 @@ def shadow() -> None:
 @_SHADOW
 @click.option("--source", required=True, metavar="TOPIC", help="The topic whose log is read under the new name.")
 @click.option("--allow", multiple=True, metavar="PRINCIPAL", help="Who may read it, repeatable; User:* unless given.")
+@click.option(
+    "--auto-reset-backlog-entries",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Reset cursors to the end that more than N records lie behind; 0, the default: never.",
+)
 @asks_a_node
 @pass_shared
-def create(shared: Shared, shadow: str, source: str, allow: tuple[str, ...]) -> None:
+def create(
+    shared: Shared, shadow: str, source: str, allow: tuple[str, ...], auto_reset_backlog_entries: int | None
+) -> None:
     """Create SHADOW, a read-only view of another topic.
 
     `sidecar shadow create orders-audit --source orders`
     """
     body: dict[str, Any] = {"name": shadow} | ({"allow": list(allow)} if allow else {})
+    if auto_reset_backlog_entries is not None:
+        body["auto_reset_backlog_entries"] = auto_reset_backlog_entries
     found = shared.api().create(topic_path(source, "shadows"), body)
     _warn(found)
     write(found, shared.output, lambda: _as_text(found))
@@ -135,5 +145,20 @@ def _as_text(found: dict[str, Any]) -> str:
             "created": found["created"],
             "state": found["state"],
             "reason": found["reason"],
+            **_in_numbers(found.get("stats")),
         }
     )
+
+
+def _in_numbers(stats: dict[str, Any] | None) -> dict[str, object]:
+    if stats is None:
+        return {}
+    return {
+        "groups": stats["groups"],
+        "total lag": stats["total_lag"],
+        "longest lag": stats["max_lag"],
+        "readers": f"{stats['readers']} at this node",
+        "bytes read": f"{stats['bytes']} by this node",
+        "last read": stats["last_read"],
+        "cursors reset": f"{stats['cursor_resets']} by this node",
+    }

@@ -20,17 +20,22 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.handler import ColdApi
     from sidecar.gateway.transactions import ProducerSessions
+    from sidecar.shadow.auto_reset import AutoReset
 
 _ANY_BROKER = (29, 48)
 _CONTROLLER = (30, 31, 49, 50, 51)
 
 
 def cold_apis(
-    upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, sessions: ProducerSessions
+    upstream: KafkaUpstream,
+    nodes: NodeDirectory,
+    resolver: NameResolver,
+    sessions: ProducerSessions,
+    shadows: AutoReset,
 ) -> dict[int, ColdApi]:
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
-    grouped = GroupsApi(coordinators)
+    grouped = GroupsApi(coordinators, shadows)
     changes = TopicsApi(upstream, resolver)
     opaque = OpaqueApi(upstream)
     merged = MergedApi(upstream, nodes)

@@ -202,7 +202,7 @@ class Client:
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self.polls: dict[tuple[int, int], PollLane] = {}
-        self.empty_elements: dict[tuple[bytes, int, int], bytes] = {}
+        self.empty_elements: dict[tuple[bytes, int, int, int], bytes] = {}
         self.shared_fetches: set[SharedFetch] = set()
         self.gaps = SequenceGaps()
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls.tails import Fetched
     from sidecar.protocol.fetch import FetchPart, FetchRequest
     from sidecar.protocol.primitives import Octets
+    from sidecar.shadow.readers import Readers
     from sidecar.shadow.views import Read
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
@@ -47,11 +48,12 @@ _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 class FetchApi:
     """Handles Fetch requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks, readers: Readers) -> None:
         self._upstream = upstream
         self._view = upstream.view
         self._views = Views(resolver, upstream.view)
         self._tasks = tasks
+        self._readers = readers
         self.crowd = Crowd()
         self.tails = Tails(upstream, tasks)
 
@@ -70,7 +72,7 @@ class FetchApi:
         if owned is not frame:
             head.body -= frame.start
             request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
-        exchange = SplitFetch(client, self._upstream, self._views, owned, head, request)
+        exchange = SplitFetch(client, self._upstream, self._views, self._readers, owned, head, request)
         client.connection.expect(exchange)
         missing = self._views.missing(request.parts, client.principal)
         if missing:
@@ -97,7 +99,7 @@ class FetchApi:
         if leader == NO_LEADER or (reads is None and request.has_rack):
             return False
         names = None if reads is None else {each.log: each.part.topic for each in reads}
-        exchange = PassedFetch(client, head, frame.size, self._upstream, request, names, tails)
+        exchange = PassedFetch(client, head, frame.size, self._upstream, self._readers, request, names, tails)
         client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -121,7 +123,7 @@ class FetchApi:
                 if fetched is None:
                     return False
                 found[each.question] = fetched
-        exchange = SharedFetch(client, head, frame.size, self._upstream, tails, request, parts)
+        exchange = SharedFetch(client, head, frame.size, self._upstream, tails, self._readers, request, parts)
         client.connection.expect(exchange)
         if found:
             exchange.arrived(found)

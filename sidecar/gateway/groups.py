@@ -4,7 +4,7 @@ OffsetCommit (2-9), OffsetFetch (1-7), JoinGroup (0-9), Heartbeat (0-4), LeaveGr
 (0) and TxnOffsetCommit (0-3) name one group: the request and the answer pass as they are, on the client's own
 connection, so a JoinGroup that is parked until the others have joined holds nobody else up. Where there is no
 coordinator the answer says so in the API's own terms. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and
-merged.
+merged. The cursors of some shadows are told by `gateway.cursors`.
 
 ConsumerGroupHeartbeat (0-1) is always answered 35: KIP-848 names topics by id, and a client that is not told so waits.
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
 from sidecar.gateway.coordinators import Keyed
+from sidecar.gateway.cursors import FetchedCursors
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from sidecar.network.client import Exchange, RequestHead
     from sidecar.network.framing import Frame
     from sidecar.protocol.schema import Message, Values
+    from sidecar.shadow.auto_reset import AutoReset
 
 _NO_GENERATION: Final = -1
 _NO_OFFSET: Final = -1
@@ -107,8 +109,9 @@ GROUP_KEYS: Final = frozenset(_GROUPED)
 class GroupsApi:
     """Handles the requests that name one group, of all clients of a node."""
 
-    def __init__(self, coordinators: Coordinators) -> None:
+    def __init__(self, coordinators: Coordinators, shadows: AutoReset) -> None:
         self._coordinators = coordinators
+        self._cursors = FetchedCursors(shadows)
 
     async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """One request, to the coordinator and back."""
@@ -123,7 +126,8 @@ class GroupsApi:
         except KafkaError as error:
             _refuse(form, exchange, frame, head, error.code)
         else:
-            exchange.answer([answer.view(answer.start, answer.end)])
+            changed = await self._cursors.changed(group, answer, head) if self._cursors.concerns(frame, head) else None
+            exchange.answer([answer.view(answer.start, answer.end) if changed is None else changed])
 
 
 def _refuse(form: _Grouped, exchange: Exchange, frame: Frame, head: RequestHead, code: int) -> None:

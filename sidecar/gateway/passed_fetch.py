@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.upstream import UpstreamLostError
+    from sidecar.shadow.readers import Readers
 
 _MOST_BYTES: Final = 55 * 1024 * 1024
 """Kafka's default for `fetch.max.bytes` of brokers."""
@@ -43,7 +44,7 @@ class PassedFetch(Exchange):
     told where they end.
     """
 
-    __slots__ = ("_isolation", "_names", "_parts", "_tails", "_upstream")
+    __slots__ = ("_isolation", "_names", "_parts", "_readers", "_tails", "_upstream")
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class PassedFetch(Exchange):
         head: RequestHead,
         size: int,
         upstream: KafkaUpstream,
+        readers: Readers,
         request: FetchRequest,
         names: Mapping[bytes, bytes] | None = None,
         tails: Tails | None = None,
@@ -61,6 +63,7 @@ class PassedFetch(Exchange):
         self._parts = request.parts
         self._isolation = request.isolation
         self._names = names
+        self._readers = readers
         self._tails = tails
 
     def answer_received(self, frame: Frame) -> None:
@@ -78,6 +81,9 @@ class PassedFetch(Exchange):
             self._answer_renamed(frame, answer, self._names)
 
     def _answer_renamed(self, frame: Frame, answer: FetchAnswer, names: Mapping[bytes, bytes]) -> None:
+        for part in answer.parts:
+            if (name := names.get(part.topic, part.topic)) != part.topic:
+                self._readers.read(name, self.connection.id, part.record_bytes)
         version, first = self.version, answer.parts[0].topic
         if all(part.topic == first for part in answer.parts):
             head, rest = fetch.with_first_topic(frame.buffer, frame.start, frame.end, version, names.get(first, first))

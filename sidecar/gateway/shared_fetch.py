@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.calls.tails import Fetched
     from sidecar.protocol.fetch import FetchPart, FetchRequest
+    from sidecar.shadow.readers import Readers
 
 VERSION: Final = calls.VERSION
 
@@ -61,7 +62,7 @@ class SharedFetch(Exchange):
     to ask alone.
     """
 
-    __slots__ = ("_client", "_isolation", "_max_bytes", "_tails", "_timer", "_upstream", "_wanted")
+    __slots__ = ("_client", "_isolation", "_max_bytes", "_readers", "_tails", "_timer", "_upstream", "_wanted")
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class SharedFetch(Exchange):
         size: int,
         upstream: KafkaUpstream,
         tails: Tails,
+        readers: Readers,
         request: FetchRequest,
         wanted: Sequence[Wanted],
     ) -> None:
@@ -78,6 +80,7 @@ class SharedFetch(Exchange):
         self._client = client
         self._upstream = upstream
         self._tails = tails
+        self._readers = readers
         self._isolation = request.isolation
         self._max_bytes = request.max_bytes
         self._wanted = wanted
@@ -136,6 +139,7 @@ class SharedFetch(Exchange):
         return known or fetch.error_element(self.version, partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
+        self._readers.answered(self.connection.id, self.version, elements)
         self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
 
     # Alone ----------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.shadow.readers import Readers
 
 _POLL_LANE: Final = 1
 _PROMPT_LIMIT_S: Final = 1.0
@@ -61,16 +62,23 @@ class _PollAnswer:
 class _PollReply:
     """Waits for one poll. Implements `sidecar.network.upstream.Reply`."""
 
-    __slots__ = ("_client", "_lane", "_place", "_upstream", "_version", "correlation_id")
+    __slots__ = ("_client", "_isolation", "_lane", "_place", "_upstream", "_version", "correlation_id")
 
     def __init__(
-        self, client: Client, upstream: KafkaUpstream, place: tuple[int, int], lane: PollLane, version: int
+        self,
+        client: Client,
+        upstream: KafkaUpstream,
+        place: tuple[int, int],
+        lane: PollLane,
+        version: int,
+        isolation: int,
     ) -> None:
         self._client = client
         self._upstream = upstream
         self._place = place
         self._lane = lane
         self._version = version
+        self._isolation = isolation
         self.correlation_id = 0
 
     def answer_received(self, frame: Frame) -> None:
@@ -88,7 +96,7 @@ class _PollReply:
             elements.append((name, part.partition, element))
             if not part.error:
                 empty = fetch.empty_element(owned.buffer, part.start - shift, self._version)
-                self._client.empty_elements[name, part.partition, self._version] = empty
+                self._client.empty_elements[name, part.partition, self._version, self._isolation] = empty
         self._deliver(_PollAnswer(elements, record_bytes, not failed and not record_bytes))
 
     def answer_lost(self, error: UpstreamLostError) -> None:
@@ -122,6 +130,7 @@ class SplitFetch(Exchange):
         "_frame",
         "_lanes",
         "_polls",
+        "_readers",
         "_request",
         "_timer",
         "_upstream",
@@ -133,6 +142,7 @@ class SplitFetch(Exchange):
         client: Client,
         upstream: KafkaUpstream,
         views: Views,
+        readers: Readers,
         frame: Frame,
         head: RequestHead,
         request: FetchRequest,
@@ -142,6 +152,7 @@ class SplitFetch(Exchange):
         self._client = client
         self._upstream = upstream
         self._views = views
+        self._readers = readers
         self._frame = frame
         self._request = request
         self._polls = 1
@@ -207,7 +218,9 @@ class SplitFetch(Exchange):
         """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
         request, client = self._request, self._client
         parts = [read.part for read in lane.reads]
-        known = all((part.topic, part.partition, self.version) in client.empty_elements for part in parts)
+        known = all(
+            (part.topic, part.partition, self.version, request.isolation) in client.empty_elements for part in parts
+        )
         limits = (
             int(wait * 1000) if known else 0,
             1,
@@ -224,7 +237,7 @@ class SplitFetch(Exchange):
         lane.answer = None
         lane.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S
         self._lanes[place] = lane
-        reply = _PollReply(client, self._upstream, place, lane, self.version)
+        reply = _PollReply(client, self._upstream, place, lane, self.version, request.isolation)
         try:
             client.links.to(place[0], _POLL_LANE + place[1]).send_parts([message], reply)
         except DisconnectedError as error:
@@ -286,8 +299,11 @@ class SplitFetch(Exchange):
         for part in self._request.parts:
             element = self._found.get((part.topic, part.partition))
             if element is None:
-                element = self._client.empty_elements.get((part.topic, part.partition, self.version))
+                element = self._client.empty_elements.get(
+                    (part.topic, part.partition, self.version, self._request.isolation)
+                )
             if element is None:  # its broker is silent: nothing is known of it, not even where it ends
                 element = fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elements.append((part.topic, element))
+        self._readers.answered(self.connection.id, self.version, elements)
         self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))

@@ -210,6 +210,13 @@ def empty_element(buffer: Octets, start: int, version: int) -> bytes:
     return bytes(buffer[start:behind]) + I32.pack(aborted) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
 
 
+def record_bytes(element: Octets, version: int) -> int:
+    """The size of the record set in an element of an answer."""
+    fixed = _ANSWER_PARTITION[5 if version >= 5 else 4].size
+    aborted = max(0, I32.unpack_from(element, fixed)[0])
+    return len(element) - fixed - 4 - _ABORTED_BYTES * aborted - (4 if version >= 11 else 0) - 4
+
+
 def encode_answer(
     correlation_id: int, version: int, parts: list[tuple[bytes, Octets]], throttle_ms: int = 0, error: int = 0
 ) -> list[Octets]:

@@ -87,6 +87,8 @@ class ShadowCatalog:
         self._resolver = resolver
         self._records = records
         self._unsubscribe: Callable[[], None] = lambda: None
+        self.changed: Callable[[Sequence[Shadow]], None] = lambda shadows: None
+        """Told of all shadows whenever one of them changes."""
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
@@ -103,6 +105,7 @@ class ShadowCatalog:
 
     def _apply(self) -> None:
         self._resolver.set_shadows({entry.key.topic.encode(): _source(entry.value) for entry in self._records.all()})
+        self.changed(self.all())
 
     # What is there --------------------------------------------------------------------------------------------------
 
@@ -122,10 +125,13 @@ class ShadowCatalog:
 
     # Changes --------------------------------------------------------------------------------------------------------
 
-    async def create(self, source: str, name: str, allow: Sequence[str] = EVERYBODY) -> Shadow:
+    async def create(
+        self, source: str, name: str, allow: Sequence[str] = EVERYBODY, auto_reset_backlog_entries: int = 0
+    ) -> Shadow:
         """Make a shadow; it is served by every node when this returns.
 
-        Raises `BadShadowError`, LookupError without such a source, `NameTakenError`, and `records.FAILURES`.
+        Cursors that more than `auto_reset_backlog_entries` records lie behind are reset to the end; 0: never. Raises
+        `BadShadowError`, LookupError without such a source, `NameTakenError`, and `records.FAILURES`.
         """
         self._check(source, name)
         principals = _principals(allow)
@@ -141,6 +147,7 @@ class ShadowCatalog:
                 source_topic_id=layout.topic_id.bytes,
                 created_ms=int(time.time() * 1000),
                 allow=principals,
+                auto_reset_backlog_entries=auto_reset_backlog_entries,
             )
             await self._records.write(name, record)
             try:

@@ -57,6 +57,7 @@ class NodeCollector(Collector):
         yield from _topic_families(metrics)
         yield from _takeover_families(metrics)
         yield from _id_families(metrics)
+        yield from _shadow_families(metrics)
         yield from _redis_families(metrics)
         lag = _histogram("event_loop_lag_seconds", "How late timers of the event loop fire.")
         _observe(lag, (), metrics.loop_lag)
@@ -166,6 +167,36 @@ def _id_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield _add_number(_counter("dedup_snapshots", "Snapshots of partitions' sequence ids written."), metrics.snapshots)
     size = _counter("dedup_snapshot_bytes", "Size of the snapshots of sequence ids written.")
     yield _add_number(size, metrics.snapshot_bytes)
+
+
+def _shadow_families(metrics: NodeMetrics) -> Iterator[Metric]:
+    readers = _gauge("shadow_readers", "Connections to this node that read a shadow in the last 30 s.", "shadow")
+    size = _counter("shadow_read_bytes", "Bytes of records that this node gave to readers of a shadow.", "shadow")
+    last = _gauge("shadow_last_read_timestamp_seconds", "When this node was last asked for a shadow.", "shadow")
+    resets = _counter(
+        "shadow_cursor_resets", "Cursors reset to the end as they fell too far behind, each in one partition.", "shadow"
+    )
+    groups = _gauge(
+        "shadow_groups", "Groups with a cursor in a shadow; told by one node, at most a minute old.", "shadow"
+    )
+    lag = _gauge(
+        "shadow_lag_records",
+        "Offsets between all cursors of a shadow and the end of its log; told by one node.",
+        "shadow",
+    )
+    longest = _gauge("shadow_max_lag_records", "The same of the group that is furthest behind.", "shadow")
+    for found in metrics.shadow_series():
+        label = (found.name,)
+        readers.add_metric(label, found.readers)
+        size.add_metric(label, found.bytes)
+        resets.add_metric(label, found.resets)
+        if found.last_read_ms:
+            last.add_metric(label, found.last_read_ms / 1000)
+        if found.lag is not None:
+            groups.add_metric(label, found.lag.groups)
+            lag.add_metric(label, found.lag.total)
+            longest.add_metric(label, found.lag.longest)
+    yield from (readers, size, last, resets, groups, lag, longest)
 
 
 def _redis_families(metrics: NodeMetrics) -> Iterator[Metric]:

@@ -17,12 +17,14 @@ from sidecar.telemetry.series import (
     SHORT_BOUNDS,
     ApiStats,
     Histogram,
+    ShadowSeries,
     TopicStats,
     TopicTable,
+    folded,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 TOPIC_LIMIT: Final = 200
 """Governed topics with series of their own."""
@@ -63,6 +65,8 @@ class NodeMetrics:
         self.apis = {key: ApiStats(name) for key, name in api_names.items()}
         self.other_api = ApiStats(OTHER)
         self.topics = TopicTable(topic_limit)
+        self._topic_limit = topic_limit
+        self._read_shadows: Callable[[], Sequence[ShadowSeries]] = tuple
         self.clients_accepted = 0
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
         self.upstream_open = 0
@@ -194,6 +198,16 @@ class NodeMetrics:
     def loop_lagged(self, seconds: float) -> None:
         """A timer of the event loop fired this much late."""
         self.loop_lag.observe(seconds)
+
+    # Shadow topics ------------------------------------------------------------------------------------------------
+
+    def read_shadows(self, read: Callable[[], Sequence[ShadowSeries]]) -> None:
+        """Have `read` called whenever metrics are asked for: all shadows, those that are to keep their series first."""
+        self._read_shadows = read
+
+    def shadow_series(self) -> list[ShadowSeries]:
+        """All shadows with series, and what is folded into `OTHER` if anything is."""
+        return folded(self._read_shadows(), self._topic_limit)
 
     def topic_series(self) -> list[tuple[str, TopicStats]]:
         """All topics with series, and what is folded into `OTHER` if anything is."""

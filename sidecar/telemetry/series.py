@@ -6,7 +6,10 @@ Nothing here knows prometheus_client; `sidecar.telemetry.exposition` reads these
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 REQUEST_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds in seconds: half a millisecond to ten seconds."""
@@ -72,6 +75,57 @@ class TopicStats:
         self.fenced: dict[str, int] = {}
         self.generation: int | None = None
         self.owner: tuple[str, str] | None = None
+
+
+class LagSeries(Protocol):
+    """How many groups have cursors in a shadow, and how far behind they are in all and at most."""
+
+    @property
+    def groups(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def longest(self) -> int: ...
+
+
+class ShadowSeries(NamedTuple):
+    """One shadow. `last_read_ms`: Unix ms, 0 for never; `lag` None: nothing that this node tells."""
+
+    name: str
+    readers: int
+    bytes: int
+    last_read_ms: int
+    resets: int
+    lag: LagSeries | None
+
+
+class _Lag(NamedTuple):
+    groups: int
+    total: int
+    longest: int
+
+
+def folded(shadows: Sequence[ShadowSeries], limit: int) -> list[ShadowSeries]:
+    """The first `limit` shadows, and the others as one."""
+    own, others = list(shadows[:limit]), shadows[limit:]
+    if others:
+        lags = [found.lag for found in others if found.lag is not None]
+        lag = _Lag(
+            sum(found.groups for found in lags),
+            sum(found.total for found in lags),
+            max((found.longest for found in lags), default=0),
+        )
+        own.append(
+            ShadowSeries(
+                OTHER,
+                sum(found.readers for found in others),
+                sum(found.bytes for found in others),
+                max(found.last_read_ms for found in others),
+                sum(found.resets for found in others),
+                lag if lags else None,
+            )
+        )
+    return own
 
 
 class TopicTable:

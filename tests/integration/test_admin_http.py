@@ -18,7 +18,7 @@ from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
 from sidecar.node_port import AccessMode, Check, Owner, Policy, ProducerIds, Topic
 from sidecar.settings import Address, load
-from sidecar.shadow_port import Shadow
+from sidecar.shadow_port import Cursor, CursorPosition, ResetKind, ResetTo, Shadow
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
 
@@ -93,6 +93,8 @@ def template(path: str) -> str:
         parts[3] = "{shadow}"
     if parts[1:4] == ["admin", "v2", "persistent"]:
         parts[4:7] = ["{tenant}", "{namespace}", "{topic}"]
+    if parts[4:5] == ["cursors"] and len(parts) > 5:
+        parts[5] = "{group}"
     return "/".join(parts)
 
 
@@ -443,3 +445,39 @@ async def test_a_list_that_takes_too_long_is_left_between_two_names(served: Serv
     assert answer.status == 503
     assert "cannot make b: there is no time left" in answer.body["message"]
     assert list(served.node.shadows.views) == ["a"]
+
+
+# Shadow topics: cursors and numbers ---------------------------------------------------------------------------------
+
+
+async def test_cursors_come_in_pages_of_their_shape(served: Served):
+    shadows = served.node.shadows
+    await served.ask("POST", "/v1/topics/orders/shadows", json={"name": "audit", "auto_reset_backlog_entries": 7})
+    shadows.of_groups["audit"] = [
+        Cursor(f"group/{number}", "Empty", 0, {0: CursorPosition(number, 9, 9 - number)}) for number in range(3)
+    ]
+    first = await served.ask("GET", "/v1/shadows/audit/cursors?page_size=2")
+    assert [item["group"] for item in first.body["items"]] == ["group/0", "group/1"]
+    assert first.body["items"][1]["lag"] == 8
+    rest = await served.ask(
+        "GET", f"/v1/shadows/audit/cursors?page_token={quote(first.body['next_page_token'], safe='')}"
+    )
+    assert [item["group"] for item in rest.body["items"]] == ["group/2"]
+    assert rest.body["next_page_token"] is None
+    assert (await served.ask("GET", "/v1/shadows/nothing/cursors")).status == 404
+    shown = await served.ask("GET", "/v1/shadows/audit")
+    assert (shown.body["auto_reset_backlog_entries"], shown.body["stats"]["max_lag"]) == (7, 30)
+
+
+async def test_a_cursor_is_reset_by_a_name_that_may_hold_anything(served: Served):
+    await served.ask("POST", "/v1/topics/orders/shadows", json={"name": "audit"})
+    path = f"/v1/shadows/audit/cursors/{quote('team/a ü%', safe='')}/reset"
+    done = await served.ask("POST", path, json={"to": {"timestamp": "1970-01-01T01:00:01.5+01:00"}, "partitions": [3]})
+    assert (done.status, done.body["group"], list(done.body["partitions"])) == (200, "team/a ü%", ["3"])
+    assert served.node.calls[-1] == ("reset_cursor", "audit", "team/a ü%", ResetTo(ResetKind.TIMESTAMP, 1_500), [3])
+    served.node.shadows.members.add("live")
+    assert (await served.ask("POST", "/v1/shadows/audit/cursors/live/reset", json={"to": "latest"})).status == 409
+    for limit in (-1, True, "many", 2**63):
+        body = {"name": "x", "auto_reset_backlog_entries": limit}
+        refused = await served.ask("POST", "/v1/topics/orders/shadows", json=body)
+        assert (refused.status, "auto_reset_backlog_entries" in refused.body["message"]) == (400, True)

@@ -21,6 +21,8 @@ from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProduceResult
+from sidecar.shadow.auto_reset import AutoReset, Moved
+from sidecar.shadow.readers import Readers
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
@@ -73,6 +75,12 @@ class Events:
 
     def task_failed(self, error: BaseException) -> None:
         self.crashed.append(error)
+
+    def operation_failed(self, topic: str, error: BaseException) -> None:
+        self.failed.append((topic, error))
+
+    def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
+        """Not looked at."""
 
 
 @dataclass
@@ -187,7 +195,7 @@ class VirtualCluster:
         for address, server, gateway, upstream in zip(addresses, servers, gateways, upstreams, strict=True):
             directory = NodeDirectory(address)
             directory.placement = Placement(addresses)
-            fetches = FetchApi(upstream, self.resolver, gateway.tasks)
+            fetches = FetchApi(upstream, self.resolver, gateway.tasks, Readers(self.resolver))
             gateway.closed_callbacks.append(fetches.client_closed)
             await self._compose(gateway, upstream, directory, fetches)
             self.nodes.append(Node(address, server, gateway, upstream, fetches))
@@ -218,7 +226,7 @@ class VirtualCluster:
             3: cluster.handle_metadata,
             10: cluster.handle_find_coordinator,
             60: cluster.handle_describe_cluster,
-            **cold_apis(upstream, nodes, self.resolver, self.sessions),
+            **cold_apis(upstream, nodes, self.resolver, self.sessions, AutoReset(upstream, self.resolver, self.events)),
         }
         assert hot.keys() | cold.keys() == APIS.keys()
         gateway.serve(Apis(hot, cold), cluster.served)

@@ -54,7 +54,8 @@ def test_a_shadow_is_made_read_and_deleted(
         ["User:*"],
         True,
     )
-    assert rest.call("GET", f"/v1/shadows/{name}") == (200, made)
+    status, found = rest.call("GET", f"/v1/shadows/{name}")
+    assert (status, found) == (200, {**made, "stats": found["stats"]})
     assert rest.call("GET", f"/v1/topics/{orders}/shadows") == (200, {"items": [made], "next_page_token": None})
     assert rest.topic(orders)["shadows"] == [name]
     assert [read_log(node.bootstrap, name, partition) for partition in (0, 1)] == [[b"record 0"], [b"record 1"]]

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sidecar.node_port import ConflictError, NotFoundError
-from sidecar.shadow_port import Shadow, ShadowChange
+from sidecar.shadow_port import Cursor, CursorPosition, ResetTo, Shadow, ShadowChange, ShadowStats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 
 
 class PaperShadows:
@@ -19,6 +19,8 @@ class PaperShadows:
         self._topics = topics
         self._called = called
         self.views: dict[str, Shadow] = {}
+        self.of_groups: dict[str, list[Cursor]] = {}
+        self.members: set[str] = set()
 
     async def known(self, source: str | None = None) -> Sequence[Shadow]:
         self._called("shadows", source)
@@ -35,13 +37,18 @@ class PaperShadows:
         shadows = {name: self.views[name].source in self._topics for name in names if name in self.views}
         return {**{name: True for name in names if name in self._topics}, **shadows}
 
-    async def create(self, source: str, name: str, allow: Sequence[str] | None) -> Shadow:
+    async def create(
+        self, source: str, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int = 0
+    ) -> Shadow:
         self._called("create_shadow", source, name, allow)
         if source not in self._topics:
             raise NotFoundError(f"there is no topic {source}")
         if name in self.views:
             raise ConflictError(f"there is a topic {name} already")
-        found = self.views[name] = Shadow(name, source, ("User:*",) if allow is None else tuple(allow), 0, is_made=True)
+        allowed = ("User:*",) if allow is None else tuple(allow)
+        found = self.views[name] = Shadow(
+            name, source, allowed, 0, is_made=True, auto_reset_backlog_entries=auto_reset_backlog_entries
+        )
         return found
 
     async def delete(self, source: str, name: str) -> None:
@@ -71,3 +78,24 @@ class PaperShadows:
             found = replace(found, auto_reset_backlog_entries=wanted.auto_reset_backlog_entries)
         self.views[name] = found
         return found
+
+    # Cursors and numbers --------------------------------------------------------------------------------------------
+
+    async def cursors(self, name: str) -> Sequence[Cursor]:
+        self._called("cursors", name)
+        if name not in self.views:
+            raise NotFoundError(f"there is no shadow {name}")
+        return self.of_groups.get(name, [])
+
+    async def reset_cursor(self, name: str, group: str, to: ResetTo, partitions: Collection[int] | None) -> Cursor:
+        self._called("reset_cursor", name, group, to, partitions)
+        if name not in self.views:
+            raise NotFoundError(f"there is no shadow {name}")
+        if group in self.members:
+            raise ConflictError(f"group {group} has members: stop them first")
+        positions = {index: CursorPosition(to.value, 100, 100 - to.value) for index in partitions or (0,)}
+        return Cursor(group, "Empty", 0, positions)
+
+    async def stats(self, name: str) -> ShadowStats:
+        self._called("stats", name)
+        return ShadowStats(1, 2_000, 1_700_000_000_000, 0, 3, 40, 30)

@@ -68,6 +68,13 @@ NODE = (
     _metric("sidecar_shadows_closed", "gauge"),
     _metric("sidecar_live_nodes", "gauge"),
     _metric("sidecar_labels_dropped_total", "counter"),
+    _metric("sidecar_shadow_readers", "gauge", "shadow"),
+    _metric("sidecar_shadow_read_bytes_total", "counter", "shadow"),
+    _metric("sidecar_shadow_last_read_timestamp_seconds", "gauge", "shadow"),
+    _metric("sidecar_shadow_cursor_resets_total", "counter", "shadow"),
+    _metric("sidecar_shadow_groups", "gauge", "shadow"),
+    _metric("sidecar_shadow_lag_records", "gauge", "shadow"),
+    _metric("sidecar_shadow_max_lag_records", "gauge", "shadow"),
 )
 """What a node says of itself."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from itertools import count
+from typing import NamedTuple, get_args
 
 from sidecar.telemetry.hooks import Gauge, NodeMetrics
+from sidecar.telemetry.series import ShadowSeries
 
 
 def everything_happens(metrics: NodeMetrics) -> None:
@@ -24,10 +26,22 @@ def everything_happens(metrics: NodeMetrics) -> None:
     metrics.loop_lagged(0.001)
 
 
+class _Lag(NamedTuple):
+    groups: int = 2
+    total: int = 30
+    longest: int = 20
+
+
+def _shadow(name: str, reads: int) -> ShadowSeries:
+    return ShadowSeries(name, 1, 1_000 * reads, 1_700_000_000_000 + reads, reads, _Lag())
+
+
 def eventful_metrics() -> NodeMetrics:
     """Metrics of a node to which everything has happened once."""
     metrics = NodeMetrics({0: "Produce", 1: "Fetch"}, "0.1.0", topic_limit=1)
     for gauge in get_args(Gauge):
         metrics.read_gauge(gauge, lambda: 1.0)
+    reads = count(1)
+    metrics.read_shadows(lambda: [_shadow("orders-audit", next(reads)), _shadow("one-too-many", next(reads))])
     everything_happens(metrics)
     return metrics

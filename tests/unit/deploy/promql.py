@@ -132,8 +132,15 @@ class _Reader:
         self.problems += [f"joins on {label}, which one side lacks" for label in sorted(matching - (left & right))]
         if operator == "or":
             return left & right
-        if operator in SET_OPERATORS or isinstance(node.rhs, ast.NumberLiteral):
+        if operator in SET_OPERATORS or _is_scalar(node.rhs):
             return left
+        if _is_scalar(node.lhs):
+            return right
         if modifier and modifier.card == ast.VectorMatchCardinality.ManyToOne:
             return left | frozenset(modifier.group_labels or ())
         return matching or (left & right)
+
+
+def _is_scalar(node: ast.Expr) -> bool:
+    """A number, or the time: it has no labels and takes none away."""
+    return isinstance(node, ast.NumberLiteral) or (isinstance(node, ast.Call) and node.func.name == "time")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.apis import cold_apis
+from sidecar.gateway.handler import ColdApi
 from sidecar.protocol.api import APIS, Route
 from sidecar.protocol.errors import KafkaError
+from sidecar.shadow.auto_reset import AutoReset, Moved
 
 _HOT = {0, 1, 2, 18, 21, 23}
 _DESCRIBING_NODES = {3, 10, 60}
@@ -29,10 +32,24 @@ class NoSessions:
         """Not looked at."""
 
 
+class NoHooks:
+    """A node that wants to know nothing."""
+
+    def operation_failed(self, topic: str, error: BaseException) -> None:
+        """Not looked at."""
+
+    def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
+        """Not looked at."""
+
+
+def handlers(upstream: KafkaUpstream) -> dict[int, ColdApi]:
+    nodes, resolver = NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver()
+    return cold_apis(upstream, nodes, resolver, NoSessions(), AutoReset(upstream, resolver, NoHooks()))
+
+
 def test_every_api_outside_the_hot_path_has_a_handler_and_no_other_has() -> None:
     upstream = KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
-    nodes = NodeDirectory(NodeAddress(1, "127.0.0.1", 19092))
-    assert cold_apis(upstream, nodes, NameResolver(), NoSessions()).keys() == APIS.keys() - _HOT - _DESCRIBING_NODES
+    assert handlers(upstream).keys() == APIS.keys() - _HOT - _DESCRIBING_NODES
 
 
 def module_docs() -> dict[str, str]:
@@ -55,9 +72,7 @@ def test_some_module_says_in_its_docstring_which_versions_it_serves(key: int) ->
 
 def test_what_passes_as_it_is_goes_where_the_table_says() -> None:
     upstream = KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
-    nodes = NodeDirectory(NodeAddress(1, "127.0.0.1", 19092))
-    handlers = cold_apis(upstream, nodes, NameResolver(), NoSessions())
-    for key, handler in handlers.items():
+    for key, handler in handlers(upstream).items():
         name = getattr(handler, "__name__", "")
         if name == "handle_any":
             assert APIS[key].route is Route.ANY

@@ -27,6 +27,7 @@ from kio.schema.produce.v8 import response as produce_response
 from sidecar.protocol import calls
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.ids import Offset, TopicPartition
+from tests.unit.protocol import call_cases_groups as groups
 from tests.unit.protocol import call_cases_transactions as transactions
 from tests.unit.protocol.call_case import NO_THROTTLE, PARTITION, SECOND, Case
 
@@ -354,5 +355,9 @@ CASES = {
         create_topics_case,
         describe_configs_case,
         alter_topic_config_case,
+        groups.list_groups_case,
+        groups.describe_groups_case,
+        groups.offset_fetch_case,
+        groups.commit_offsets_case,
     )
 }

@@ -1,6 +1,7 @@
 """The metrics page. Names, kinds and labels are held against the catalogue of tests/unit/deploy."""
 
 import asyncio
+from typing import NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -8,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sidecar.protocol.api import APIS
 from sidecar.telemetry.exposition import Exposition
 from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.telemetry.series import ShadowSeries
 
 
 def metrics() -> NodeMetrics:
@@ -120,3 +122,30 @@ async def test_the_event_loop_gets_its_turn_between_families():
     families = (await Exposition(counted).render()).count(b"# TYPE")
     task.cancel()
     assert turns >= families > 20
+
+
+async def test_the_oldest_shadows_keep_their_series_and_the_others_share_one():
+    class Lag(NamedTuple):
+        groups: int
+        total: int
+        longest: int
+
+    counted = metrics()
+    shadows = [
+        ShadowSeries("a", 1, 10, 1_000, 0, Lag(1, 5, 5)),
+        ShadowSeries("b", 2, 20, 0, 0, None),
+        ShadowSeries("c", 3, 30, 3_000, 1, Lag(2, 7, 4)),
+        ShadowSeries("d", 4, 40, 2_000, 2, Lag(3, 9, 6)),
+        ShadowSeries("e", 5, 50, 0, 3, None),
+    ]
+    counted.read_shadows(lambda: shadows)
+    readers = {name: await value(counted, "sidecar_shadow_readers", shadow=name) for name in ("a", "b", "c", "_other")}
+    assert readers == {"a": 1, "b": 2, "c": None, "_other": 12}
+    assert await value(counted, "sidecar_shadow_read_bytes_total", shadow="_other") == 120
+    assert await value(counted, "sidecar_shadow_last_read_timestamp_seconds", shadow="_other") == 3
+    assert await value(counted, "sidecar_shadow_cursor_resets_total", shadow="_other") == 6
+    assert await value(counted, "sidecar_shadow_groups", shadow="_other") == 5
+    assert await value(counted, "sidecar_shadow_lag_records", shadow="_other") == 16
+    assert await value(counted, "sidecar_shadow_max_lag_records", shadow="_other") == 6
+    assert await value(counted, "sidecar_shadow_lag_records", shadow="b") is None
+    assert await value(counted, "sidecar_shadow_last_read_timestamp_seconds", shadow="b") is None

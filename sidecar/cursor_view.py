@@ -1,0 +1,106 @@
+"""Cursors and numbers of shadow topics as the HTTP side sees them: that part of `sidecar.shadow_port.ShadowPort`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from sidecar import shadow_port as port
+from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, InUseError, Latest, OutOfLogError
+from sidecar.shadow.cursors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from sidecar.node import Node
+    from sidecar.shadow.cursor_reset import Target
+    from sidecar.shadow.cursor_room import CursorRoom
+    from sidecar.shadow.cursors import Cursor
+    from sidecar.shadow.statistics import Numbers
+
+_AWAY = (UpstreamError, KafkaError, TimeoutError)
+
+
+class CursorView:
+    """What `ShadowView` says of cursors."""
+
+    def __init__(self, node: Node) -> None:
+        self._serving = node
+
+    def _room(self) -> CursorRoom:
+        rooms = self._serving.rooms
+        if rooms is None:
+            raise UnavailableError(self._serving.problem)
+        return rooms.cursors
+
+    def _room_of(self, name: str) -> CursorRoom:
+        room = self._room()
+        if not self._serving.resolver.is_shadow(name.encode()):
+            raise NotFoundError(f"there is no shadow {name}")
+        return room
+
+    async def cursors(self, name: str) -> Sequence[port.Cursor]:
+        room = self._room_of(name)
+        try:
+            return [_shown(found) for found in await room.cursors.of(name)]
+        except ClosedError as error:
+            raise ConflictError(str(error)) from None
+        except _AWAY as error:
+            raise UnavailableError(f"the cursors of {name} cannot be read now: {_why(error)}") from None
+
+    async def reset_cursor(
+        self, name: str, group: str, to: port.ResetTo, partitions: Collection[int] | None
+    ) -> port.Cursor:
+        room = self._room_of(name)
+        try:
+            return _shown(await room.reset.move(name, group, _target(to), partitions))
+        except (ClosedError, InUseError) as error:
+            raise ConflictError(str(error)) from None
+        except OutOfLogError as error:
+            raise InvalidError(str(error)) from None
+        except _AWAY as error:
+            raise UnavailableError.unsettled(error, f"sidecar cursor list {name}") from None
+
+    async def stats(self, name: str) -> port.ShadowStats:
+        return _numbers(await self._room().statistics.of(name))
+
+    async def stats_of(self, names: Sequence[str]) -> dict[str, port.ShadowStats]:
+        """Several shadows in numbers, asked for side by side."""
+        return dict(zip(names, await asyncio.gather(*map(self.stats, names)), strict=True))
+
+
+def _why(error: Exception) -> str:
+    return str(error) or "Kafka does not answer in time"
+
+
+def _target(to: port.ResetTo) -> Target:
+    match to.kind:
+        case port.ResetKind.EARLIEST:
+            return Earliest()
+        case port.ResetKind.LATEST:
+            return Latest()
+        case port.ResetKind.TIMESTAMP:
+            return AtTime(to.value)
+        case port.ResetKind.OFFSET:
+            return AtOffset(to.value)
+
+
+def _shown(found: Cursor) -> port.Cursor:
+    partitions = {index: port.CursorPosition(*position) for index, position in found.partitions.items()}
+    return port.Cursor(found.group, found.state, found.members, partitions)
+
+
+def _numbers(found: Numbers) -> port.ShadowStats:
+    reading, lag = found.reading, found.lag
+    return port.ShadowStats(
+        readers=reading.readers,
+        bytes=reading.record_bytes,
+        last_read_ms=reading.last_read_ms or None,
+        cursor_resets=found.resets,
+        groups=None if lag is None else lag.groups,
+        total_lag=None if lag is None else lag.total,
+        max_lag=None if lag is None else lag.longest,
+    )

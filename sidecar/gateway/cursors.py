@@ -1,0 +1,72 @@
+"""OffsetFetch (1-7) of shadows whose cursors are reset when they fall behind: the answer of the coordinator, with the
+end of the log in the place of what was committed (`sidecar.shadow.auto_reset`).
+
+A request that names no such shadow is looked at as far as the names of its topics; without one in the cluster not at
+all. One that names no topics asks for all, so its answer is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.gateway import asking
+from sidecar.protocol.messages.groups import OFFSET_FETCH
+from sidecar.protocol.primitives import Reader
+
+if TYPE_CHECKING:
+    from sidecar.network.client import RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.protocol.schema import Values
+    from sidecar.shadow.auto_reset import AutoReset
+
+_UNKNOWN_EPOCH: Final = -1
+_FLEXIBLE_FROM: Final = 6
+_PARTITION_BYTES: Final = 4
+
+
+class FetchedCursors:
+    """Changes answers to OffsetFetch."""
+
+    def __init__(self, shadows: AutoReset) -> None:
+        self._shadows = shadows
+
+    def concerns(self, frame: Frame, head: RequestHead) -> bool:
+        """Whether a request may ask for a cursor that might be reset. Raises `MalformedFrameError`."""
+        limits = self._shadows.limits
+        if not limits or head.key != OFFSET_FETCH.key:
+            return False
+        flexible = head.version >= _FLEXIBLE_FROM
+        reader = Reader(frame.buffer, head.body, frame.end)
+        reader.tags(flexible)
+        reader.text(flexible)
+        count = reader.nullable_array(flexible, element_bytes=3)
+        found = count < 0
+        for _ in range(count):
+            found = found or reader.text(flexible) in limits
+            if found:
+                return True
+            reader.skip(reader.array(flexible, element_bytes=_PARTITION_BYTES) * _PARTITION_BYTES)
+            reader.tags(flexible)
+        return found
+
+    async def changed(self, group: str, answer: Frame, head: RequestHead) -> bytes | None:
+        """The answer with the cursors that are to be reset; None where it stays as it is. Raises `BadAnswerError`."""
+        values = asking.read(OFFSET_FETCH, answer, head.version)
+        topics = [topic for topic in values["topics"] if topic["name"] in self._shadows.limits]
+        changes = await asyncio.gather(*(self._change(group, topic) for topic in topics))
+        return OFFSET_FETCH.encode_answer(head.version, head.correlation_id, values) if any(changes) else None
+
+    async def _change(self, group: str, topic: Values) -> bool:
+        partitions: list[Any] = topic["partitions"]
+        committed = {
+            found["partition_index"]: found["committed_offset"]
+            for found in partitions
+            if not found["error_code"] and found["committed_offset"] >= 0
+        }
+        ends = await self._shadows.reset(group, topic["name"], committed)
+        for found in partitions:
+            if (end := ends.get(found["partition_index"])) is not None:
+                # The note belongs to what was committed, and so does its epoch.
+                found |= {"committed_offset": end, "committed_leader_epoch": _UNKNOWN_EPOCH, "metadata": ""}
+        return bool(ends)

@@ -1,0 +1,125 @@
+"""Cursors that fall too far behind are reset to the end of the log (PIP-180: shadowReplicatorAutoResetBacklogEntries).
+
+It is done where a group learns of its cursor: OffsetFetch tells the end instead of what was committed, if more records
+than the shadow's limit lie between them. Kafka keeps what was committed until the group commits again. Where it cannot
+be known in time whether a backlog passes the limit, the cursor stays where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from sidecar.cluster.logs import LogReader
+from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import TopicPartition
+from sidecar.shadow.backlog import Backlogs, Stretch
+
+if TYPE_CHECKING:
+    from sidecar.cluster.resolver import NameResolver, Source
+    from sidecar.cluster.upstream import KafkaUpstream
+
+_LANE: Final = Lane("backlogs")
+_WAIT_S: Final = 3.0
+"""How long a group waits for its offsets while records are counted."""
+_ENDS_S: Final = 1.0
+_TOLD: Final = 10_000
+
+
+class Moved(NamedTuple):
+    """A cursor that was reset: where it was, and the end of the log where it is now."""
+
+    partition: int
+    committed: int
+    end: int
+
+
+class Hooks(Protocol):
+    """What the node wants to know; implementations are cheap and never raise."""
+
+    def operation_failed(self, topic: str, error: BaseException) -> None: ...
+
+    def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
+        """Told once per committed offset, however often it is asked for."""
+        ...
+
+
+class AutoReset:
+    """The shadows with a limit. `limits` (records, by name) is replaced as shadows come and go."""
+
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, hooks: Hooks) -> None:
+        self.limits: Mapping[str, int] = {}
+        self._upstream = upstream
+        self._resolver = resolver
+        self._hooks = hooks
+        self._logs = LogReader(upstream, _LANE)
+        self._backlogs = Backlogs(self._logs)
+        self._told: OrderedDict[tuple[str, str, int, int], None] = OrderedDict()
+
+    async def reset(self, group: str, shadow: str, committed: Mapping[int, int]) -> dict[int, int]:
+        """The partitions in which a cursor has passed its shadow's limit, and the end of the log in each.
+
+        `committed`: by partition, none negative. Never raises: what cannot be known stays as it is.
+        """
+        limit = self.limits.get(shadow, 0)
+        source = self._resolver.source(shadow.encode())
+        if not limit or source is None or not committed:
+            return {}
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _WAIT_S
+        try:
+            async with asyncio.timeout(_ENDS_S):
+                ends = await self._ends(source, committed)
+        except (KafkaError, UpstreamError, TimeoutError) as error:
+            self._hooks.operation_failed(shadow, error)
+            return {}
+        far = {index: end for index, end in ends.items() if end - committed[index] > limit}
+        if not far:
+            return {}
+
+        async def passes(index: int) -> bool:
+            stretch = Stretch(source.topic_id, TopicPartition(source.topic.decode(), index), committed[index])
+            try:
+                return bool(await self._backlogs.passes(stretch, far[index], limit, max(0.0, deadline - loop.time())))
+            except (KafkaError, UpstreamError) as error:
+                self._hooks.operation_failed(shadow, error)
+                return False
+
+        found = await asyncio.gather(*map(passes, far))
+        moved = {index: end for (index, end), is_past in zip(far.items(), found, strict=True) if is_past}
+        self._tell(group, shadow, limit, [Moved(index, committed[index], end) for index, end in moved.items()])
+        return moved
+
+    async def _ends(self, source: Source, partitions: Collection[int]) -> dict[int, int]:
+        """Where the log ends, as long as it is the one that the shadow was made of."""
+        topic = source.topic.decode()
+        layout = await self._upstream.layout(topic)
+        if layout.topic_id != source.topic_id:
+            return {}
+        return await self._logs.ends(topic, [index for index in partitions if index in layout.leaders])
+
+    def _tell(self, group: str, shadow: str, limit: int, moved: list[Moved]) -> None:
+        new = [found for found in moved if (shadow, group, found.partition, found.committed) not in self._told]
+        for found in new:
+            self._told[shadow, group, found.partition, found.committed] = None
+            if len(self._told) > _TOLD:
+                self._told.popitem(last=False)
+        if new:
+            self._hooks.cursor_reset(shadow, group, limit, new)
+
+    async def close(self) -> None:
+        """Count no more."""
+        await self._backlogs.close()
+
+
+def detail(group: str, limit: int, moved: Collection[Moved], shown: int = 10) -> str:
+    """For people: whose cursor was reset, and where to."""
+    places = [f"{found.partition}: {found.committed} to {found.end}" for found in moved]
+    more = f" and {len(places) - shown} more" if len(places) > shown else ""
+    partitions = ", ".join(places[:shown]) + more
+    return (
+        f"cursor of group {group} reset to the end, as more than {limit} records lay behind it (partition {partitions})"
+    )

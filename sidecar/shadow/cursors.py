@@ -1,0 +1,236 @@
+"""The cursors of a shadow: what groups have committed under its name, and how far behind its source's log they are.
+
+Kafka keeps them as it keeps those of any topic, so they are found where Kafka keeps them: each broker is asked for its
+groups, and they are asked for what they have committed. Groups come by the thousand: many are asked for in one
+request, brokers side by side, and what was found is remembered for a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from sidecar.cluster.logs import LogReader
+from sidecar.protocol.caller import Lane, UnknownTopicError
+from sidecar.protocol.calls import DescribeGroups, ListGroups, OffsetFetch
+from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
+from sidecar.shadow.recent import Recent
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping, Sequence
+    from typing import Any
+
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.protocol.calls import DescribedGroup, GroupOffsets, ListedGroup
+
+_AnswerT = TypeVar("_AnswerT")
+
+LANE: Final = Lane("cursors")
+"""A connection per broker for the questions of this module: long lists hold nobody else up."""
+
+FRESH_S: Final = 5.0
+_LIMIT_S: Final = 30.0
+_BROKERS_AT_ONCE: Final = 8
+_OFFSETS_AT_ONCE: Final = 1_000
+_GROUPS_AT_ONCE: Final = 200
+_MEMBERS_OF: Final = 50
+"""Groups that are described in one request: each may have hundreds of members."""
+_WITHOUT_OFFSETS: Final = frozenset({"connect", "share"})
+"""Protocol types whose groups commit nothing for topics."""
+
+
+class ClosedError(Exception):
+    """The shadow's source is gone, or is another topic by now: there is no log that its cursors stand in."""
+
+
+class Log(NamedTuple):
+    """A shadow's source, and where the partitions of its log begin and end (high watermark)."""
+
+    topic: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+class Position(NamedTuple):
+    """A cursor in one partition. `lag` in offsets: control batches and compacted records count, what retention took
+    does not.
+    """
+
+    offset: int
+    end: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The cursor of one group, in the partitions where it has committed."""
+
+    group: str
+    state: str
+    members: int
+    partitions: Mapping[int, Position]
+
+    @property
+    def lag(self) -> int:
+        """The sum over its partitions, in offsets."""
+        return sum(position.lag for position in self.partitions.values())
+
+
+class Lag(NamedTuple):
+    """How many groups have cursors, and how far behind they are in all and at most, in offsets."""
+
+    groups: int
+    total: int
+    longest: int
+
+
+_Listed = dict[int, list["ListedGroup"]]
+_Found = dict[str, tuple[int, Cursor]]
+
+
+class Cursors:
+    """The cursors of all shadows. Questions raise `ClosedError`, `KafkaError`, `UpstreamError`, TimeoutError."""
+
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver) -> None:
+        self._upstream = upstream
+        self._resolver = resolver
+        self._logs = LogReader(upstream)
+        self._groups: Recent[_Listed] = Recent(FRESH_S)
+        self._found: Recent[_Found] = Recent(FRESH_S)
+        self._described: Recent[list[Cursor]] = Recent(FRESH_S)
+
+    async def of(self, shadow: str) -> Sequence[Cursor]:
+        """The cursors of a shadow by group, with the members of each, as of the last five seconds."""
+        return await self._described.get(shadow, lambda: _within(self._describe(shadow)))
+
+    async def lag(self, shadow: str) -> Lag:
+        """How far behind they are, as of the last five seconds."""
+        found = await self._look(shadow)
+        lags = [cursor.lag for _, cursor in found.values()]
+        return Lag(len(lags), sum(lags), max(lags, default=0))
+
+    async def log(self, shadow: str) -> Log:
+        """The log that is read under a shadow's name, as it is now. Raises `ClosedError`."""
+        source = self._resolver.source(shadow.encode())
+        if source is None:
+            raise ClosedError(f"{shadow} is not made yet")
+        topic = source.topic.decode()
+        try:
+            layout = await self._upstream.layout(topic, refresh=True)
+        except UnknownTopicError:
+            raise ClosedError(f"{shadow} is closed: its source {topic} is gone") from None
+        if layout.topic_id != source.topic_id:
+            raise ClosedError(f"{shadow} is closed: its source {topic} was created anew")
+        partitions = sorted(layout.leaders)
+        starts, ends = await asyncio.gather(self._logs.starts(topic, partitions), self._logs.ends(topic, partitions))
+        return Log(topic, starts, ends)
+
+    def forget(self, shadow: str) -> None:
+        """Its cursors were changed here: look anew."""
+        for kept in (self._found, self._described):
+            kept.forget(shadow)
+        self._groups.forget(None)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        for kept in (self._described, self._found, self._groups):
+            await kept.close()
+
+    # Looking ----------------------------------------------------------------------------------------------------------
+
+    async def _look(self, shadow: str) -> _Found:
+        return await self._found.get(shadow, lambda: _within(self._read(shadow)))
+
+    async def _read(self, shadow: str) -> _Found:
+        log, listed = await asyncio.gather(self.log(shadow), self._groups.get(None, self._list))
+        slots = asyncio.Semaphore(_BROKERS_AT_ONCE)
+        try:
+            by_broker = await asyncio.gather(
+                *(self._committed(slots, broker, groups, shadow, log) for broker, groups in listed.items())
+            )
+        except KafkaError as error:
+            if error.code in STALE_COORDINATOR:
+                self._groups.forget(None)
+            raise
+        return {group: found for some in by_broker for group, found in some.items()}
+
+    async def _list(self) -> _Listed:
+        """The groups of every broker that may have cursors."""
+
+        async def of(broker: int) -> list[ListedGroup]:
+            answer = await self._upstream.call(broker, ListGroups(), lane=LANE)
+            if answer.error:
+                raise KafkaError(answer.error, f"the groups of broker {broker}")
+            return [group for group in answer.groups if group.protocol_type not in _WITHOUT_OFFSETS]
+
+        brokers = list(await self._upstream.brokers())
+        answers = await asyncio.gather(*map(of, brokers))
+        return dict(zip(brokers, answers, strict=True))
+
+    async def _committed(
+        self, slots: asyncio.Semaphore, broker: int, groups: list[ListedGroup], shadow: str, log: Log
+    ) -> _Found:
+        """The cursors of one broker's groups, members not looked at."""
+        found: _Found = {}
+        partitions = sorted(log.ends)
+        step = min(_GROUPS_AT_ONCE, max(1, _OFFSETS_AT_ONCE // max(1, len(partitions))))
+        async with slots:
+            for first in range(0, len(groups), step):
+                some = groups[first : first + step]
+                asked = OffsetFetch([group.name for group in some], shadow, partitions)
+                answer = await self._upstream.call(broker, asked, lane=LANE)
+                for group in some:
+                    positions = _positions(group.name, answer.get(group.name), log)
+                    if positions:
+                        found[group.name] = broker, Cursor(group.name, group.state, 0, positions)
+        return found
+
+    async def _describe(self, shadow: str) -> list[Cursor]:
+        found = await self._look(shadow)
+        by_broker: dict[int, list[str]] = {}
+        for group, (broker, _) in found.items():
+            by_broker.setdefault(broker, []).append(group)
+        slots = asyncio.Semaphore(_BROKERS_AT_ONCE)
+        answers = await asyncio.gather(*(self._members(slots, broker, groups) for broker, groups in by_broker.items()))
+        described = {group: seen for answer in answers for group, seen in answer.items()}
+        cursors = [_with_members(cursor, described.get(group)) for group, (_, cursor) in found.items()]
+        return sorted(cursors, key=lambda cursor: cursor.group)
+
+    async def _members(self, slots: asyncio.Semaphore, broker: int, groups: list[str]) -> dict[str, DescribedGroup]:
+        found: dict[str, DescribedGroup] = {}
+        async with slots:
+            for first in range(0, len(groups), _MEMBERS_OF):
+                some = groups[first : first + _MEMBERS_OF]
+                found |= await self._upstream.call(broker, DescribeGroups(some), lane=LANE)
+        return found
+
+
+async def _within(work: Coroutine[Any, Any, _AnswerT]) -> _AnswerT:
+    async with asyncio.timeout(_LIMIT_S):
+        return await work
+
+
+def _positions(group: str, answer: GroupOffsets | None, log: Log) -> dict[int, Position]:
+    if answer is None or answer.error == ErrorCode.GROUP_ID_NOT_FOUND:
+        return {}  # it has gone meanwhile
+    if answer.error:
+        raise KafkaError(answer.error, f"what group {group} has committed")
+    return {
+        partition: position(offset, log.starts[partition], log.ends[partition])
+        for partition, offset in sorted(answer.offsets.items())
+        if partition in log.ends
+    }
+
+
+def position(offset: int, start: int, end: int) -> Position:
+    """Where a cursor at `offset` stands in a log from `start` to `end`: what the log has lost nobody can catch up."""
+    return Position(offset, end, max(0, end - max(offset, start)))
+
+
+def _with_members(cursor: Cursor, seen: DescribedGroup | None) -> Cursor:
+    """The state that a description tells is newer; groups of the new protocol (KIP-848) are described as dead."""
+    if seen is None or seen.error or seen.state == "Dead":
+        return cursor
+    return Cursor(cursor.group, seen.state, seen.members, cursor.partitions)
