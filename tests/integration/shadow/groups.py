@@ -84,8 +84,9 @@ def member(bootstrap: str, group: str, topic: str, **settings: Any) -> Iterator[
     """A consumer that has joined its group and got partitions."""
     reader = consumer(bootstrap, group, **settings)
     try:
-        reader.subscribe([topic])
+        reader.subscribe([topic], on_assign=lambda _, given: reader.assign(given) or reader.pause(given))
         wait_for(lambda: reader.poll(0.2) is not None or reader.assignment(), "the group to be joined", 40)
+        reader.resume(reader.assignment())  # no record was taken while it joined
         yield reader
     finally:
         reader.close()

@@ -22,6 +22,7 @@ from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.integration.node_log import events
+from tests.integration.shadow.conftest import without_stats
 from tests.integration.shadow.history import history
 from tests.integration.shadow.test_records import Alone
 from tests.kafka_calls import kafka_calls
@@ -74,7 +75,7 @@ def logged(nodes: list[NodeProcess]) -> list[str]:
 
 
 def shadow(node: NodeProcess, name: str) -> dict[str, Any]:
-    status, found = Rest(node.admin_url).call("GET", f"/v1/shadows/{name}")
+    status, found = without_stats(Rest(node.admin_url).call("GET", f"/v1/shadows/{name}"))
     assert status == 200, found
     return found
 
