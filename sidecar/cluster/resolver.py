@@ -74,10 +74,12 @@ class Source(NamedTuple):
 class NameResolver:
     """Kinds by name. Names are bytes, as requests carry them."""
 
-    __slots__ = ("_exact", "_kinds", "_prefixes", "_shadows")
+    __slots__ = ("_exact", "_kinds", "_prefixes", "_shadows", "has_guards")
 
     def __init__(self) -> None:
         self._shadows: Mapping[bytes, Source | None] = {}
+        self.has_guards = False
+        """Whether there is a shadow that not everybody may read."""
         self._exact: frozenset[bytes] = frozenset()
         self._prefixes: tuple[bytes, ...] = ()
         self._kinds: dict[bytes, TopicKind] = {}
@@ -91,6 +93,7 @@ class NameResolver:
     def set_shadows(self, shadows: Mapping[bytes, Source | None]) -> None:
         """Replace the shadows: each with its source, None while it is being made."""
         self._shadows = dict(shadows)
+        self.has_guards = any(source is not None and ANYBODY not in source.allow for source in shadows.values())
         self._kinds.clear()
 
     @property

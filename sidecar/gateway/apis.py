@@ -35,7 +35,7 @@ def cold_apis(
 ) -> dict[int, ColdApi]:
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
-    grouped = GroupsApi(coordinators, shadows)
+    grouped = GroupsApi(coordinators, resolver, shadows)
     changes = TopicsApi(upstream, resolver)
     opaque = OpaqueApi(upstream)
     merged = MergedApi(upstream, nodes)

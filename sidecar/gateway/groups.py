@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
 from sidecar.gateway.coordinators import Keyed
 from sidecar.gateway.cursors import FetchedCursors
+from sidecar.gateway.guarded_cursors import GuardedCursors
+from sidecar.network.framing import Frame
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -29,10 +31,10 @@ from sidecar.protocol.primitives import I32, Writer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sidecar.cluster.resolver import NameResolver
     from sidecar.gateway.client import Client
     from sidecar.gateway.coordinators import Coordinators
     from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
     from sidecar.protocol.schema import Message, Values
     from sidecar.shadow.auto_reset import AutoReset
 
@@ -109,8 +111,9 @@ GROUP_KEYS: Final = frozenset(_GROUPED)
 class GroupsApi:
     """Handles the requests that name one group, of all clients of a node."""
 
-    def __init__(self, coordinators: Coordinators, shadows: AutoReset) -> None:
+    def __init__(self, coordinators: Coordinators, resolver: NameResolver, shadows: AutoReset) -> None:
         self._coordinators = coordinators
+        self._guards = GuardedCursors(resolver)
         self._cursors = FetchedCursors(shadows)
 
     async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
@@ -121,13 +124,42 @@ class GroupsApi:
         if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
             _refuse(form, exchange, frame, head, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return
+        if self._guards.concerns(head.key):
+            await self._guarded(client, exchange, form, frame, head, group)
+            return
         try:
-            answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, frame, head)
+            answer = await self._asked(client, frame, head, group)
         except KafkaError as error:
             _refuse(form, exchange, frame, head, error.code)
         else:
-            changed = await self._cursors.changed(group, answer, head) if self._cursors.concerns(frame, head) else None
-            exchange.answer([answer.view(answer.start, answer.end) if changed is None else changed])
+            exchange.answer([answer.view(answer.start, answer.end)])
+
+    async def _asked(self, client: Client, frame: Frame, head: RequestHead, group: str) -> Frame:
+        answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, frame, head)
+        changed = await self._cursors.changed(group, answer, head) if self._cursors.concerns(frame, head) else None
+        return answer if changed is None else Frame(bytearray(changed), 0, len(changed), True)
+
+    async def _guarded(
+        self, client: Client, exchange: Exchange, form: _Grouped, frame: Frame, head: RequestHead, group: str
+    ) -> None:
+        """A request that may name what its client may not read."""
+        divided = self._guards.divide(client, frame, head)
+        refused: list[Values] = []
+        if divided.refused:
+            refuse = _fetched if form.message is groups.OFFSET_FETCH else _per_partition
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            exchange.note_error(code)
+            refused = refuse(lambda: {"topics": divided.refused}, code)["topics"]
+        if divided.frame is None:
+            exchange.answer([form.message.encode_answer(head.version, head.correlation_id, {"topics": refused})])
+            return
+        try:
+            answer = await self._asked(client, divided.frame, divided.head, group)
+        except KafkaError as error:
+            _refuse(form, exchange, frame, head, error.code)
+            return
+        joined = self._guards.joined(client, answer, head, refused)
+        exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
 
 
 def _refuse(form: _Grouped, exchange: Exchange, frame: Frame, head: RequestHead, code: int) -> None:

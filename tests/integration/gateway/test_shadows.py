@@ -338,6 +338,40 @@ def test_who_is_not_allowed_reads_nothing_of_a_shadow(topics: Topics) -> None:
         assert errors_by_topic(client.ask(raw.fetch(parts))) == {topics.shadow: {0}, topics.source: {0}}
 
 
+@pytest.mark.parametrize("name", ["wire", "wire;note=of a client"])
+def test_who_is_not_allowed_has_no_cursor_of_a_shadow(topics: Topics, unique: Unique, name: str) -> None:
+    """Neither sees nor moves one, in any version; what else the request names is done."""
+    group, allowed, denied = unique("group"), topics.source, topics.shadow
+    place = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}]
+    both = [{"name": topic, "partitions": place} for topic in (denied, allowed)]
+    of_nobody = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1}
+    with Wire(topics.kafka) as kafka:
+        assert errors_by_topic(kafka.ask(request(8, 2, topics=both, **of_nobody))) == {denied: {0}, allowed: {0}}
+    topics.expose(denied, allow="User:alice")
+    expected = {denied: {29}, allowed: {0}}
+    with Wire(topics.node.bootstrap, name) as wire:
+        for version in range(2, 10):
+            assert errors_by_topic(wire.ask(request(8, version, topics=both, **of_nobody))) == expected, version
+            alone = wire.ask(request(8, version, topics=both[:1], **of_nobody))
+            assert errors_by_topic(alone) == {denied: {29}}, version
+        for version in range(1, 8):
+            asked = [{"name": topic, "partition_indexes": [0]} for topic in (denied, allowed)]
+            assert errors_by_topic(wire.ask(request(9, version, group_id=group, topics=asked))) == expected, version
+            if version >= 2:
+                everything = wire.ask(request(9, version, group_id=group, topics=None))
+                assert errors_by_topic(everything) == {allowed: {0}}, version
+        for version in range(4):
+            txn = {"transactional_id": unique("t"), "producer_id": 987_654_321, "producer_epoch": 3}
+            answer = errors_by_topic(wire.ask(request(28, version, topics=both, **txn, **of_nobody)))
+            assert answer[denied] == {29}
+            assert answer[allowed] not in ({0}, {29}), "Kafka does not know that producer"
+        deleted = [{"name": topic, "partitions": [{"partition_index": 0}]} for topic in (denied, allowed)]
+        assert errors_by_topic(wire.ask(request(47, 0, group_id=group, topics=deleted))) == expected
+    with Wire(topics.kafka) as kafka:
+        left = kafka.ask(request(9, 7, group_id=group, topics=None))
+    assert [topic.name for topic in left.topics] == [denied]
+
+
 def errors_by_topic(answer: Any) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for topic in getattr(answer, "responses", None) or answer.topics:
