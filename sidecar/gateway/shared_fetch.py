@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sidecar.fanout.tails import Question
+from sidecar.fanout.question import Question
 from sidecar.gateway.passed_fetch import note_errors, weight_of
 from sidecar.network.client import Exchange
 from sidecar.protocol import fetch
@@ -131,7 +131,7 @@ class SharedFetch(Exchange):
             self._give([(each.name, self._empty(each)) for each in self._wanted])
 
     def _empty(self, each: Wanted) -> Octets:
-        known = self._tails.empty(each.question)
+        known = self._tails.ends.empty(each.question)
         partition = each.question.position.partition
         return known or fetch.error_element(self.version, partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
