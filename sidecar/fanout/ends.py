@@ -23,15 +23,21 @@ if TYPE_CHECKING:
     from sidecar.network.tasks import Tasks
 
 _LANE: Final = Lane("ends")
+NEAR_S: Final = 5.0
+"""Who is behind by no more than what came meanwhile is near the end."""
 _LITTLE: Final = 1
 """Bytes that are asked for: what the log holds is not looked at."""
 
 
 class _End(NamedTuple):
-    """What was last heard of a log: up to where it can be read, and its element without records."""
+    """What was last heard of a log: up to where it can be read, and its element without records. `before`: where it
+    ended at `at`, which is moved on every `NEAR_S` seconds.
+    """
 
     offset: int
     empty: bytes
+    before: int
+    at: float
 
 
 _Log = tuple[bytes, int, int]
@@ -54,7 +60,15 @@ class Ends:
 
     def note(self, log: bytes, partition: int, isolation: int, element: bytes) -> None:
         """An element of v11 without error has come, be it by a poll of a reader's own: where the log ends now."""
-        self._ends[log, partition, isolation] = _End(fetch.watermarks(element, 0).end(isolation), element)
+        key, now = (log, partition, isolation), asyncio.get_running_loop().time()
+        offset = fetch.watermarks(element, 0).end(isolation)
+        last = self._ends.get(key)
+        if last is None:
+            self._ends[key] = _End(offset, element, offset, now)
+        elif now - last.at < NEAR_S:
+            self._ends[key] = _End(offset, element, last.before, last.at)
+        else:
+            self._ends[key] = _End(offset, element, last.offset, now)
 
     def is_known(self, question: Question) -> bool:
         """Whether anything was heard of the log."""
@@ -64,6 +78,11 @@ class Ends:
         """Whether there is nothing to read there, as far as is known."""
         end = self._ends.get(_log(question))
         return end is not None and question.position.offset >= end.offset
+
+    def is_near(self, question: Question) -> bool:
+        """Whether what is to be read there has come in the last seconds."""
+        end = self._ends.get(_log(question))
+        return end is not None and question.position.offset >= end.before
 
     def empty(self, question: Question) -> bytes | None:
         """An element of v11 that has no records, and tells what was last heard of the log; None where nothing was."""

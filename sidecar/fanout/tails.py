@@ -33,6 +33,9 @@ _GATHER_S: Final = 0.005
 _MOST_PARTITIONS: Final = 500
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _PARTITION_BYTES: Final = 1024 * 1024
+_MOST_QUESTIONS: Final = 8
+"""Of one partition: each takes a poll of its own."""
+_MOST_AT_ONCE: Final = 64
 _AT_A_TIME: Final = 64
 """Readers that are told in one turn of the event loop."""
 
@@ -85,6 +88,13 @@ class Tails:
         if found is None or (question.position.of not in self._asked and found.at + WAIT_MS / 1000 < now):
             return None
         return found.fetched
+
+    def may_wait(self, question: Question) -> bool:
+        """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""
+        if self.ends.is_reached(question) or self._is_asked(question):
+            return True
+        few = len(self._asked.get(question.position.of, ())) < _MOST_QUESTIONS and len(self._to_ask) < _MOST_AT_ONCE
+        return few and self.ends.is_near(question)
 
     def _is_asked(self, question: Question) -> bool:
         return question in self._asked.get(question.position.of, ())

@@ -132,11 +132,13 @@ class FetchApi:
         tails = self.tails
         found: dict[Question, Fetched] = {}
         for each in asked:
-            if not tails.ends.is_reached(each.question):
-                fetched = tails.answer(each.question, min(each.most_bytes, request.max_bytes))
-                if fetched is None:
-                    return False
+            if tails.ends.is_reached(each.question):
+                continue
+            fetched = tails.answer(each.question, min(each.most_bytes, request.max_bytes))
+            if fetched is not None:
                 found[each.question] = fetched
+            elif not tails.may_wait(each.question):
+                return False
         exchange = SharedFetch(client, head, frame.size, self._upstream, tails, request, asked)
         client.connection.expect(exchange)
         if found:

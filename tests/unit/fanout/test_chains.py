@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.fanout.chains import Chains
@@ -18,6 +19,7 @@ def question(offset: int, epoch: int = -1, isolation: int = 0) -> Question:
     return Question(Position(b"orders", 0, epoch, offset), isolation)
 
 
+@cache
 def batch(base: int, records: int = 1) -> bytes:
     found = build_batch([RawRecord(b"", b"x")] * records, None)
     struct.pack_into(">q", found, 0, base)
