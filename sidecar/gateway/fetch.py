@@ -15,6 +15,7 @@ reach.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
@@ -96,6 +97,8 @@ class FetchApi:
         leader = self._view.only_leader(logs)
         if leader == NO_LEADER or (reads is None and request.has_rack):
             return self._split(client, frame, head, request)
+        if may_share(request, head.version):
+            client.read_alone_at = asyncio.get_running_loop().time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
         exchange = PassedFetch(client, head, frame.size, self._upstream, request, names, ends)
         client.connection.expect(exchange)

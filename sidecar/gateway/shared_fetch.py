@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from sidecar.protocol.fetch import FetchPart, FetchRequest
 
 VERSION: Final = calls.VERSION
+REST_S: Final = 10.0
+"""So long a client keeps a connection to a broker that it does not read through any more."""
 
 
 class Wanted(NamedTuple):
@@ -85,10 +87,21 @@ class SharedFetch(Exchange):
 
     def begin(self, seconds: float) -> None:
         """Wait so long for a first byte."""
-        self._client.shared_fetches.add(self)
+        client = self._client
+        client.shared_fetches.add(self)
+        if client.read_alone_at:
+            self._rest()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         for each in self._wanted:
             self._tails.wait(each.question, self)
+
+    def _rest(self) -> None:
+        """Give up the connection that the client needed for reading alone, once it has not for a while."""
+        client = self._client
+        if asyncio.get_running_loop().time() - client.read_alone_at > REST_S:
+            client.read_alone_at = 0.0
+            for log, partition in {each.question.position.of for each in self._wanted}:
+                client.links.rest(self._upstream.view.leader(log, partition))
 
     def leave(self) -> None:
         """Wait no more: the client is answered, or gone."""
