@@ -23,6 +23,8 @@ from benchmarks.measures import Target
 from benchmarks.ownership import report as ownership_report
 from benchmarks.ownership import run as ownership_run
 from benchmarks.rounds import PARTS, PROFILED, QUICK, Work, say
+from benchmarks.shadows import report as shadows_report
+from benchmarks.shadows import run as shadows_run
 from sidecar.local.errors import LocalError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +32,9 @@ RESULTS = ROOT / "bench-results"
 DOCUMENT = ROOT / "docs" / "performance.md"
 OWNERSHIP = "ownership"
 IDS = "ids"
+SHADOWS = "shadows"
+OWN_RUNS = (OWNERSHIP, IDS, SHADOWS)
+"""Parts that are runs of their own."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         say("CPU, memory and sockets are read from /proc: the benchmarks run on Linux alone")
         return 1
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    measure = _ownership if options.ownership else _ids if options.ids else _load
+    measure = {OWNERSHIP: _ownership, IDS: _ids, SHADOWS: _shadows}.get(options.own_run, _load)
     try:
         with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory:
             told = measure(options, Path(directory), when)
@@ -114,16 +119,40 @@ def _ids(options: argparse.Namespace, directory: Path, when: str) -> Told:
     )
 
 
+def _shadows(options: argparse.Namespace, directory: Path, when: str) -> Told | None:
+    """What shadow topics cost; None where a profile was asked for, which prints itself."""
+    started = time.monotonic()
+    work = shadows_run.QUICK if options.quick else shadows_run.Work()
+    if options.subscribers:
+        work = replace(work, subscribers=options.subscribers)
+    with Arena(directory, sampled=options.profile) as arena:
+        if options.profile:
+            shadows_run.profile(arena, work)
+            return None
+        around = _around(arena, when)
+        results = shadows_run.run(arena, work, started)
+    return Told(
+        shadows_report.terminal(results, around),
+        shadows_report.document(results, around),
+        (shadows_report.BEGIN, shadows_report.END),
+        partial(shadows_report.write_json, results=results, around=around),
+    )
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
     options = parser.parse_args(arguments)
     only: frozenset[str] = options.only or frozenset()
-    options.ownership, options.ids = OWNERSHIP in only, IDS in only
-    if options.ownership or options.ids:
+    own = only & set(OWN_RUNS)
+    options.own_run = min(own, default=None)
+    if own:
         if len(only) > 1:
-            parser.error(f"--only {OWNERSHIP} and --only {IDS} are runs of their own")
-        if options.profile or options.rounds or options.targets or options.limit:
-            parser.error(f"--only {min(only)} takes --quick, --json and --write-docs alone")
+            parser.error(f"--only {options.own_run} is a run of its own")
+        if (options.profile and options.own_run != SHADOWS) or options.rounds or options.targets or options.limit:
+            profile = "--profile, --subscribers, " if options.own_run == SHADOWS else ""
+            parser.error(f"--only {options.own_run} takes {profile}--quick, --json and --write-docs alone")
+    if options.subscribers and options.own_run != SHADOWS:
+        parser.error(f"--subscribers goes with --only {SHADOWS}")
     return options
 
 
@@ -132,13 +161,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under two minutes")
     parser.add_argument("--rounds", type=int, help=f"rounds at most (default {Work().rounds}, quick {QUICK.rounds})")
     parser.add_argument(
-        "--only", type=_parts, metavar="PART,…", help=f"of {', '.join(PARTS)}; or {OWNERSHIP}, or {IDS}"
+        "--only", type=_parts, metavar="PART,…", help=f"of {', '.join(PARTS)}; or one of {', '.join(OWN_RUNS)}"
     )
     parser.add_argument("--targets", type=_targets, metavar="TARGET,…", help=f"of {', '.join(t.value for t in Target)}")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin no round that would end later than this")
     parser.add_argument(
         "--profile", action="store_true", help="no figures: trees of where the node's CPU time goes (--only, --targets)"
     )
+    parser.add_argument("--subscribers", type=_sizes, metavar="N,…", help=f"sizes of the crowds of --only {SHADOWS}")
     parser.add_argument("--json", metavar="FILE", help="where the figures go (default bench-results/TIME.json)")
     parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/performance.md")
     return parser
@@ -146,8 +176,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _parts(text: str) -> frozenset[str]:
     chosen = frozenset(text.split(","))
-    if not chosen <= {*PARTS, OWNERSHIP, IDS}:
-        raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(PARTS)}; or {OWNERSHIP}")
+    if not chosen <= {*PARTS, *OWN_RUNS}:
+        raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(PARTS)}; or one of {', '.join(OWN_RUNS)}")
     return chosen
 
 
@@ -156,6 +186,16 @@ def _targets(text: str) -> tuple[Target, ...]:
     if not names <= {target.value for target in Target}:
         raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(target.value for target in Target)}")
     return tuple(target for target in Target if target.value in names)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: numbers from 1 on, with commas between them")
+    return sizes
 
 
 def _work(options: argparse.Namespace) -> Work:

@@ -271,6 +271,12 @@ class Arena:
         if status != http.client.OK:
             raise StartError(f"the policy of {topic} was answered {status}.\n{self._log_tail('node')}")
 
+    def make_shadow(self, source: str, name: str) -> None:
+        """Make a shadow of a topic. Raises StartError."""
+        status = self._admin(1, "POST", f"/v1/topics/{source}/shadows", {"name": name})
+        if status != http.client.CREATED:
+            raise StartError(f"a shadow of {source} was answered {status}.\n{self._log_tail('node')}")
+
     def check_addresses(self) -> None:
         """Wait until clients of each node are told the nodes' addresses and no others, which would lead round them.
 

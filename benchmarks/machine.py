@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +88,18 @@ def _status(pid: int) -> str:
 
 def remote_ports(pid: int) -> set[int]:
     """The remote ports of a process's TCP connections: shows to whom a client really talks."""
+    return set(_connections(pid))
+
+
+def connections_to(root: int, port: int) -> int:
+    """How many connections a process tree has to a port."""
+    return sum(_connections(pid)[port] for pid in tree(root))
+
+
+def _connections(pid: int) -> Counter[int]:
+    """How many connections a process has, by remote port."""
     sockets: set[str] = set()
-    ports: set[int] = set()
+    ports: Counter[int] = Counter()
     with suppress(OSError):
         for descriptor in (_PROC / str(pid) / "fd").iterdir():
             with suppress(OSError):
@@ -96,18 +107,19 @@ def remote_ports(pid: int) -> set[int]:
                 if target.startswith("socket:["):
                     sockets.add(target[8:-1])
         for table in ("tcp", "tcp6"):
-            ports |= ports_of((_PROC / str(pid) / "net" / table).read_text(), sockets)
+            ports += ports_of((_PROC / str(pid) / "net" / table).read_text(), sockets)
     return ports
 
 
-def ports_of(table: str, sockets: set[str]) -> set[int]:
-    """The remote ports in the text of /proc/net/tcp that belong to one of `sockets` (inodes); listeners have none."""
-    found: set[int] = set()
+def ports_of(table: str, sockets: set[str]) -> Counter[int]:
+    """How often each remote port is in the text of /proc/net/tcp with one of `sockets` (inodes); none for listeners."""
+    found: Counter[int] = Counter()
     for line in table.splitlines()[1:]:
         columns = line.split()
         if len(columns) > 9 and columns[9] in sockets:
-            found.add(int(columns[2].rpartition(":")[2], 16))
-    return found - {0}
+            found[int(columns[2].rpartition(":")[2], 16)] += 1
+    del found[0]
+    return found
 
 
 def scheduler_group(pid: int) -> str | None:

@@ -87,23 +87,23 @@ def _throughput(arena: Arena, work: Work, target: Target, part: str, size: int) 
     arena.create(topic)
     if part == "consume":
         arena.load.produce(arena.port(Target.DIRECT), topic, records, size)
-        seconds, tree = _sampled(arena, lambda: arena.load.consume(port, topic, records))
+        seconds, tree = sampled(arena, lambda: arena.load.consume(port, topic, records))
     else:
-        seconds, tree = _sampled(arena, lambda: arena.load.produce(port, topic, records, size))
+        seconds, tree = sampled(arena, lambda: arena.load.produce(port, topic, records, size))
     arena.delete(topic)
-    _print(f"{target.label}: {part}", seconds / (records * size / 1e9) * 1000, "ms/GB", tree)
+    show(f"{target.label}: {part}", seconds / (records * size / 1e9) * 1000, "ms/GB", tree)
 
 
 def _latency(arena: Arena, target: Target) -> None:
     topic = arena.topic(target, "profile-latency")
     arena.create(topic)
     targets = {target: (arena.port(target), topic)}
-    seconds, tree = _sampled(arena, lambda: latency.measure(targets, _BLOCKS, _CALLS, list_offsets=False))
+    seconds, tree = sampled(arena, lambda: latency.measure(targets, _BLOCKS, _CALLS, list_offsets=False))
     arena.delete(topic)
-    _print(f"{target.label}: one produce in flight", seconds / (_BLOCKS * _CALLS) * 1e6, "µs each", tree)
+    show(f"{target.label}: one produce in flight", seconds / (_BLOCKS * _CALLS) * 1e6, "µs each", tree)
 
 
-def _sampled(arena: Arena, work: Callable[[], object]) -> tuple[float, Node]:
+def sampled(arena: Arena, work: Callable[[], object]) -> tuple[float, Node]:
     """Do it; the CPU seconds that the node's processes took meanwhile, and the samples."""
     pid = arena.pid("node")
     arena.samples.unlink(missing_ok=True)
@@ -121,7 +121,8 @@ def _sampled(arena: Arena, work: Callable[[], object]) -> tuple[float, Node]:
     return seconds, parse(arena.samples.read_text())
 
 
-def _print(what: str, cost: float, unit: str, tree: Node) -> None:
+def show(what: str, cost: float, unit: str, tree: Node) -> None:
+    """Print a tree; `cost` is what all of it took."""
     say(f"{what}: {tree.samples} samples")
     print(f"\n## {what}: {cost:.1f} {unit}\n\n{'total':>8} {'own':>8}")
     for line in lines(tree, cost):

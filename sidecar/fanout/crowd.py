@@ -37,6 +37,10 @@ class Crowd:
                 together = False
         return together
 
+    def reads(self, log: bytes, partition: int) -> bool:
+        """Whether anybody reads a partition."""
+        return (log, partition) in self._readers
+
     def leaves(self, connection: int) -> list[Partition]:
         """A connection has ended. The partitions that nobody reads any more."""
         left: list[Partition] = []

@@ -7,17 +7,20 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from sidecar.protocol.calls.tails import Fetched
 
-MOST_BYTES: Final = 64 * 1024 * 1024
+MOST_BYTES: Final = 32 * 1024 * 1024
 """Of records that are kept; of one answer of a broker that carries several partitions all of it stays in memory."""
-KEPT_S: Final = 1.0
-"""So late an answer may be: as late as a slow network would make it."""
+KEPT_S: Final = 5.0
+"""So far a reader may be behind before it reads by itself, on a connection to the broker of its own: thousands that do
+so at once are worse for everybody than the memory."""
 
 QuestionT = TypeVar("QuestionT")
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
+    """An answer, and when it came."""
+
     fetched: Fetched
-    until: float
+    at: float
 
 
 class Recent(Generic[QuestionT]):
@@ -26,7 +29,7 @@ class Recent(Generic[QuestionT]):
     __slots__ = ("_bytes", "_kept", "_most")
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._kept: OrderedDict[QuestionT, _Kept] = OrderedDict()
+        self._kept: OrderedDict[QuestionT, Kept] = OrderedDict()
         self._bytes = 0
         self._most = most_bytes
 
@@ -38,22 +41,22 @@ class Recent(Generic[QuestionT]):
     def keep(self, question: QuestionT, fetched: Fetched, now: float) -> None:
         """Remember an answer, in place of an older one to the same question."""
         self._drop(question)
-        self._kept[question] = _Kept(fetched, now + KEPT_S)
+        self._kept[question] = Kept(fetched, now)
         self._bytes += len(fetched.element)
         while self._bytes > self._most:
             self._drop(next(iter(self._kept)))
 
-    def get(self, question: QuestionT, now: float) -> Fetched | None:
+    def get(self, question: QuestionT, now: float) -> Kept | None:
         """The answer, if it is not too old."""
         found = self._kept.get(question)
-        return found.fetched if found is not None and found.until > now else None
+        return found if found is not None and found.at + KEPT_S > now else None
 
     def age(self, now: float) -> float | None:
         """Drop what is too old. Seconds until the next one is; None where nothing is left."""
         while self._kept:
             question, kept = next(iter(self._kept.items()))
-            if kept.until > now:
-                return kept.until - now
+            if kept.at + KEPT_S > now:
+                return kept.at + KEPT_S - now
             self._drop(question)
         return None
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.view import NO_LEADER
+from sidecar.fanout.chains import Chains
+from sidecar.fanout.ends import Ends
+from sidecar.fanout.question import Question
 from sidecar.fanout.recent import Recent
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import Lane, UpstreamError
-from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails, Position, error_of
+from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails, error_of
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -30,15 +33,11 @@ _GATHER_S: Final = 0.005
 _MOST_PARTITIONS: Final = 500
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _PARTITION_BYTES: Final = 1024 * 1024
+_MOST_QUESTIONS: Final = 8
+"""Of one partition: each takes a poll of its own."""
+_MOST_AT_ONCE: Final = 64
 _AT_A_TIME: Final = 64
 """Readers that are told in one turn of the event loop."""
-
-
-class Question(NamedTuple):
-    """What decides a broker's answer to a reader, but for how much it takes."""
-
-    position: Position
-    isolation: int
 
 
 class Reader(Protocol):
@@ -47,17 +46,6 @@ class Reader(Protocol):
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """One of its questions is answered, or more; it waits for none of them any more."""
         ...
-
-
-class _End(NamedTuple):
-    """What was last heard of a log: up to where it can be read, and its element without records."""
-
-    offset: int
-    empty: bytes
-
-
-_Log = tuple[bytes, int, int]
-"""Topic, partition, isolation level."""
 
 
 class Tails:
@@ -72,8 +60,9 @@ class Tails:
         self._asking_soon = False
         self._asking_later: asyncio.TimerHandle | None = None
         self._lanes: dict[int, set[int]] = {}
-        self._ends: dict[_Log, _End] = {}
+        self.ends = Ends(upstream, tasks)
         self._recent: Recent[Question] = Recent()
+        self._chains = Chains(self._recent)
         self._aging: asyncio.TimerHandle | None = None
         self._to_tell: deque[tuple[Reader, Mapping[Question, Fetched]]] = deque()
         self._telling = False
@@ -90,41 +79,25 @@ class Tails:
         """How many readers wait, each counted by the questions that it asks."""
         return sum(map(len, self._readers.values()))
 
-    @property
-    def known_ends(self) -> int:
-        """Of how many logs, each by isolation level, it is known where they end."""
-        return len(self._ends)
+    def answer(self, question: Question, most_bytes: int) -> Fetched | None:
+        """What others were told a moment ago: while a poll stands that would have told if the log had gone since, and
+        for as long behind it as such a poll is parked. `most_bytes` of records, where several answers are put together.
+        """
+        now = asyncio.get_running_loop().time()
+        found = self._chains.answer(question, most_bytes, now)
+        if found is None or (question.position.of not in self._asked and found.at + WAIT_MS / 1000 < now):
+            return None
+        return found.fetched
 
-    def note(self, log: bytes, partition: int, isolation: int, element: bytes) -> None:
-        """An element of v11 without error has come, be it by a poll of a reader's own: where the log ends now."""
-        self._ends[log, partition, isolation] = _End(fetch.watermarks(element, 0).end(isolation), element)
-
-    def is_at_end(self, question: Question) -> bool:
-        """Whether there is nothing to read there, as far as is known."""
-        end = self._end(question)
-        return end is not None and question.position.offset >= end.offset
-
-    def empty(self, question: Question) -> bytes | None:
-        """An element of v11 that has no records, and tells what was last heard of the log; None where nothing was."""
-        end = self._end(question)
-        return None if end is None else end.empty
-
-    def _end(self, question: Question) -> _End | None:
-        position = question.position
-        return self._ends.get((position.log, position.partition, question.isolation))
-
-    def answer(self, question: Question) -> Fetched | None:
-        """What others were told a moment ago, while a poll stands that would have told if the log had gone since."""
-        stands = question.position.of in self._asked
-        return self._recent.get(question, asyncio.get_running_loop().time()) if stands else None
+    def may_wait(self, question: Question) -> bool:
+        """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""
+        if self.ends.is_reached(question) or self._is_asked(question):
+            return True
+        few = len(self._asked.get(question.position.of, ())) < _MOST_QUESTIONS and len(self._to_ask) < _MOST_AT_ONCE
+        return few and self.ends.is_near(question)
 
     def _is_asked(self, question: Question) -> bool:
         return question in self._asked.get(question.position.of, ())
-
-    def forget(self, log: bytes, partition: int) -> None:
-        """Nobody reads a partition any more."""
-        for isolation in (0, 1):
-            self._ends.pop((log, partition, isolation), None)
 
     # Readers --------------------------------------------------------------------------------------------------------
 
@@ -213,7 +186,7 @@ class Tails:
                 found[question] = fetched
                 continue
             if question in self._readers:
-                self.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
+                self.ends.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
             if fetched.record_bytes:
                 self._recent.keep(question, fetched, now)
                 found[question] = fetched
@@ -221,6 +194,8 @@ class Tails:
                 self._ask_again(question)
         if failed:
             self._forget_answers(failed)
+        if found:
+            self._chains.changed()
         if stale:
             self._upstream.refresh_soon(stale)
         self._age(now)
@@ -244,6 +219,7 @@ class Tails:
 
     def _aged(self) -> None:
         self._aging = None
+        self._chains.changed()
         self._age(asyncio.get_running_loop().time())
 
     # Telling --------------------------------------------------------------------------------------------------------

@@ -93,6 +93,12 @@ class ClientLinks:
         if connection is not None:
             connection.close("not wanted any more")
 
+    def rest(self, broker_id: int) -> None:
+        """Close the connection for ordinary requests if nothing is under way on it: its client reads elsewhere now."""
+        connection = self._connections.get((broker_id, MAIN))
+        if connection is not None and not connection.unanswered and not self._unconfirmed.get(connection):
+            connection.close("its client reads together with others")
+
     def unconfirmed(self, connection: UpstreamConnection, topics: Iterable[bytes]) -> None:
         """Records of these topics went out with acks=0: only the end of the connection can tell of trouble."""
         self._unconfirmed.setdefault(connection, set()).update(topics)
@@ -179,6 +185,7 @@ class Client:
         "polls",
         "principal",
         "producer_ids",
+        "read_alone_at",
         "refusals",
         "refused_at",
         "session",
@@ -204,6 +211,8 @@ class Client:
         self.polls: dict[tuple[int, int], PollLane] = {}
         self.empty_elements: dict[tuple[bytes, int, int, int], bytes] = {}
         self.shared_fetches: set[SharedFetch] = set()
+        self.read_alone_at = 0.0
+        """When it last read by itself what others read, too; 0.0 where no connection is left of that."""
         self.gaps = SequenceGaps()
 
     # What the room `exclusive` needs to know (its protocol `Producing`)

@@ -5,6 +5,7 @@ on.
 - A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other; what is
   behind the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
   each partition once.
+- Readers at the end of a log that others read, too, wait together (`shared_fetch.py`, `sidecar.fanout`).
 - Several leaders, a shadow, or a rack to hide: a long poll each (`split_fetch.py`).
 
 Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them
@@ -14,6 +15,7 @@ reach.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
@@ -31,8 +33,9 @@ from sidecar.shadow.views import Views
 if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.fanout.tails import Question
+    from sidecar.fanout.question import Question
     from sidecar.gateway.client import Client
+    from sidecar.gateway.shared_fetch import Wanted
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
@@ -66,64 +69,82 @@ class FetchApi:
         if not request.parts:
             _answer(client, head, frame.size)
             return
-        if self._goes_on(client, frame, head, request):
-            return
-        owned = frame.own()
-        if owned is not frame:
-            head.body -= frame.start
-            request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
-        exchange = SplitFetch(client, self._upstream, self._views, self._readers, owned, head, request)
-        client.connection.expect(exchange)
-        missing = self._views.missing(request.parts, client.principal)
-        if missing:
-            client.connection.hold()
-            self._tasks.start(self._find_leaders(client, exchange, missing))
-        else:
-            exchange.begin(asked=True)
+        self._take(client, frame, head, request)
 
-    def _goes_on(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest) -> bool:
-        """Let the request wait with others, or pass it on whole, if that can be done."""
+    def _take(
+        self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, *, learned: bool = False
+    ) -> bool:
+        """Let the request wait with others, or pass it on whole, or split it; whether it holds the connection.
+
+        `learned`: it was asked already where the logs end.
+        """
         parts = request.parts
         reads = None
         if self._views.names_shadows(parts):
             reads = self._views.reads(parts, client.principal)
             if reads is None:
-                return False
+                return self._split(client, frame, head, request)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
-        tails = None
+        ends = None
         if may_share(request, head.version) and self.crowd.gathers(client.connection.id, logs):
-            if self._share(client, frame, head, request, [log for log, _ in logs]):
+            ends = self.tails.ends
+            asked = wanted(frame.buffer, parts, [log for log, _ in logs], request.isolation)
+            if self._share(client, frame, head, request, asked):
+                return False
+            unknown = [] if learned else [each.question for each in asked if not ends.is_known(each.question)]
+            if unknown:
+                client.connection.hold()
+                self._tasks.start(self._learn(client, _own(frame, head), head, unknown))
                 return True
-            tails = self.tails
         leader = self._view.only_leader(logs)
         if leader == NO_LEADER or (reads is None and request.has_rack):
-            return False
+            return self._split(client, frame, head, request)
+        if may_share(request, head.version):
+            client.read_alone_at = asyncio.get_running_loop().time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
-        exchange = PassedFetch(client, head, frame.size, self._upstream, self._readers, request, names, tails)
+        exchange = PassedFetch(client, head, frame.size, self._upstream, self._readers, request, names, ends)
         client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
         except DisconnectedError:
             exchange.refuse()
-            return True
+            return False
         if reads is None:
             fetch.decline_session(frame.buffer, request)
             passing.send(connection, client, frame, head, exchange)
         else:
             connection.send_parts([_renamed(client, frame, head, request, reads)], exchange)
+        return False
+
+    def _split(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest) -> bool:
+        """Begin a poll for each leader; whether the connection is held until they are known."""
+        owned = _own(frame, head)
+        if owned is not frame:
+            request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
+        exchange = SplitFetch(client, self._upstream, self._views, self._readers, owned, head, request)
+        client.connection.expect(exchange)
+        missing = self._views.missing(request.parts, client.principal)
+        if not missing:
+            exchange.begin(asked=True)
+            return False
+        client.connection.hold()
+        self._tasks.start(self._find_leaders(client, exchange, missing))
         return True
 
-    def _share(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, logs: list[bytes]) -> bool:
+    def _share(
+        self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, asked: list[Wanted]
+    ) -> bool:
         tails = self.tails
         found: dict[Question, Fetched] = {}
-        parts = wanted(frame.buffer, request.parts, logs, request.isolation)
-        for each in parts:
-            if not tails.is_at_end(each.question):
-                fetched = tails.answer(each.question)
-                if fetched is None:
-                    return False
+        for each in asked:
+            if tails.ends.is_reached(each.question):
+                continue
+            fetched = tails.answer(each.question, min(each.most_bytes, request.max_bytes))
+            if fetched is not None:
                 found[each.question] = fetched
-        exchange = SharedFetch(client, head, frame.size, self._upstream, tails, self._readers, request, parts)
+            elif not tails.may_wait(each.question):
+                return False
+        exchange = SharedFetch(client, head, frame.size, self._upstream, tails, self._readers, request, asked)
         client.connection.expect(exchange)
         if found:
             exchange.arrived(found)
@@ -131,12 +152,31 @@ class FetchApi:
             exchange.begin(request.max_wait_ms / 1000)
         return True
 
+    async def _learn(self, client: Client, frame: Frame, head: RequestHead, unknown: list[Question]) -> None:
+        """Ask where logs end, then take the request up."""
+        held = False
+        try:
+            await self.tails.ends.learn(unknown)
+            if not client.connection.closed:
+                request = fetch.walk(frame.buffer, head.body, frame.end, head.version)
+                held = self._take(client, frame, head, request, learned=True)
+        finally:
+            for question in unknown:
+                self._forget_unread(*question.position.of)
+            if not held:
+                client.connection.release()
+
     def client_closed(self, client: Client) -> None:
         """A client has gone: it reads nothing any more."""
         for exchange in list(client.shared_fetches):
             exchange.leave()
         for log, partition in self.crowd.leaves(client.connection.id):
-            self.tails.forget(log, partition)
+            self.tails.ends.forget(log, partition)
+
+    def _forget_unread(self, log: bytes, partition: int) -> None:
+        """All who wanted to know may have gone meanwhile."""
+        if not self.crowd.reads(log, partition):
+            self.tails.ends.forget(log, partition)
 
     async def _find_leaders(self, client: Client, exchange: SplitFetch, topics: set[bytes]) -> None:
         found = await self._upstream.find_leaders(topics)
@@ -145,6 +185,14 @@ class FetchApi:
                 exchange.begin(asked=found)
         finally:
             client.connection.release()
+
+
+def _own(frame: Frame, head: RequestHead) -> Frame:
+    """The frame in memory that stays, its head moved with it."""
+    owned = frame.own()
+    if owned is not frame:
+        head.body -= frame.start
+    return owned
 
 
 def _answer(client: Client, head: RequestHead, size: int, error: int = 0) -> None:

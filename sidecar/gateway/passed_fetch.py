@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.fanout.tails import Tails
+    from sidecar.fanout.ends import Ends
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
@@ -40,11 +40,11 @@ def weight_of(request: FetchRequest) -> int:
 
 
 class PassedFetch(Exchange):
-    """A request that went on whole. `names`: what the client calls the logs that it reads by another name; `tails`:
+    """A request that went on whole. `names`: what the client calls the logs that it reads by another name; `ends`:
     told where they end.
     """
 
-    __slots__ = ("_isolation", "_names", "_parts", "_readers", "_tails", "_upstream")
+    __slots__ = ("_ends", "_isolation", "_names", "_parts", "_readers", "_upstream")
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PassedFetch(Exchange):
         readers: Readers,
         request: FetchRequest,
         names: Mapping[bytes, bytes] | None = None,
-        tails: Tails | None = None,
+        ends: Ends | None = None,
     ) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
         self.weight = weight_of(request)
@@ -63,8 +63,8 @@ class PassedFetch(Exchange):
         self._parts = request.parts
         self._isolation = request.isolation
         self._names = names
+        self._ends = ends
         self._readers = readers
-        self._tails = tails
 
     def answer_received(self, frame: Frame) -> None:
         answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version)
@@ -72,9 +72,9 @@ class PassedFetch(Exchange):
         for part in answer.parts:
             if part.error:
                 self.note_error(part.error)
-            elif self._tails is not None and not self.connection.closed:
+            elif self._ends is not None and not self.connection.closed:
                 empty = fetch.empty_element(frame.buffer, part.start, self.version)
-                self._tails.note(part.topic, part.partition, self._isolation, empty)
+                self._ends.note(part.topic, part.partition, self._isolation, empty)
         if self._names is None or not answer.parts:
             self.answer_frame(frame)
         else:

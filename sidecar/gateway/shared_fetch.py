@@ -1,8 +1,8 @@
 """A Fetch that waits at the ends of logs together with those of other clients (`sidecar.fanout`).
 
 Only where nobody can tell the difference: version 11, content with a first byte, every partition read by several
-connections and at its end. Whatever else turns up (more than the client takes at a time, say) the request is passed on
-by itself after all.
+connections and at its end, or so near that what is to be read came in the last seconds. Whatever else turns up (more
+than the client takes at a time, say) the request is passed on by itself after all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sidecar.fanout.tails import Question
+from sidecar.fanout.question import Question
 from sidecar.gateway.passed_fetch import note_errors, weight_of
 from sidecar.network.client import Exchange
 from sidecar.protocol import fetch
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from sidecar.shadow.readers import Readers
 
 VERSION: Final = calls.VERSION
+REST_S: Final = 10.0
+"""So long a client keeps a connection to a broker that it does not read through any more."""
 
 
 class Wanted(NamedTuple):
@@ -88,10 +90,21 @@ class SharedFetch(Exchange):
 
     def begin(self, seconds: float) -> None:
         """Wait so long for a first byte."""
-        self._client.shared_fetches.add(self)
+        client = self._client
+        client.shared_fetches.add(self)
+        if client.read_alone_at:
+            self._rest()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         for each in self._wanted:
             self._tails.wait(each.question, self)
+
+    def _rest(self) -> None:
+        """Give up the connection that the client needed for reading alone, once it has not for a while."""
+        client = self._client
+        if asyncio.get_running_loop().time() - client.read_alone_at > REST_S:
+            client.read_alone_at = 0.0
+            for log, partition in {each.question.position.of for each in self._wanted}:
+                client.links.rest(self._upstream.view.leader(log, partition))
 
     def leave(self) -> None:
         """Wait no more: the client is answered, or gone."""
@@ -134,7 +147,7 @@ class SharedFetch(Exchange):
             self._give([(each.name, self._empty(each)) for each in self._wanted])
 
     def _empty(self, each: Wanted) -> Octets:
-        known = self._tails.empty(each.question)
+        known = self._tails.ends.empty(each.question)
         partition = each.question.position.partition
         return known or fetch.error_element(self.version, partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -24,6 +24,8 @@ _STAMP_AT: Final = 43
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
 _LENGTH_AT: Final = 8
+_OFFSET: Final = Struct(">q")
+_LAST_DELTA_AT: Final = 23
 _MAGIC_AT: Final = 16
 _CODEC_AT: Final = 22
 _CODEC: Final = 0x07
@@ -156,3 +158,11 @@ def batch_sizes(buffer: Octets, start: int, end: int) -> list[tuple[int, int]]:
         found.append((start, size))
         start += size
     return found
+
+
+def batch_end(buffer: Octets, start: int) -> int | None:
+    """The offset behind the last record of the whole batch at `start`; None where it is older than v2."""
+    if buffer[start + _MAGIC_AT] != 2:
+        return None
+    base, last = _OFFSET.unpack_from(buffer, start)[0], _LENGTH.unpack_from(buffer, start + _LAST_DELTA_AT)[0]
+    return base + last + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
+from sidecar.protocol.batch import batch_end, batch_sizes
 from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader
 
 _LIMITS: Final = Struct(">iiiib")
@@ -208,6 +209,31 @@ def empty_element(buffer: Octets, start: int, version: int) -> bytes:
     behind = start + _ANSWER_PARTITION[5 if version >= 5 else 4].size
     aborted = min(0, I32.unpack_from(buffer, behind)[0])
     return bytes(buffer[start:behind]) + I32.pack(aborted) + (I32.pack(-1) if version >= 11 else b"") + I32.pack(0)
+
+
+def tells_of_aborted(element: Octets) -> bool:
+    """Whether an element, of versions from 5 on, names aborted transactions."""
+    return I32.unpack_from(element, _ANSWER_PARTITION[5].size)[0] > 0
+
+
+def offset_behind(element: Octets, record_bytes: int) -> int | None:
+    """The offset behind the last record of an element; None where its last batch is cut off, or older than v2."""
+    start = len(element) - record_bytes
+    sizes = batch_sizes(element, start, len(element))
+    if not sizes or sum(size for _, size in sizes) != record_bytes:
+        return None
+    return batch_end(element, sizes[-1][0])
+
+
+def join(elements: list[tuple[Octets, int]]) -> bytes:
+    """One element of v11 of several and the bytes of their records, each beginning where the one before it ends, none
+    of which names aborted transactions. It tells the watermarks that the last one tells.
+    """
+    out = bytearray(empty_element(elements[-1][0], 0, 11))
+    I32.pack_into(out, len(out) - 4, sum(size for _, size in elements))
+    for element, size in elements:
+        out += memoryview(element)[len(element) - size :]
+    return bytes(out)
 
 
 def record_bytes(element: Octets, version: int) -> int:

@@ -48,6 +48,8 @@ class Events:
     failed: list[tuple[str, BaseException]] = field(default_factory=list)
     crashed: list[BaseException] = field(default_factory=list)
     served: set[int] = field(default_factory=set)
+    upstream_open: int = 0
+    """Connections that nodes keep for their clients, each for one of them."""
 
     def client_connected(self) -> None:
         """Not looked at."""
@@ -56,10 +58,10 @@ class Events:
         """Not looked at."""
 
     def upstream_opened(self) -> None:
-        """Not looked at."""
+        self.upstream_open += 1
 
     def upstream_closed(self) -> None:
-        """Not looked at."""
+        self.upstream_open -= 1
 
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
         self.rejected.append((reason, detail))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.fanout.recent import KEPT_S, Recent
+from sidecar.fanout.recent import KEPT_S, Kept, Recent
 from sidecar.protocol.calls.tails import Fetched
 
 
@@ -30,7 +30,7 @@ def test_an_answer_ages() -> None:
     recent = Recent[str]()
     recent.keep("a", fetched(5), 10.0)
     recent.keep("b", fetched(7), 10.5)
-    assert recent.get("a", 10.0 + KEPT_S - 0.01) == fetched(5)
+    assert recent.get("a", 10.0 + KEPT_S - 0.01) == Kept(fetched(5), 10.0)
     assert recent.get("a", 10.0 + KEPT_S) is None
     assert recent.age(10.0) == KEPT_S
     assert recent.age(10.0 + KEPT_S) == 0.5

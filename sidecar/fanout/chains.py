@@ -1,0 +1,77 @@
+"""Recent answers that go on from each other, as one: a reader that comes late is up to date with the next answer, as
+it would be with a broker's. Without it, readers that a busy node cannot serve between two batches would fall behind
+for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.fanout.recent import Kept
+from sidecar.protocol import fetch
+from sidecar.protocol.calls.tails import Fetched
+
+if TYPE_CHECKING:
+    from sidecar.fanout.question import Question
+    from sidecar.fanout.recent import Recent
+
+_MOST_BYTES: Final = 256 * 1024
+"""Of records that are put together; who is farther behind than that takes several answers."""
+_MOST_PARTS: Final = 256
+_REMEMBERED: Final = 32
+
+
+class Chains:
+    """Answers out of what is kept. What was put together serves all who ask the same, until `changed`."""
+
+    __slots__ = ("_joined", "_recent")
+
+    def __init__(self, recent: Recent[Question]) -> None:
+        self._recent = recent
+        self._joined: dict[tuple[Question, int], Kept] = {}
+
+    def answer(self, question: Question, most_bytes: int, now: float) -> Kept | None:
+        """What is known from there on, and when the last of it came; no more than `most_bytes` of records where several
+        answers make it.
+        """
+        first = self._recent.get(question, now)
+        if first is None:
+            return None
+        key = question, most_bytes
+        found = self._joined.get(key)
+        if found is None:
+            parts = self._parts(question, first, min(most_bytes, _MOST_BYTES), now)
+            found = first if len(parts) == 1 else _join(parts)
+            if len(self._joined) >= _REMEMBERED:
+                self._joined.clear()
+            self._joined[key] = found
+        return found
+
+    def changed(self) -> None:
+        """Something was kept, or forgotten."""
+        self._joined.clear()
+
+    def _parts(self, question: Question, first: Kept, most_bytes: int, now: float) -> list[Kept]:
+        parts, size = [first], first.fetched.record_bytes
+        if fetch.tells_of_aborted(first.fetched.element):
+            return parts
+        position, last = question.position, first.fetched
+        while len(parts) < _MOST_PARTS:
+            after = fetch.offset_behind(last.element, last.record_bytes)
+            if after is None:
+                break
+            position = position._replace(offset=after)
+            found = self._recent.get(question._replace(position=position), now)
+            if found is None:
+                break
+            last = found.fetched
+            size += last.record_bytes
+            if size > most_bytes or fetch.tells_of_aborted(last.element):
+                break
+            parts.append(found)
+        return parts
+
+
+def _join(parts: list[Kept]) -> Kept:
+    element = fetch.join([(part.fetched.element, part.fetched.record_bytes) for part in parts])
+    return Kept(Fetched(0, sum(part.fetched.record_bytes for part in parts), element), parts[-1].at)

@@ -1,0 +1,131 @@
+"""Where logs end, as far as the node has heard: readers that stand there wait together.
+
+Where nobody has heard yet, the first who wants to wait asks, and all who come meanwhile wait for the same answer: each
+would keep a connection to the broker for itself else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.cluster.view import NO_LEADER
+from sidecar.protocol import fetch
+from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails
+from sidecar.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.fanout.question import Question
+    from sidecar.network.tasks import Tasks
+
+_LANE: Final = Lane("ends")
+NEAR_S: Final = 5.0
+"""Who is behind by no more than what came meanwhile is near the end."""
+_LITTLE: Final = 1
+"""Bytes that are asked for: what the log holds is not looked at."""
+
+
+class _End(NamedTuple):
+    """What was last heard of a log: up to where it can be read, and its element without records. `before`: where it
+    ended at `at`, which is moved on every `NEAR_S` seconds.
+    """
+
+    offset: int
+    empty: bytes
+    before: int
+    at: float
+
+
+_Log = tuple[bytes, int, int]
+"""Topic, partition, isolation level."""
+
+
+class Ends:
+    """What is known of logs that somebody reads."""
+
+    def __init__(self, upstream: KafkaUpstream, tasks: Tasks) -> None:
+        self._upstream = upstream
+        self._tasks = tasks
+        self._ends: dict[_Log, _End] = {}
+        self._asking: dict[_Log, asyncio.Task[None]] = {}
+
+    @property
+    def known(self) -> int:
+        """Of how many logs, each by isolation level."""
+        return len(self._ends)
+
+    def note(self, log: bytes, partition: int, isolation: int, element: bytes) -> None:
+        """An element of v11 without error has come, be it by a poll of a reader's own: where the log ends now."""
+        key, now = (log, partition, isolation), asyncio.get_running_loop().time()
+        offset = fetch.watermarks(element, 0).end(isolation)
+        last = self._ends.get(key)
+        if last is None:
+            self._ends[key] = _End(offset, element, offset, now)
+        elif now - last.at < NEAR_S:
+            self._ends[key] = _End(offset, element, last.before, last.at)
+        else:
+            self._ends[key] = _End(offset, element, last.offset, now)
+
+    def is_known(self, question: Question) -> bool:
+        """Whether anything was heard of the log."""
+        return _log(question) in self._ends
+
+    def is_reached(self, question: Question) -> bool:
+        """Whether there is nothing to read there, as far as is known."""
+        end = self._ends.get(_log(question))
+        return end is not None and question.position.offset >= end.offset
+
+    def is_near(self, question: Question) -> bool:
+        """Whether what is to be read there has come in the last seconds."""
+        end = self._ends.get(_log(question))
+        return end is not None and question.position.offset >= end.before
+
+    def empty(self, question: Question) -> bytes | None:
+        """An element of v11 that has no records, and tells what was last heard of the log; None where nothing was."""
+        end = self._ends.get(_log(question))
+        return None if end is None else end.empty
+
+    def forget(self, log: bytes, partition: int) -> None:
+        """Nobody reads a partition any more."""
+        for isolation in (0, 1):
+            self._ends.pop((log, partition, isolation), None)
+
+    async def learn(self, questions: Iterable[Question]) -> None:
+        """Ask where the logs end of which nothing was heard. What a broker does not tell stays unknown."""
+        logs = {_log(question): question for question in questions if not self.is_known(question)}
+        by_leader: dict[tuple[int, int], list[Question]] = {}
+        for log, question in logs.items():
+            leader = self._upstream.view.leader(log[0], log[1])
+            if log not in self._asking and leader != NO_LEADER:
+                by_leader.setdefault((leader, question.isolation), []).append(question)
+        for (leader, isolation), of_leader in by_leader.items():
+            task = self._tasks.start(self._ask(leader, isolation, of_leader))
+            self._asking.update(dict.fromkeys(map(_log, of_leader), task))
+        asked = {self._asking[log] for log in logs if log in self._asking}
+        if asked:
+            await asyncio.wait(asked)
+
+    async def _ask(self, leader: int, isolation: int, questions: list[Question]) -> None:
+        request = FetchTails([question.position for question in questions], isolation, 0, _LITTLE, _LITTLE)
+        answer: dict[tuple[bytes, int], Fetched] = {}
+        try:
+            answer = await self._upstream.call(leader, request, lane=_LANE)
+        except (UpstreamError, KafkaError):
+            pass  # it stays unknown: whoever asked goes on alone
+        finally:
+            for question in questions:
+                self._asking.pop(_log(question), None)
+        for question in questions:
+            log, partition = question.position.of
+            fetched = answer.get((log, partition))
+            if fetched is not None and not fetched.error:
+                self.note(log, partition, isolation, fetch.empty_element(fetched.element, 0, VERSION))
+
+
+def _log(question: Question) -> _Log:
+    position = question.position
+    return position.log, position.partition, question.isolation
