@@ -260,6 +260,8 @@ class Node:
         tables = TablesApi(self.upstream, self.resolver, tasks)
         fetches = FetchApi(self.upstream, self.resolver, tasks, rooms.cursors.readers)
         gateway.closed_callbacks.append(fetches.client_closed)
+        self.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
+        self.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
         hot = {
             api.API_VERSIONS: cluster.handle_api_versions,
             api.PRODUCE: ProduceApi(self.upstream, self.resolver, rooms.governor, tasks).handle,

@@ -34,6 +34,8 @@ _GAUGES: Final[dict[Gauge, str]] = {
     "dedup_reading_topics": "Topics served here whose sequence ids are being read; their batches wait.",
     "dedup_lost_topics": "Topics served here with partitions whose sequence ids cannot be known: they take no batches.",
     "shadows_closed": "Shadow topics of the cluster whose source is gone, or another topic by now: nobody reads them.",
+    "fanout_polls": "Long polls under way that readers at the ends of logs share.",
+    "fanout_waiting": "Partitions that readers wait for by shared polls, each reader's counted.",
     "live_nodes": "Nodes of this cluster whose heartbeat is fresh, this one included.",
 }
 _ALWAYS: Final = frozenset({"Fetch", "Metadata", "Produce"})

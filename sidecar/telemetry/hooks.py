@@ -37,6 +37,8 @@ Gauge = Literal[
     "dedup_reading_topics",
     "dedup_lost_topics",
     "shadows_closed",
+    "fanout_polls",
+    "fanout_waiting",
     "live_nodes",
 ]
 """Numbers that somebody else keeps: they are read when metrics are asked for."""

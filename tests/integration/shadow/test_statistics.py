@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import urllib.request
 from datetime import datetime
 from pathlib import Path
 
@@ -117,3 +118,24 @@ def test_the_metrics_tell_a_lag_once_in_all_nodes(services: Services, node_proce
         assert told(number) == {name: 10}
         assert metric(nodes[number], "sidecar_shadow_max_lag_records", name) == 10
         assert metric(nodes[number], "sidecar_shadow_groups", name) == 1
+
+
+def gauge(node: NodeProcess, name: str) -> float:
+    with urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name} "))
+
+
+def test_who_waits_at_the_end_of_a_log_with_others_is_counted(
+    node: NodeProcess, services: Services, rest: Rest, source: str, unique: Unique
+) -> None:
+    shadow = shadow_of(rest, source, unique("audit"))
+    write(services.kafka_bootstrap, source, 1)
+    with member(node.bootstrap, unique("one"), shadow) as one, member(node.bootstrap, unique("two"), source) as two:
+
+        def waiting() -> bool:
+            for reader in (one, two):
+                reader.poll(0)
+            return gauge(node, "sidecar_fanout_waiting") >= 2 and gauge(node, "sidecar_fanout_polls") >= 1
+
+        wait_for(waiting, "both wait", 30)

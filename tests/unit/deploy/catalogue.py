@@ -66,6 +66,8 @@ NODE = (
     _metric("sidecar_dedup_reading_topics", "gauge"),
     _metric("sidecar_dedup_lost_topics", "gauge"),
     _metric("sidecar_shadows_closed", "gauge"),
+    _metric("sidecar_fanout_polls", "gauge"),
+    _metric("sidecar_fanout_waiting", "gauge"),
     _metric("sidecar_live_nodes", "gauge"),
     _metric("sidecar_labels_dropped_total", "counter"),
     _metric("sidecar_shadow_readers", "gauge", "shadow"),
