@@ -234,12 +234,14 @@ class Tails:
 
     def _tell_some(self) -> None:
         """A few now, others in later turns: a node has more to do than to wake thousands of readers."""
-        for _ in range(min(_AT_A_TIME, len(self._to_tell))):
-            reader, found = self._to_tell.popleft()
-            reader.arrived(found)
-        self._telling = bool(self._to_tell)
-        if self._telling:
-            asyncio.get_running_loop().call_soon(self._tell_some)
+        try:
+            for _ in range(min(_AT_A_TIME, len(self._to_tell))):
+                reader, found = self._to_tell.popleft()
+                reader.arrived(found)
+        finally:  # whatever befalls one reader, the others are told
+            self._telling = bool(self._to_tell)
+            if self._telling:
+                asyncio.get_running_loop().call_soon(self._tell_some)
 
 
 def _bundle(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:
