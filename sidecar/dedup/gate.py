@@ -189,8 +189,9 @@ class Gate:
         self._watch(append, content.marks, first)
 
     def _watch(self, append: Append, marks: tuple[Pushed, ...], first: int, shift: int = 0) -> None:
-        under_way = self._state.marks.push(marks, self._session.producer_id, first)
-        passed = self._order.take(first, append.client_records) if self._order is not None else None
+        records = append.client_records
+        under_way = self._state.marks.push(marks, self._session.producer_id, first, records)
+        passed = self._order.take(first, records) if self._order is not None else None
         self._under_way += 1
         append.witness = Flight(self, under_way, passed, append.records, shift)
 

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from sidecar.forwarder.sequences import MODULUS
 
+_HALF: Final = MODULUS // 2
 NO_ID: Final = -1
 NAMES_LIMIT: Final = 10_000
 """Names that a partition remembers."""
@@ -60,24 +61,35 @@ class Mark(NamedTuple):
 
 class UnderWay:
     """A batch that was sent and has no outcome. `producer_id` is the one that it is stamped with; `sequence` its
-    client's first one, -1 for a plain session.
+    client's first one, -1 for a plain session, and `records` how many the client numbered from there.
     """
 
-    __slots__ = ("floor", "is_over", "marks", "producer_id", "sequence")
+    __slots__ = ("floor", "is_over", "marks", "producer_id", "records", "sequence")
 
-    def __init__(self, marks: tuple[Pushed, ...], floor: int, producer_id: int, sequence: int) -> None:
+    def __init__(self, marks: tuple[Pushed, ...], floor: int, producer_id: int, sequence: int, records: int) -> None:
         self.marks = marks
         self.floor = floor
         self.producer_id = producer_id
         self.sequence = sequence
+        self.records = records
         self.is_over = False
 
     def follows(self, other: UnderWay) -> bool:
-        """Whether it can be in the log only behind another batch, which has to be there then."""
+        """Whether it can be in the log only behind all of another batch, which has to be there then."""
         return (
             self.producer_id == other.producer_id
             and min(self.sequence, other.sequence) >= 0
-            and (self.sequence - other.sequence) % MODULUS < MODULUS // 2
+            and (self.sequence - other.sequence - other.records) % MODULUS < _HALF
+        )
+
+    def replaces(self, other: UnderWay) -> bool:
+        """Whether it has sequences of another batch: with this one in the log the other is not, and never will be,
+        unless they are the same. The parts of a batch that was too large come under its sequences (KIP-126).
+        """
+        return (
+            self.producer_id == other.producer_id
+            and min(self.sequence, other.sequence) >= 0
+            and not (self.follows(other) or other.follows(self))
         )
 
 
@@ -214,19 +226,21 @@ class Marks:
 
     # What happens -------------------------------------------------------------------------------------------------
 
-    def push(self, marks: tuple[Pushed, ...], producer_id: int, sequence: int = -1) -> UnderWay:
+    def push(self, marks: tuple[Pushed, ...], producer_id: int, sequence: int = -1, records: int = 1) -> UnderWay:
         """A batch goes out. Its ids were judged new, or it is one in doubt that goes out again."""
-        found = UnderWay(marks, self._reached, producer_id, sequence)
+        found = UnderWay(marks, self._reached, producer_id, sequence, records)
         self._under_way[found] = None
         self._sent.add(found)
         return found
 
     def landed(self, batch: UnderWay, offset: int, records: int, now: int) -> None:
         """It is in the log, its first record at `offset` (-1 where Kafka does not say); so is everything of the same
-        session that it follows.
+        session that it follows, and nothing that it replaces.
         """
         if not self._settle(batch):
             return
+        for doubt in [found for found in self._doubts if batch.replaces(found)]:
+            self._forget_doubt(doubt)
         for doubt in [found for found in self._doubts if batch.follows(found)]:
             self._forget_doubt(doubt)
             for name, sequence_id, _ in doubt.marks:

@@ -14,10 +14,11 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.dedup.topic import TopicIds
+from sidecar.exclusive.policies import PolicyFields
 from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.protocol.errors import KafkaError
 from tests.conftest import Unique
-from tests.integration.exclusive.conftest import delete_records
+from tests.integration.exclusive.conftest import create_topic, delete_records
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
 from tests.integration.exclusive.room import Gate, HeldAnswers, Party, Room, open_room, until
 from tests.services import Services
@@ -325,3 +326,23 @@ async def test_a_standby_that_was_refused_is_told_of_duplicates_once_it_may_writ
     first.close()
     assert await write(standby, topic, 2) == (0, -1)
     assert await log_of(services, topic) == ["1", "2", "3"]
+
+
+async def test_the_parts_of_a_batch_that_was_too_large_are_no_duplicates_of_it(room: Room, services: Services) -> None:
+    """Its first answer was lost, so the node was in doubt about it; with its first part in the log it took the whole
+    for written. The others were acknowledged, and nowhere.
+    """
+    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1, **{"max.message.bytes": "150"})
+    await room.governor.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+    billing = room.connect("billing")
+    assert (await write(billing, topic, 0))[0] == 0
+    with slow_leader(room) as batches:
+        whole = billing.begin(topic, ids=list(range(1, 6)))
+        assert len(batches) == 1
+        batches.fail(13)
+    assert (await whole).error == 10
+    for part in range(1, 6):
+        answer = await billing.begin(topic, ids=[part], sequence=part)
+        assert answer.error == 0
+        assert answer.base_offset >= 0, part
+    assert await log_of(services, topic) == [str(number) for number in range(6)]

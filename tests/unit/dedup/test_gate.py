@@ -272,6 +272,23 @@ def test_a_batch_whose_answer_was_lost_goes_out_under_its_sequence_again_and_is_
     client.finished()
 
 
+def test_the_parts_of_a_batch_that_was_too_large_are_written_though_its_first_answer_was_lost(client: Client) -> None:
+    """One part in the log was taken for all of the batch: the others were acknowledged, and nowhere."""
+    whole = client.send(1, 2, 3)
+    client.fail(13)
+    client.loop.advance(1.0)
+    client.fail(TOO_LARGE)
+    assert whole.error == TOO_LARGE
+    assert client.partition.state.marks.has_doubts
+    for first, sequence_id in enumerate((1, 2, 3)):
+        part = client.send(sequence_id, first=first)
+        client.land(len(client.in_flight))
+        assert part.outcome == Outcome(OK, first, -1, 0)
+    assert client.partition.log == [1, 2, 3]
+    assert not client.partition.state.marks.has_doubts
+    client.finished()
+
+
 def given_up_in_doubt(client: Client, *batches: tuple[int, ...], in_the_log: int) -> None:
     """Batches that end with their outcome unknown; so many of them are in the log."""
     offered = [client.send(*ids, timeout_ms=100) for ids in batches]

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.dedup.marks import IDLE_S, NO_ID, Judgement, Mark, Marks, Pushed, UnderWay
+from sidecar.forwarder.sequences import MODULUS
 
 NEW, DUPLICATE, UNSETTLED = Judgement.NEW, Judgement.DUPLICATE, Judgement.UNSETTLED
 ME, OTHER = b"me", b"other"
@@ -24,7 +25,7 @@ NOW = 1_700_000_000
 def push(
     marks: Marks, last: int, *, name: bytes = ME, producer_id: int = MINE, delta: int = 0, sequence: int = -1
 ) -> UnderWay:
-    return marks.push((Pushed(name, last, delta),), producer_id, sequence)
+    return marks.push((Pushed(name, last, delta),), producer_id, sequence, delta + 1)
 
 
 def land(marks: Marks, *ids: int, name: bytes = ME, producer_id: int = MINE, now: int = NOW) -> None:
@@ -161,7 +162,7 @@ def test_ones_own_doubt_goes_out_again_for_kafka_to_judge() -> None:
 
 def test_a_landed_batch_tells_that_earlier_doubts_of_its_producer_id_are_in_the_log() -> None:
     marks = Marks()
-    doubt, behind = marks.push((Pushed(ME, 5, 0), Pushed(OTHER, 3, 1)), MINE, 0), push(marks, 6, sequence=2)
+    doubt, behind = marks.push((Pushed(ME, 5, 0), Pushed(OTHER, 3, 1)), MINE, 0, 2), push(marks, 6, sequence=2)
     marks.failed(doubt, in_doubt=True)
     marks.landed(behind, 20, 1, NOW)
     assert not marks.has_doubts
@@ -194,6 +195,42 @@ def test_a_batch_that_was_sent_again_says_nothing_of_doubts_whose_sequences_are_
     marks.failed(second, in_doubt=True)
     marks.landed(push(marks, 5, sequence=0), -1, 1, NOW)
     assert judged(marks, 5, 6) == [DUPLICATE, NEW]
+
+
+@pytest.mark.parametrize("first", [16, MODULUS - 2], ids=["in a row", "where sequences begin anew"])
+def test_the_parts_of_a_batch_in_doubt_say_that_it_is_not_in_the_log(first: int) -> None:
+    """Too large, once its answer had been lost: 2 to 5 would be dropped behind the first part, and be lost."""
+    marks = Marks()
+    marks.failed(push(marks, 5, delta=4, sequence=first), in_doubt=True)
+    for part in range(1, 6):
+        assert judged(marks, part, 5) == [NEW, NEW]
+        marks.landed(push(marks, part, sequence=(first + part - 1) % MODULUS), part, 1, NOW)
+        assert not marks.has_doubts
+        assert marks.mark(ME) == Mark(ME, part, part, NOW)
+
+
+def test_a_part_in_doubt_is_in_the_log_where_the_next_part_is() -> None:
+    marks = Marks()
+    for last, delta in ((5, 4), (1, 0)):
+        marks.failed(push(marks, last, delta=delta, sequence=16), in_doubt=True)
+    marks.landed(push(marks, 2, name=OTHER, sequence=17), 1, 1, NOW)
+    assert not marks.has_doubts
+    assert judged(marks, 1, 2) == [DUPLICATE, NEW]
+
+
+def test_a_batch_that_lands_in_front_of_one_in_doubt_says_nothing_of_it() -> None:
+    marks = Marks()
+    marks.failed(push(marks, 7, delta=1, sequence=5), in_doubt=True)
+    marks.landed(push(marks, 5, delta=4, sequence=0), 0, 5, NOW)
+    assert marks.has_doubts
+    assert judged(marks, 5, 7) == [DUPLICATE, NEW]
+
+
+def test_a_batch_in_doubt_that_was_sent_again_has_its_offset_when_it_is_told() -> None:
+    marks = Marks()
+    marks.failed(push(marks, 5, sequence=3), in_doubt=True)
+    marks.landed(push(marks, 5, sequence=3), 40, 1, NOW)
+    assert marks.mark(ME) == Mark(ME, 5, 40, NOW)
 
 
 def test_a_producer_id_is_quiet_when_nothing_of_it_is_under_way_or_in_doubt() -> None:
