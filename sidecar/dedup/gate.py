@@ -445,10 +445,14 @@ class Gate:
     def failed(self, flight: Flight, *, in_doubt: bool) -> None:
         """A batch of this gate was given up."""
         self._under_way -= 1
-        self._state.failed(flight.under_way, in_doubt=in_doubt)
+        is_there = False
         if flight.passed is not None:
             assert self._order is not None
-            self._order.failed(flight.passed)
+            is_there = not self._order.failed(flight.passed) and in_doubt
+        if is_there:  # the lane gives up when all is back: what was sent behind it may have landed
+            self._state.landed(flight.under_way, -1, flight.records)
+        else:
+            self._state.failed(flight.under_way, in_doubt=in_doubt)
         self._over(flight)
         if flight.shift and self._closed is None:
             self._shift_void()

@@ -41,12 +41,14 @@ class Passed:
 
 
 class ClientOrder:
-    """`expected` is the client's next sequence, modulo 2^31."""
+    """`expected` is the client's next sequence, modulo 2^31; everything in front of `_reached` is in the
+    log, or dropped.
+    """
 
-    __slots__ = ("_passed", "expected")
+    __slots__ = ("_passed", "_reached", "expected")
 
     def __init__(self, expected: int) -> None:
-        self.expected = expected
+        self.expected = self._reached = expected
         self._passed: deque[Passed] = deque(maxlen=KEPT)
 
     def place(self, first: int, records: int) -> Place:
@@ -75,12 +77,19 @@ class ClientOrder:
         """It is in the log or needs not be; so is everything in front of it."""
         batch.answer = answer
         behind = (batch.first + batch.records) % MODULUS
+        if (behind - self._reached) % MODULUS < _HALF:
+            self._reached = behind
         if (behind - self.expected) % MODULUS < _HALF:
             self.expected = behind
 
-    def failed(self, batch: Passed) -> None:
-        """It is not in the log: its client sends it again, and what is behind it cannot get there before."""
+    def failed(self, batch: Passed) -> bool:
+        """It was given up: its client sends it again, and what is behind it cannot get into the log before. False where
+        something behind it is there already: then so is this one, and its client is told so when it comes again.
+        """
         if batch in self._passed:
             self._passed.remove(batch)
+        if (batch.first - self._reached) % MODULUS >= _HALF:
+            return False
         if (batch.first - self.expected) % MODULUS >= _HALF:
             self.expected = batch.first
+        return True

@@ -40,6 +40,7 @@ from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import Outcome
 from sidecar.network.framing import Frame
 from sidecar.network.tasks import Tasks
+from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, decode_answer, walk
@@ -169,14 +170,14 @@ class HeldAnswers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
-        self._held: list[Callable[[], None]] = []
+        self._held: list[tuple[Any, Callable[[], None]]] = []
         for kind in (brokers._ProduceReply, whole.WholeReply):
             monkeypatch.setattr(kind, "answer_received", self._holding(kind.answer_received))
 
     def _holding(self, told: Callable[[Any, Frame], None]) -> Callable[[Any, Frame], None]:
         def hold(reply: Any, frame: Frame) -> None:
             kept = frame.own()
-            self._held.append(lambda: told(reply, kept))
+            self._held.append((reply, lambda: told(reply, kept)))
 
         return hold
 
@@ -190,9 +191,14 @@ class HeldAnswers:
         """What comes from here on is told at once."""
         self._patch.undo()
 
+    def lose(self) -> None:
+        """The first one that came is lost after all."""
+        reply, _ = self._held.pop(0)
+        reply.answer_lost(UpstreamLostError("lost", sent=True))
+
     def tell(self) -> None:
-        for each in self._held:
-            each()
+        for _, tell in self._held:
+            tell()
         self._held.clear()
 
 

@@ -346,3 +346,25 @@ async def test_the_parts_of_a_batch_that_was_too_large_are_no_duplicates_of_it(r
         assert answer.error == 0
         assert answer.base_offset >= 0, part
     assert await log_of(services, topic) == [str(number) for number in range(6)]
+
+
+async def test_a_pipeline_goes_on_behind_a_batch_that_was_given_up_once_those_behind_it_had_landed(
+    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node went back to the one that was given up, and all that came behind the others was out of order for ever.
+    librdkafka ends for good with that.
+    """
+    topic = await deduplicated(room, services)
+    billing = room.connect("billing")
+    assert (await write(billing, topic, 0))[0] == 0
+    answers = HeldAnswers(monkeypatch)
+    late, behind = billing.begin(topic, ids=[1], timeout_ms=0), billing.begin(topic, ids=[2, 3])
+    await answers.came(2)
+    answers.end()
+    answers.lose()
+    answers.tell()
+    assert ((await late).error, (await behind).error) == (7, 0)
+    again, new = billing.begin(topic, ids=[1], sequence=1), billing.begin(topic, ids=[4])
+    assert ((await again).error, (await new).error) == (46, 0)
+    assert (await write(billing, topic, 4, 5))[0] == 0
+    assert await log_of(services, topic) == [str(number) for number in range(6)]

@@ -289,6 +289,22 @@ def test_the_parts_of_a_batch_that_was_too_large_are_written_though_its_first_an
     client.finished()
 
 
+def test_a_batch_that_is_given_up_when_those_behind_it_have_landed_is_in_the_log(client: Client) -> None:
+    """It ran out of time with its followers too slow, and those did not: the session got 45 for all that came next."""
+    slow, *behind = client.send(Rec(1, OTHER), timeout_ms=100), client.send(2), client.send(3)
+    client.lose_answer(TIMED_OUT)
+    client.loop.advance(0.2)
+    client.land(2)
+    assert [batch.error for batch in (slow, *behind)] == [TIMED_OUT, OK, OK]
+    marks = client.partition.state.marks
+    assert (marks.has_doubts, marks.persisted(OTHER), marks.persisted(ME)) == (False, 1, 3)
+    again, new = client.send(Rec(1, OTHER), first=0), client.send(4)
+    client.land(len(client.in_flight))
+    assert (again.error, new.error) == (REPEATED, OK)
+    assert client.partition.log == [1, 2, 3, 4]
+    client.finished()
+
+
 def given_up_in_doubt(client: Client, *batches: tuple[int, ...], in_the_log: int) -> None:
     """Batches that end with their outcome unknown; so many of them are in the log."""
     offered = [client.send(*ids, timeout_ms=100) for ids in batches]

@@ -104,6 +104,19 @@ def test_a_batch_that_landed_behind_one_that_failed_shows_that_both_are_in_the_l
     assert order.place(0, 1) is Place.OLD
 
 
+@pytest.mark.parametrize("start", [0, MODULUS - 1])
+def test_a_batch_is_given_up_for_nothing_where_one_behind_it_has_landed(start: int) -> None:
+    """It was the next one then, and all that its client sent behind what had landed a gap, for ever."""
+    order = ClientOrder(start)
+    batches = [order.take((start + index) % MODULUS, 1) for index in range(4)]
+    order.landed(batches[1], ANSWER)
+    assert not order.failed(batches[0])
+    assert (order.expected, order.place(start, 1)) == ((start + 4) % MODULUS, Place.OLD)
+    assert order.failed(batches[3])
+    assert order.failed(batches[2])
+    assert order.place((start + 2) % MODULUS, 1) is Place.NEXT
+
+
 def test_a_landed_batch_does_not_move_the_next_one_back() -> None:
     order = ClientOrder(0)
     first = order.take(0, 1)
