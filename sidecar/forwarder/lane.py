@@ -94,7 +94,7 @@ _TIMED_OUT: Final = Outcome(ErrorCode.REQUEST_TIMED_OUT)
 
 class Witness(Protocol):
     """Hears what becomes of a batch before its client does. `in_order`: where a plain session's batch is given up,
-    nothing that was sent behind it may get into the log.
+    nothing that came behind it may get into the log.
     """
 
     in_order: bool
@@ -169,7 +169,9 @@ class Owner(Protocol):
         ...
 
     def numbering_lost(self, lane: Lane) -> None:
-        """A plain session's batch was given up with its outcome unknown: only a new slot epoch can count on."""
+        """A plain session's batch was given up with its outcome unknown, or with nothing allowed behind it: only a new
+        slot epoch can count on.
+        """
         ...
 
 
@@ -354,7 +356,7 @@ class Lane:
         self._finish(append, _TIMED_OUT if out_of_order else outcome)
         if self._closed is not None:
             return
-        if append.in_doubt or out_of_order or (append.witness is not None and append.witness.in_order):
+        if append.in_doubt or out_of_order or _is_in_order(append):
             self._owner.numbering_lost(self)
             return
         self._muted = True
@@ -381,8 +383,13 @@ class Lane:
             self._close_gap()
         if self._closed is not None:
             return
-        while self._queue and self._queue[0].deadline <= now:
-            self._finish(self._queue.popleft(), Outcome(ErrorCode.REQUEST_TIMED_OUT))
+        while self._closed is None and self._queue and self._queue[0].deadline <= now:
+            append = self._queue.popleft()
+            self._finish(append, _TIMED_OUT)
+            if self.plain is not None and _is_in_order(append):
+                self._owner.numbering_lost(self)
+        if self._closed is not None:
+            return
         if not self._retry:
             self._muted = False
             self._go_on()
@@ -434,3 +441,7 @@ class Lane:
 
 def _order_of(append: Append) -> int:
     return append.order
+
+
+def _is_in_order(append: Append) -> bool:
+    return append.witness is not None and append.witness.in_order

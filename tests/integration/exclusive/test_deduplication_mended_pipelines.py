@@ -368,3 +368,20 @@ async def test_a_pipeline_goes_on_behind_a_batch_that_was_given_up_once_those_be
     assert ((await again).error, (await new).error) == (46, 0)
     assert (await write(billing, topic, 4, 5))[0] == 0
     assert await log_of(services, topic) == [str(number) for number in range(6)]
+
+
+async def test_nothing_of_a_plain_client_overtakes_what_ran_out_of_time_before_it_was_sent(
+    room: Room, services: Services
+) -> None:
+    """The next one was written, so it was a duplicate when it came again: acknowledged, and nowhere."""
+    topic = await deduplicated(room, services)
+    billing = room.connect("billing", plain=True)
+    assert (await write(billing, topic, 0))[0] == 0
+    with slow_leader(room) as batches:
+        first = billing.begin(topic, ids=[1])
+        batches.fail(13)
+        late, behind = billing.begin(topic, ids=[2], timeout_ms=0), billing.begin(topic, ids=[3])
+    assert ((await first).error, (await late).error, (await behind).error) == (0, 7, 7)
+    assert (await write(billing, topic, 2))[0] == 0
+    assert (await write(billing, topic, 3))[0] == 0
+    assert await log_of(services, topic) == ["0", "1", "2", "3"]

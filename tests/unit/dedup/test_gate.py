@@ -867,6 +867,19 @@ def test_a_plain_batch_with_ids_that_is_given_up_ends_the_epoch(plain: Client) -
     plain.finished()
 
 
+def test_a_plain_batch_with_ids_that_runs_out_of_time_before_it_is_sent_ends_the_epoch(plain: Client) -> None:
+    """What waited behind it must not be sent: its own ids would be duplicates then."""
+    first = plain.send(1)
+    plain.fail(NOT_LEADER)
+    late, behind = plain.send(2, timeout_ms=100), plain.send(3)
+    plain.loop.advance(1.0)
+    plain.land()
+    assert plain.owner.lost_lanes == [plain.lane]
+    assert [batch.error for batch in (first, late, behind)] == [OK, TIMED_OUT, TIMED_OUT]
+    assert plain.partition.log == [1]
+    plain.finished()
+
+
 # The end ------------------------------------------------------------------------------------------------------------
 
 
