@@ -2,14 +2,15 @@
 or are given up and land later, until a fence; fences of one writer or of all, restarts from snapshots of any age.
 
 The log is Kafka's of one page: a writer's batches get in by sequence, each once; a fence lets nothing of an earlier
-epoch in. A writer is one idempotent session: what failed goes out again first, in order, under its old sequence.
+epoch in. A writer is one idempotent session: what failed goes out again first, in order, under its old sequence, whole
+or, as if it had been too large, in parts.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pytest
@@ -45,6 +46,11 @@ class Batch:
     ids: Ids
     under_way: UnderWay
     in_doubt: bool = False
+
+    @property
+    def behind(self) -> int:
+        """The next sequence."""
+        return self.sequence + len(self.ids)
 
 
 class Answer(NamedTuple):
@@ -144,7 +150,8 @@ class Partition(RuleBasedStateMachine):
     def _push(self, writer: Writer, sequence: int, ids: Ids) -> None:
         last = {name: index for index, (name, _) in enumerate(ids)}
         pushed = tuple(Pushed(name, ids[index][1], index) for name, index in last.items())
-        batch = Batch(writer.id, writer.epoch, sequence, ids, self.marks.push(pushed, writer.id, sequence))
+        under_way = self.marks.push(pushed, writer.id, sequence, len(ids))
+        batch = Batch(writer.id, writer.epoch, sequence, ids, under_way)
         self.sent.append(batch)
         self.network.append(batch)
         self.under_way.append(batch)
@@ -161,18 +168,22 @@ class Partition(RuleBasedStateMachine):
         kept = [found for found in ids if self.marks.judge(*found) is Judgement.NEW]
         if kept:
             self._push(writer, writer.sent, kept)
-            writer.sent += 1
+            writer.sent += len(kept)
 
     @precondition(lambda self: self.is_ready)
-    @rule(number=writers)
-    def send_again(self, number: int) -> None:
-        """The earliest one that failed. What became a duplicate meanwhile would shift sequences: not here."""
+    @rule(number=writers, cut=st.sampled_from([3, 3, 1, 2]))
+    def send_again(self, number: int, cut: int) -> None:
+        """The earliest one that failed, or so many of its records, the others being next (KIP-126). What became a
+        duplicate meanwhile would shift sequences: not here.
+        """
         writer = self.writers[number]
         if writer.again:
             batch = min(writer.again, key=lambda again: again.sequence)
             if self._judged(number, batch.ids) == {Judgement.NEW}:
                 writer.again.remove(batch)
-                self._push(writer, batch.sequence, batch.ids)
+                if rest := batch.ids[cut:]:
+                    writer.again.append(replace(batch, sequence=batch.sequence + cut, ids=rest))
+                self._push(writer, batch.sequence, batch.ids[:cut])
 
     # The leader -------------------------------------------------------------------------------------------------------
 
@@ -185,11 +196,16 @@ class Partition(RuleBasedStateMachine):
         if batch.epoch != writer.epoch or batch.sequence > writer.expected:
             self.answers.append(Answer(batch, None))
         elif batch.sequence < writer.expected:
-            self.answers.append(Answer(batch, -1))
+            self.answers.append(Answer(batch, -1 if self._is_repeat(batch) else None))
         else:
             self.answers.append(Answer(batch, len(self.log)))
             self.log += [Entry(name, sequence_id, batch) for name, sequence_id in batch.ids]
-            writer.expected += 1
+            writer.expected = batch.behind
+
+    def _is_repeat(self, batch: Batch) -> bool:
+        """Whether the log has this very batch: another cut of its sequences is out of order."""
+        its = batch.writer, batch.epoch, batch.sequence, batch.behind
+        return any(its == (by.writer, by.epoch, by.sequence, by.behind) for by in {entry.by for entry in self.log})
 
     @precondition(lambda self: self.network)
     @rule(choice=choices, happens=seldom)
@@ -229,13 +245,13 @@ class Partition(RuleBasedStateMachine):
             writer.again.append(batch)
 
     def _settled(self, batch: Batch) -> None:
-        """By Kafka's sequences everything up to this batch is in the log."""
+        """By Kafka's sequences everything up to this batch is in the log, and no other cut of it gets there."""
         for doubt in self.in_doubt:
-            if (doubt.writer, doubt.epoch) == (batch.writer, batch.epoch) and doubt.sequence <= batch.sequence:
+            if (doubt.writer, doubt.epoch) == (batch.writer, batch.epoch) and doubt.sequence < batch.behind:
                 doubt.in_doubt = False
         self.in_doubt = [doubt for doubt in self.in_doubt if doubt.in_doubt]
         writer = self.writers[batch.writer]
-        writer.again = [again for again in writer.again if again.sequence > batch.sequence]
+        writer.again = [again for again in writer.again if again.sequence >= batch.behind]
 
     # Fences, reading, restarts ----------------------------------------------------------------------------------------
 
@@ -323,7 +339,12 @@ class Partition(RuleBasedStateMachine):
         if not self.is_ready:
             return
         there = [(entry.name, entry.id, entry.by) for entry in self.log]
-        coming = [(name, sequence_id, batch) for batch in self.network for name, sequence_id in batch.ids]
+        coming = [
+            (name, sequence_id, batch)
+            for batch in self.network
+            if batch.sequence >= self.writers[batch.writer].expected
+            for name, sequence_id in batch.ids
+        ]
         for name in NAMES:
             for sequence_id in self.around(name):
                 if self.marks.judge(name, sequence_id) is not Judgement.NEW:
@@ -369,7 +390,10 @@ def menu(machine: Partition, dice: random.Random, patience: float) -> list[tuple
         (0.3, lambda: machine.restart(choice(), happens=True)),
     ]
     if machine.is_ready:
-        found += [(10, lambda: machine.send(writer(), draft())), (8, lambda: machine.send_again(writer()))]
+        found += [
+            (10, lambda: machine.send(writer(), draft())),
+            (8, lambda: machine.send_again(writer(), dice.choice([3, 3, 1, 2]))),
+        ]
     elif machine.reading is None:
         found.append((10, machine.begin_to_read))
     else:
