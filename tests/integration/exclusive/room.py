@@ -80,6 +80,11 @@ class Gates:
             else:
                 self._before.setdefault(step, []).append(refuse)
 
+    def heal(self) -> None:
+        """Whatever was to fail and has not come goes well."""
+        self._before.clear()
+        self._after.clear()
+
     async def before(self, step: str) -> None:
         self.passed.append(step)
         waiting = self._before.get(step)
@@ -149,6 +154,10 @@ class GatedUpstream(KafkaUpstream):
     """Kafka, step by step: the node's own calls by the name of their request, and looks for leaders, `layout`."""
 
     gates: Gates
+    is_closed = False
+
+    def may_connect(self, broker_id: int) -> bool:
+        return not self.is_closed and super().may_connect(broker_id)  # what a dead node wanted to send is not sent
 
     async def layout(self, topic: str, *, refresh: bool = False) -> Any:
         await self.gates.before("layout")
@@ -408,13 +417,20 @@ class Room:
 
 @asynccontextmanager
 async def open_room(
-    kafka: str, redis: str, cluster: str, *, node_id: int = 1, grace: float = 0.3, disconnect_grace: float = 0.0
+    kafka: str,
+    redis: str,
+    cluster: str,
+    *,
+    node_id: int = 1,
+    grace: float = 0.3,
+    disconnect_grace: float = 0.0,
+    lease_ms: int = 3000,
 ) -> AsyncIterator[Room]:
     """A room as a node composes it (sidecar/node.py)."""
     gates, told, boot = Gates(), Told(), secrets.token_hex(8)
     host, port = kafka.split(",", maxsplit=1)[0].rsplit(":", 1)
     upstream = GatedUpstream([(host, int(port))], connect_timeout=5.0, request_timeout=15.0)
-    store = GatedStore(redis, cluster, lease_ms=3000)
+    store = GatedStore(redis, cluster, lease_ms=lease_ms)
     upstream.gates = store.gates = gates
     changelog = await Changelog.open(upstream, cluster)
     await changelog.tailer.read_to_end(30.0)
@@ -448,6 +464,7 @@ async def open_room(
         await tasks.cancel()
         if not room.is_dead:
             await membership.leave()
+        upstream.is_closed = True
         forwarder.close()
         await changelog.close()
         await upstream.close()
