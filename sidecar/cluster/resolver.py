@@ -60,11 +60,14 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Source(NamedTuple):
-    """Whose log is read under a shadow's name: a topic, as long as it has this id; and by whom."""
+    """Whose log is read under a shadow's name: a topic, as long as it has this id; and by whom. `is_closed`: some node
+    has found that it has it no more, which others might never notice: Fetch goes by names.
+    """
 
     topic: bytes
     topic_id: UUID
     allow: frozenset[str] = frozenset({ANYBODY})
+    is_closed: bool = False
 
     def may_be_read_by(self, principal: str) -> bool:
         """Whether the shadow's allow list has a principal; nothing else grants it."""

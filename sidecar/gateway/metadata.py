@@ -117,7 +117,7 @@ class ClusterApi:
     def _shadow(self, topic: TopicState, known: Mapping[str, TopicState]) -> TopicState:
         source = self._resolver.source(topic.name.encode())
         log = None if source is None else known.get(source.topic.decode())
-        if source is None or log is None or (log.partitions and log.topic_id != source.topic_id):
+        if source is None or source.is_closed or log is None or (log.partitions and log.topic_id != source.topic_id):
             return replace(topic, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partitions=())
         partitions = {found.partition: found for found in log.partitions}
         both = tuple(partitions[own.partition] for own in topic.partitions if own.partition in partitions)

@@ -66,7 +66,7 @@ class AutoReset:
         """
         limit = self.limits.get(shadow, 0)
         source = self._resolver.source(shadow.encode())
-        if not limit or source is None or not committed:
+        if not limit or source is None or source.is_closed or not committed:
             return {}
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_S

@@ -281,7 +281,9 @@ class ShadowCatalog:
 def _source(record: state.Shadow) -> Source | None:
     if not record.topic_id:
         return None
-    return Source(record.source.encode(), UUID(bytes=record.source_topic_id), frozenset(record.allow))
+    return Source(
+        record.source.encode(), UUID(bytes=record.source_topic_id), frozenset(record.allow), bool(record.closed)
+    )
 
 
 def _shadow(name: str, record: state.Shadow) -> Shadow:

@@ -57,7 +57,7 @@ class Views:
         if not self._resolver.is_shadow(topic):
             return topic
         source = self._resolver.source(topic)
-        if source is None or not source.may_be_read_by(principal):
+        if source is None or source.is_closed or not source.may_be_read_by(principal):
             return None
         route = self._view.route(source.topic)
         return source.topic if route is None or route.topic_id == source.topic_id else None

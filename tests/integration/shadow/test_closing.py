@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -11,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from sidecar.changelog import Changelog, Entry
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.metadata import TopicState
 from sidecar.shadow.keeper import ShadowKeeper
 from sidecar.shadow.records import ShadowRecords
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.integration.gateway.test_shared_reads import Limits, ask
+from tests.integration.gateway.wire import Wire
 from tests.integration.node_log import events
 from tests.integration.shadow.conftest import without_stats
 from tests.integration.shadow.history import history
@@ -233,3 +238,36 @@ async def test_what_dies_between_telling_and_writing_tells_the_same_event_again(
 
 class Crashed(BaseException):
     """The process ends here."""
+
+
+def test_a_node_that_asked_nothing_meanwhile_reads_no_other_topic_under_its_name(
+    services: Services, tmp_path: Path, unique: Unique
+) -> None:
+    """The source is created anew while no Fetch waits: brokers take names, so no error tells this node of it."""
+    with nodes_of_one_cluster(services, tmp_path, unique, 2) as nodes, contextlib.ExitStack() as stack:
+        source, name = create_topic(services.kafka_bootstrap, 2), unique("audit")
+        put(services, source, "old")
+        rest = Rest(nodes[0].admin_url)
+        assert rest.call("POST", f"/v1/topics/{source}/shadows", {"name": name})[0] == 201
+        wires = [stack.enter_context(Wire(node.bootstrap)) for node in nodes]
+        for wire in wires:
+            assert b"old" in ask(wire, [(name, 0, 0)], Limits(300))[name, 0].records
+        delete(services, source)
+        wait_for(lambda: not there(services, source), "the source is gone")
+        create(services, source)
+        put(services, source, "another topic's")
+        wait_for(lambda: rest.call("GET", f"/v1/shadows/{name}")[1]["state"] == "closed", "closed", 30)
+        for wire in wires:
+            found = ask(wire, [(name, 0, 0)], Limits(300))[name, 0]
+            assert (found.error, found.records) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, b"")
+
+
+def put(services: Services, topic: str, value: str) -> None:
+    producer = Producer({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
+    producer.produce(topic, value, partition=0)
+    producer.flush(20)
+
+
+def there(services: Services, topic: str) -> bool:
+    client = AdminClient({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
+    return topic in client.list_topics(timeout=20).topics

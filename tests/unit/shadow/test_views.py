@@ -21,10 +21,10 @@ class Part(NamedTuple):
     partition: int = 0
 
 
-def views(*, topic_id: UUID = ORDERS, known: bool = True) -> Views:
+def views(*, topic_id: UUID = ORDERS, known: bool = True, is_closed: bool = False) -> Views:
     """`audit` is a shadow of `orders`, whose id is `topic_id` by now; `making` is about to be one."""
     resolver, view = NameResolver(), ClusterView()
-    resolver.set_shadows({b"audit": Source(b"orders", ORDERS), b"making": None})
+    resolver.set_shadows({b"audit": Source(b"orders", ORDERS, is_closed=is_closed), b"making": None})
     topics = (TopicState("orders", 0, topic_id, False, (PartitionState(0, 0, 1, 5),)),) if known else ()
     view.apply(ClusterState(0, (Broker(1, "h", 9092),), "c", 1, topics))
     return Views(resolver, view)
@@ -41,6 +41,12 @@ def test_a_shadow_is_read_from_its_source_and_every_other_name_from_its_own_log(
 def test_a_shadow_of_a_topic_that_was_created_anew_is_read_from_nowhere() -> None:
     assert views(topic_id=UUID(int=8)).log(b"audit", ANONYMOUS) is None
     assert views(topic_id=UUID(int=8)).log(b"orders", ANONYMOUS) == b"orders"
+
+
+def test_one_that_another_node_has_closed_is_read_from_nowhere() -> None:
+    """This node still takes the source for the topic that it was."""
+    assert views(is_closed=True).log(b"audit", ANONYMOUS) is None
+    assert views(is_closed=True).refusal(b"audit", ANONYMOUS) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_one_that_is_being_made_is_read_from_nowhere() -> None:
