@@ -22,6 +22,7 @@ from sidecar.protocol.calls import CreateTopics, DeleteTopics, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.principals import EVERYBODY, checked
+from sidecar.shadow.records import OvertakenError
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class ShadowCatalog:
         self._check(source, name)
         principals = _principals(allow)
         async with self._records.changing:
+            self._check(source, name)  # what was waited for may have made the source a shadow
             try:
                 layout = await self._upstream.layout(source, refresh=True)
             except UnknownTopicError:
@@ -149,11 +151,14 @@ class ShadowCatalog:
                 allow=principals,
                 auto_reset_backlog_entries=auto_reset_backlog_entries,
             )
-            await self._records.write(name, record)
+            try:
+                await self._records.add(name, record)
+            except OvertakenError:
+                raise NameTakenError(f"there is a shadow {name} already") from None
             try:
                 await self._make(name, len(layout.leaders))
-            except KafkaError:
-                await self._records.write(name, None)
+            except (NameTakenError, KafkaError):
+                await self._records.forget(name, record)
                 raise
             return await self._finish(name, record)
 
@@ -176,7 +181,6 @@ class ShadowCatalog:
         created = await self._upstream.call(self._upstream.controller(), wanted)
         outcome = created[name]
         if outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS:
-            await self._records.write(name, None)
             raise NameTakenError(f"there is a topic {name} already")
         if outcome.error:
             raise KafkaError(outcome.error, f"topic {name}: {outcome.message or 'Kafka refuses to create it'}")
@@ -231,7 +235,7 @@ class ShadowCatalog:
                 raise LookupError(name)
             if entry.value.topic_id:
                 await self._remove(name, entry.value)
-            await self._records.write(name, None)
+            await self._records.forget(name, entry.value)
             await self._records.tell(name, "deleted")
 
     async def _remove(self, name: str, record: state.Shadow) -> None:

@@ -97,13 +97,14 @@ class ShadowKeeper:
         if found != before:
             return  # one answer may be a lagging broker's
         if verdict.forget:
-            await self._forget(name, verdict.forget)
+            await self._forget(entry, verdict.forget)
         elif verdict.closed != entry.value.closed:
             await self._mark(entry, verdict.closed)
 
-    async def _forget(self, name: str, reason: str) -> None:
+    async def _forget(self, entry: Entry[state.Shadow], reason: str) -> None:
+        name = entry.key.topic
         await self._records.tell(name, f"forgotten: {reason}")
-        await self._records.write(name, None)
+        await self._records.forget(name, entry.value)
         self._hooks.shadow_forgotten(name, reason)
 
     async def _mark(self, entry: Entry[state.Shadow], reason: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import Change, ChangelogError, Record, RetryTimeoutError, shadow_key
@@ -18,7 +19,7 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sidecar.changelog import Changelog, Entry
     from sidecar.cluster.nodes import NodeDirectory
@@ -37,6 +38,10 @@ class Members(Protocol):
     async def seen_by_all(self, offset: int) -> None:
         """Returns once every live node has read the changelog up to there, or has let its lease run out."""
         ...
+
+
+class OvertakenError(Exception):
+    """Another node was faster."""
 
 
 class ShadowRecords:
@@ -60,6 +65,58 @@ class ShadowRecords:
         """Replace a record, or forget it; every live node knows when this returns. Errors as `Changelog.append`."""
         await self._members.seen_by_all(await self._append(name, record))
 
+    async def add(self, name: str, record: state.Shadow) -> None:
+        """Write the first record of a name; every live node knows when this returns.
+
+        Raises OvertakenError where somebody else has made a shadow of this name, be it in the same moment: who stands
+        first in the log has it. Errors besides as `write`.
+        """
+        with self._listening(name) as heard:
+            await self._changelog.tailer.read_to_end(_SEEN_S)
+            heard.clear()
+            if self.get(name) is not None:
+                raise OvertakenError(name)
+            offset = await self._append(name, record)
+            first = _last_before(heard, offset)
+            if first is not None and first.after is not None:
+                if (now := self.get(name)) is not None and now.offset == offset:
+                    await self._put_back(name, first.after.value, heard)
+                raise OvertakenError(name)
+        await self._members.seen_by_all(offset)
+
+    async def forget(self, name: str, record: state.Shadow) -> None:
+        """Forget a shadow, unless another one of its name was made meanwhile; every live node knows when this returns.
+
+        Errors as `write`.
+        """
+        with self._listening(name) as heard:
+            await self._changelog.tailer.read_to_end(_SEEN_S)
+            entry = self.get(name)
+            if entry is None or not _is_same(entry.value, record):
+                return
+            heard.clear()
+            offset = await self._append(name, None)
+            other = _taken_by(heard, offset)
+            if other is not None and not _is_same(other, record) and self.get(name) is None:
+                heard.clear()
+                await self._put_back(name, other, heard)
+        await self._members.seen_by_all(offset)
+
+    async def _put_back(self, name: str, record: state.Shadow, heard: list[Change]) -> None:
+        """Write again what this node has written over, unless it was changed or deleted meanwhile."""
+        with suppress(LookupError):
+            await self._write_over(name, record, lambda _: None, heard)
+
+    @contextmanager
+    def _listening(self, name: str) -> Iterator[list[Change]]:
+        """A list that grows with what is written about a shadow."""
+        key, heard = shadow_key(name), list[Change]()
+        stop = self._changelog.tailer.subscribe(lambda change: heard.append(change) if change.key == key else None)
+        try:
+            yield heard
+        finally:
+            stop()
+
     async def change(self, name: str, edit: Callable[[state.Shadow], None]) -> state.Shadow:
         """Change a record as it is at the end of the log; every live node knows when this returns.
 
@@ -67,17 +124,13 @@ class ShadowRecords:
         TimeoutError where others write all the time, and as `write`.
         """
         await self._changelog.tailer.read_to_end(_SEEN_S)
-        key, heard = shadow_key(name), list[Change]()
-        stop = self._changelog.tailer.subscribe(lambda change: heard.append(change) if change.key == key else None)
-        try:
+        with self._listening(name) as heard:
             entry = self.get(name)
             if entry is None:
                 raise LookupError(name)
             record, offset = _edited(entry.value, edit), entry.offset
             if record != entry.value:
                 record, offset = await self._write_over(name, record, edit, heard)
-        finally:
-            stop()
         await self._members.seen_by_all(offset)
         return record
 
@@ -129,3 +182,18 @@ def _last_before(heard: list[Change], offset: Offset) -> Change | None:
     found = heard[mine - 1] if mine else None
     del heard[: mine + 1]
     return found
+
+
+def _taken_by(heard: list[Change], offset: Offset) -> state.Shadow | None:
+    """The record that a deletion at an offset took, if that was written while the deletion was under way."""
+    taken = [at for at, change in enumerate(heard) if change.after is not None and change.after.offset < offset]
+    if not taken:
+        return None
+    entry, behind = heard[taken[-1]].after, heard[taken[-1] + 1 :]
+    deletions = sum(change.after is None for change in behind)
+    return entry.value if entry is not None and deletions == 1 else None
+
+
+def _is_same(record: state.Shadow, other: state.Shadow) -> bool:
+    """Whether two records are of one shadow, however it was changed."""
+    return (record.topic_id, record.created_ms) == (other.topic_id, other.created_ms)

@@ -11,7 +11,7 @@ import pytest
 from sidecar.changelog import Changelog, Record
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.protocol.ids import Offset
-from sidecar.shadow.records import ShadowRecords
+from sidecar.shadow.records import OvertakenError, ShadowRecords
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
 from tests.kafka_calls import kafka_calls
@@ -135,3 +135,63 @@ async def test_a_change_to_what_is_there_writes_nothing_and_is_known_to_all(pair
     entry = pair.here.get(NAME)
     assert entry is not None
     assert pair.members.seen == [entry.offset]
+
+
+def made(source: str, number: int) -> state.Shadow:
+    return state.Shadow(source=source, created_ms=number, allow=["User:*"])
+
+
+async def test_of_two_that_make_one_shadow_the_first_in_the_log_has_it(pair: Pair) -> None:
+    await pair.there.write(NAME, None)
+    pair.log.happens.append(lambda: pair.there.add(NAME, made("orders", 1)))
+    with pytest.raises(OvertakenError):
+        await pair.here.add(NAME, made("returns", 2))
+    assert await pair.read_there() == made("orders", 1)
+    with pytest.raises(OvertakenError):
+        await pair.here.add(NAME, made("returns", 3))
+    assert await pair.read_there() == made("orders", 1)
+
+
+async def test_who_was_overtaken_takes_back_nothing_that_was_written_since(pair: Pair) -> None:
+    """The other node has finished its shadow before this one is about to put its record back."""
+    await pair.there.write(NAME, None)
+    finished = made("orders", 1)
+    finished.topic_id = b"j" * 16
+    pair.log.happens += [
+        lambda: pair.there.add(NAME, made("orders", 1)),
+        lambda: pair.there.write(NAME, finished),
+    ]
+    with pytest.raises(OvertakenError):
+        await pair.here.add(NAME, made("returns", 2))
+    assert await pair.read_there() == finished
+
+
+async def test_a_late_deletion_leaves_a_shadow_that_was_made_anew(pair: Pair) -> None:
+    entry = pair.there.get(NAME)
+    assert entry is not None
+
+    async def anew() -> None:
+        await pair.there.forget(NAME, entry.value)
+        await pair.there.add(NAME, made("orders", 5))
+
+    pair.log.happens.append(anew)
+    await pair.here.forget(NAME, entry.value)
+    assert await pair.read_there() == made("orders", 5)
+    await pair.here.forget(NAME, entry.value)
+    assert await pair.read_there() == made("orders", 5)
+
+
+async def test_what_two_delete_at_once_is_gone(pair: Pair) -> None:
+    entry = pair.there.get(NAME)
+    assert entry is not None
+    pair.log.happens.append(lambda: pair.there.forget(NAME, entry.value))
+    await pair.here.forget(NAME, entry.value)
+    assert await pair.read_there() is None
+
+
+async def test_a_shadow_that_was_changed_is_deleted_all_the_same(pair: Pair) -> None:
+    entry = pair.there.get(NAME)
+    assert entry is not None
+    pair.log.happens.append(lambda: pair.there.change(NAME, limit(7)))
+    await pair.here.forget(NAME, entry.value)
+    assert await pair.read_there() is None
