@@ -64,7 +64,17 @@ class SharedFetch(Exchange):
     to ask alone.
     """
 
-    __slots__ = ("_client", "_isolation", "_max_bytes", "_readers", "_tails", "_timer", "_upstream", "_wanted")
+    __slots__ = (
+        "_alone",
+        "_client",
+        "_isolation",
+        "_max_bytes",
+        "_readers",
+        "_tails",
+        "_timer",
+        "_upstream",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -87,6 +97,7 @@ class SharedFetch(Exchange):
         self._max_bytes = request.max_bytes
         self._wanted = wanted
         self._timer: asyncio.TimerHandle | None = None
+        self._alone = False
 
     def begin(self, seconds: float) -> None:
         """Wait so long for a first byte."""
@@ -117,8 +128,8 @@ class SharedFetch(Exchange):
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
         """Answer with what fits into the client's limits; ask alone where nothing does."""
-        if self.answered or self.connection.closed:
-            return
+        if self.answered or self._alone or self.connection.closed:
+            return  # two polls may bring something before a reader is told of the first
         self.leave()
         left = self._max_bytes
         elements: list[tuple[bytes, Octets]] = []
@@ -159,6 +170,7 @@ class SharedFetch(Exchange):
 
     def _ask_alone(self, each: Wanted) -> None:
         """Let the broker cut what is too large, as it does for this client's limits."""
+        self._alone = True
         log, partition, *_ = each.question.position
         leader = self._upstream.view.leader(log, partition)
         limits = (0, 1, self._max_bytes, self._isolation)

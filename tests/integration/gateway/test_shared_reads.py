@@ -277,3 +277,33 @@ def test_several_partitions_in_one_request(topics: Topics) -> None:
             found = receive(wire)
             assert b"here" in found[topics.shadow, 1].records
             assert found[topics.shadow, 0] == direct(topics, (topics.source, 0, ends[0]), Limits())
+
+
+def test_who_is_told_by_two_polls_at_once_answers_once(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    """The second poll comes while its readers still wait for their turn to be told of the first; what either brought is
+    more than they take.
+    """
+    ends, tails = [end_of(topics, partition) for partition in (0, 1)], tails_of(topics)
+    asked = [(topics.shadow, partition, ends[partition]) for partition in (0, 1)]
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Wire(topics.node.bootstrap)) for _ in range(4)]
+        for _ in range(2):
+            for wire in wires:
+                ask(wire, asked, Limits(20))
+        tails._telling = True  # as while many readers are told
+        for wire in wires:
+            send(wire, asked, Limits(most_bytes=200))
+        wait_for(lambda: tails.waiting == 8, "everyone waits")
+        for partition in (0, 1):
+            put(topics, b"x" * 1000, partition=partition)
+            wait_for(lambda told=4 * (partition + 1): len(tails._to_tell) == told, "everyone is to be told")
+        topics.node.run(telling(tails))
+        for wire in wires:
+            assert b"x" * 1000 in b"".join(element.records for element in receive(wire).values())
+        for wire in wires:
+            assert ask(wire, [(topics.shadow, 0, ends[0] + 1)], Limits(20))[topics.shadow, 0].error == 0
+    assert caplog.text == ""
+
+
+async def telling(tails: Tails) -> None:
+    tails._tell_some()
