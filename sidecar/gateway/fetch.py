@@ -86,7 +86,8 @@ class FetchApi:
                 return self._split(client, frame, head, request)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
         ends = None
-        if may_share(request, head.version) and self.crowd.gathers(client.connection.id, logs):
+        once = len(set(logs)) == len(logs)  # a poll takes each partition once: naming it often would cost many polls
+        if once and may_share(request, head.version) and self.crowd.gathers(client.connection.id, logs):
             ends = self.tails.ends
             asked = wanted(frame.buffer, parts, [log for log, _ in logs], request.isolation)
             if self._share(client, frame, head, request, asked):

@@ -154,7 +154,7 @@ class SplitFetch(Exchange):
         self._views = views
         self._readers = readers
         self._frame = frame
-        self._request = request
+        self._request = request._replace(parts=_each_once(request.parts))
         self._polls = 1
         self._lanes: dict[tuple[int, int], PollLane] = {}
         self._found: dict[tuple[bytes, int], Octets] = {}
@@ -307,3 +307,8 @@ class SplitFetch(Exchange):
             elements.append((part.topic, element))
         self._readers.answered(self.connection.id, self.version, elements)
         self.answer(fetch.encode_answer(self.correlation_id, self.version, elements))
+
+
+def _each_once(parts: list[FetchPart]) -> list[FetchPart]:
+    """Of a partition that is named again the last element counts, as for a broker (`FetchRequest.fetchData`)."""
+    return list({(part.topic, part.partition): part for part in parts}.values())

@@ -6,6 +6,7 @@ import contextlib
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -307,3 +308,26 @@ def test_who_is_told_by_two_polls_at_once_answers_once(topics: Topics, caplog: p
 
 async def telling(tails: Tails) -> None:
     tails._tell_some()
+
+
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_partition_that_is_named_again_and_again_costs_no_more_than_once(
+    topics: Topics, readers: list[Reader], names: int
+) -> None:
+    """As on a broker its last element counts; with two names of the log each has its own poll."""
+    end = end_of(topics)
+    asked = [(name, 0, end + 5 + index) for name in (topics.shadow, topics.other)[:names] for index in range(300)]
+    asked += [(name, 0, end) for name in (topics.shadow, topics.other)[:names]]
+    before = connections(topics)
+    with Wire(topics.node.bootstrap) as wire:
+        found = ask(wire, asked, Limits(200))
+        for name in (topics.shadow, topics.other)[:names]:
+            assert found[name, 0] == direct(topics, (topics.source, 0, end), Limits())
+        assert connections(topics) - before <= 3
+
+
+def connections(topics: Topics) -> int:
+    """Those to Kafka in this process."""
+    kafka = int(topics.kafka.rsplit(":", 1)[1])
+    found = psutil.Process().net_connections("tcp")
+    return sum(bool(each.raddr) and each.raddr.port == kafka and each.status == "ESTABLISHED" for each in found)
