@@ -177,6 +177,10 @@ class NodeView:
 
     async def merge_policy(self, name: str, change: port.Policy) -> port.Topic:
         governor = self._rooms().governor
+        if (source := self._node.resolver.source(name.encode())) is not None:
+            raise port.InvalidError(
+                f"{name} is a shadow, nobody writes to it: govern its source {source.topic.decode()}"
+            )
         wanted = PolicyFields(
             access_mode=None if change.access_mode is None else AccessMode(change.access_mode.value),
             deduplication=change.deduplication,

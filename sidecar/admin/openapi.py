@@ -106,10 +106,10 @@ def _paths() -> Schema:
                 "parameters": [
                     {"name": "topic", "in": "query", "schema": TEXT, "description": "Of this topic only."},
                     {
-                        "name": "after",
+                        "name": "from",
                         "in": "query",
                         "schema": NUMBER,
-                        "description": "From behind this position; -1: all.",
+                        "description": "From this position on; 0: all that are kept.",
                     },
                     {
                         "name": "Last-Event-ID",

@@ -45,6 +45,7 @@ def shadow_paths(topic: Schema) -> Schema:
             "parameters": [topic, _SHADOW],
             "delete": write("deleteShadow", "Delete a shadow and its cursors", {"204": {"description": "Deleted"}}),
         },
+        "/v1/shadows": {"get": read("listEveryShadow", "All shadows", answer("Shadows"))},
         "/v1/shadows/{shadow}": {
             "parameters": [_SHADOW],
             "get": read("getShadow", "One shadow", answer("Shadow")),

@@ -101,9 +101,8 @@ class PulsarRest:
                 await act()
             except PortError as error:
                 before = f"; done before: {', '.join(done)}" if done else "; nothing was done before"
-                raise type(error)(
-                    f"cannot {what} {name}: {error}{before}. The same request again does the rest"
-                ) from None
+                again = ". The same request again does the rest" if isinstance(error, UnavailableError) else ""
+                raise type(error)(f"cannot {what} {name}: {error}{before}{again}") from None
             done.append(f"{what} {name}")
         return web.Response(status=204)
 
@@ -127,7 +126,7 @@ def _names(body: object) -> list[str]:
 
 def _name(text: str) -> str:
     found = _FULL.fullmatch(text)
-    if found is None or not names.is_topic(found[1]):
+    if found is None or not names.is_topic(found[1]) or names.is_internal(found[1]):
         raise ShapeError(f"{text!r} is no name of a shadow: NAME, or persistent://TENANT/NAMESPACE/NAME")
     return found[1]
 

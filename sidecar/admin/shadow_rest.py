@@ -31,6 +31,7 @@ class ShadowRest:
             web.post("/v1/topics/{topic}/shadows", self.create),
             web.delete("/v1/topics/{topic}/shadows/{shadow}", self.delete),
             web.delete("/v1/topics/{topic}", self.delete_topic),
+            web.get("/v1/shadows", self.every),
             web.get("/v1/shadows/{shadow}", self.shadow),
             web.patch("/v1/shadows/{shadow}", self.change),
         ]
@@ -38,6 +39,11 @@ class ShadowRest:
     async def shadows(self, request: web.Request) -> web.Response:
         """The shadows of a topic."""
         found = await self._port.known(asked.one_topic(request, _BELONG))
+        return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": None})
+
+    async def every(self, _request: web.Request) -> web.Response:
+        """All shadows, those too whose source is gone."""
+        found = await self._port.known()
         return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": None})
 
     async def create(self, request: web.Request) -> web.Response:
@@ -56,7 +62,7 @@ class ShadowRest:
         name = request.match_info["shadow"]
         found = next((each for each in await self._port.known() if each.name == name), None)
         if found is None:
-            raise NotFoundError(f"there is no shadow {name}")
+            raise NotFoundError(f"there is no shadow {name}; GET /v1/shadows lists them")
         return reply({**shadow_to_json(found), "stats": stats_to_json(await self._port.stats(name))})
 
     async def change(self, request: web.Request) -> web.Response:

@@ -11,7 +11,6 @@ from sidecar.cli.api import topic_path
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node, is_asked_by_a_person, pass_shared
 from sidecar.cli.output import pairs, table, write
-from sidecar.cli.topic import topic_argument
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
@@ -52,16 +51,17 @@ def create(
 
 
 @shadow.command(name="list")
-@topic_argument
+@click.argument("topic", required=False)
 @asks_a_node
 @pass_shared
-def list_(shared: Shared, topic: str) -> None:
-    """List the shadows of TOPIC."""
-    found = shared.api().get(topic_path(topic, "shadows"))["items"]
+def list_(shared: Shared, topic: str | None) -> None:
+    """List the shadows of TOPIC, or all."""
+    found = shared.api().get("/v1/shadows" if topic is None else topic_path(topic, "shadows"))["items"]
     rows = [
-        (each["name"], each["state"], ", ".join(each["allow"]), each["created"], each["reason"] or "") for each in found
+        (each["name"], each["source"], each["state"], ", ".join(each["allow"]), each["created"], each["reason"] or "")
+        for each in found
     ]
-    write(found, shared.output, lambda: table(("shadow", "state", "allow", "created", "reason"), rows))
+    write(found, shared.output, lambda: table(("shadow", "source", "state", "allow", "created", "reason"), rows))
 
 
 @shadow.command()

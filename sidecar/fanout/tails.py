@@ -30,6 +30,8 @@ WAIT_MS: Final = 500
 """How long a poll is parked. What a reader is told of the log's end is no older than this."""
 _GATHER_S: Final = 0.005
 """How long questions that had no answer wait for others to go on with."""
+UNWATCHED_S: Final = 0.05
+"""Kafka takes longer to delete a topic and create another one of its name."""
 _MOST_PARTITIONS: Final = 500
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _PARTITION_BYTES: Final = 1024 * 1024
@@ -56,6 +58,8 @@ class Tails:
         self._tasks = tasks
         self._readers: dict[Question, dict[Reader, None]] = {}
         self._asked: dict[tuple[bytes, int], set[Question]] = {}
+        self._watched: dict[tuple[bytes, int], float] = {}
+        """When the last poll ended of partitions whose answers are kept."""
         self._to_ask: dict[Question, None] = {}
         self._asking_soon = False
         self._asking_later: asyncio.TimerHandle | None = None
@@ -80,14 +84,16 @@ class Tails:
         return sum(map(len, self._readers.values()))
 
     def answer(self, question: Question, most_bytes: int) -> Fetched | None:
-        """What others were told a moment ago: while a poll stands that would have told if the log had gone since, and
-        for as long behind it as such a poll is parked. `most_bytes` of records, where several answers are put together.
+        """What others were told a moment ago, as long as polls have stood ever since: they would have told if the log had
+        gone. `most_bytes` of records, where several answers are put together.
         """
         now = asyncio.get_running_loop().time()
         found = self._chains.answer(question, most_bytes, now)
-        if found is None or (question.position.of not in self._asked and found.at + WAIT_MS / 1000 < now):
-            return None
-        return found.fetched
+        return None if found is None or self._is_unwatched(question.position.of, now) else found.fetched
+
+    def _is_unwatched(self, partition: tuple[bytes, int], now: float) -> bool:
+        """Whether so much time has passed without a poll that the log may be another one of the same name."""
+        return partition not in self._asked and now - self._watched.get(partition, 0.0) > UNWATCHED_S
 
     def may_wait(self, question: Question) -> bool:
         """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""
@@ -128,6 +134,8 @@ class Tails:
         questions, self._to_ask = self._to_ask, {}
         bundles: dict[tuple[int, int], list[dict[tuple[bytes, int], Question]]] = {}
         lost: list[Question] = []
+        unwatched: set[tuple[bytes, int]] = set()
+        now = asyncio.get_running_loop().time()
         for question in questions:
             if self._is_asked(question) or question not in self._readers:
                 continue
@@ -136,8 +144,13 @@ class Tails:
             if leader == NO_LEADER:
                 lost.append(question)
                 continue
+            if position.of in self._watched and self._is_unwatched(position.of, now):
+                unwatched.add(position.of)
             self._asked.setdefault(position.of, set()).add(question)
             _bundle(bundles.setdefault((leader, question.isolation), []), question)
+        if unwatched:
+            self._forget_answers(unwatched)
+            self._chains.changed()
         for (leader, isolation), of_leader in bundles.items():
             for bundle in of_leader:
                 self._tasks.start(self._poll(leader, isolation, list(bundle.values())))
@@ -164,11 +177,13 @@ class Tails:
         self._answered(questions, answer)
 
     def _forget_asked(self, questions: list[Question]) -> None:
+        now = asyncio.get_running_loop().time()
         for question in questions:
             asked = self._asked[question.position.of]
             asked.discard(question)
             if not asked:
                 del self._asked[question.position.of]
+                self._watched[question.position.of] = now
 
     def _answered(self, questions: list[Question], answer: Mapping[tuple[bytes, int], Fetched]) -> None:
         """Tell the readers of what was found; ask the rest again."""
@@ -220,6 +235,8 @@ class Tails:
     def _aged(self) -> None:
         self._aging = None
         self._chains.changed()
+        kept = {question.position.of for question in self._recent.questions()}
+        self._watched = {partition: at for partition, at in self._watched.items() if partition in kept}
         self._age(asyncio.get_running_loop().time())
 
     # Telling --------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ _LANE: Final = Lane("backlogs")
 _WAIT_S: Final = 3.0
 """How long a group waits for its offsets while records are counted."""
 _ENDS_S: Final = 1.0
-_TOLD: Final = 10_000
+_REMEMBERED: Final = 10_000
 
 
 class Moved(NamedTuple):
@@ -43,7 +43,7 @@ class Hooks(Protocol):
     def operation_failed(self, topic: str, error: BaseException) -> None: ...
 
     def cursor_reset(self, shadow: str, group: str, limit: int, moved: Collection[Moved]) -> None:
-        """Told once per committed offset, however often it is asked for."""
+        """Told once for each reset, however often the cursor is asked for."""
         ...
 
 
@@ -57,10 +57,14 @@ class AutoReset:
         self._hooks = hooks
         self._logs = LogReader(upstream, _LANE)
         self._backlogs = Backlogs(self._logs)
-        self._told: OrderedDict[tuple[str, str, int, int], None] = OrderedDict()
+        self._moved: OrderedDict[tuple[str, str, int, int], int] = OrderedDict()
+        """Where a cursor was reset to, by shadow, group, partition and what is committed: it stands there until the
+        group commits, however often it starts without.
+        """
 
     async def reset(self, group: str, shadow: str, committed: Mapping[int, int]) -> dict[int, int]:
-        """The partitions in which a cursor has passed its shadow's limit, and the end of the log in each.
+        """The partitions in which a cursor has passed its shadow's limit, and where it stands instead in each: at the
+        end that the log had then.
 
         `committed`: by partition, none negative. Never raises: what cannot be known stays as it is.
         """
@@ -76,12 +80,14 @@ class AutoReset:
         except (KafkaError, UpstreamError, TimeoutError) as error:
             self._hooks.operation_failed(shadow, error)
             return {}
-        far = {index: end for index, end in ends.items() if end - committed[index] > limit}
+        places = {index: self._moved.get((shadow, group, index, committed[index]), committed[index]) for index in ends}
+        stands = {index: place for index, place in places.items() if place != committed[index]}
+        far = {index: end for index, end in ends.items() if end - places[index] > limit}
         if not far:
-            return {}
+            return stands
 
         async def passes(index: int) -> bool:
-            stretch = Stretch(source.topic_id, TopicPartition(source.topic.decode(), index), committed[index])
+            stretch = Stretch(source.topic_id, TopicPartition(source.topic.decode(), index), places[index])
             try:
                 return bool(await self._backlogs.passes(stretch, far[index], limit, max(0.0, deadline - loop.time())))
             except (KafkaError, UpstreamError) as error:
@@ -90,8 +96,8 @@ class AutoReset:
 
         found = await asyncio.gather(*map(passes, far))
         moved = {index: end for (index, end), is_past in zip(far.items(), found, strict=True) if is_past}
-        self._tell(group, shadow, limit, [Moved(index, committed[index], end) for index, end in moved.items()])
-        return moved
+        self._remember(group, shadow, limit, [Moved(index, committed[index], end) for index, end in moved.items()])
+        return stands | moved
 
     async def _ends(self, source: Source, partitions: Collection[int]) -> dict[int, int]:
         """Where the log ends, as long as it is the one that the shadow was made of."""
@@ -101,14 +107,13 @@ class AutoReset:
             return {}
         return await self._logs.ends(topic, [index for index in partitions if index in layout.leaders])
 
-    def _tell(self, group: str, shadow: str, limit: int, moved: list[Moved]) -> None:
-        new = [found for found in moved if (shadow, group, found.partition, found.committed) not in self._told]
-        for found in new:
-            self._told[shadow, group, found.partition, found.committed] = None
-            if len(self._told) > _TOLD:
-                self._told.popitem(last=False)
-        if new:
-            self._hooks.cursor_reset(shadow, group, limit, new)
+    def _remember(self, group: str, shadow: str, limit: int, moved: list[Moved]) -> None:
+        for found in moved:
+            self._moved[shadow, group, found.partition, found.committed] = found.end
+            if len(self._moved) > _REMEMBERED:
+                self._moved.popitem(last=False)
+        if moved:
+            self._hooks.cursor_reset(shadow, group, limit, moved)
 
     async def close(self) -> None:
         """Count no more."""

@@ -143,7 +143,7 @@ class ShadowCatalog:
             except UnknownTopicError:
                 raise LookupError(source) from None
             if self._records.get(name) is not None or await self._exists(name):
-                raise NameTakenError(f"there is a topic {name} already")
+                raise NameTakenError(self._taken(name))
             record = state.Shadow(
                 source=source,
                 source_topic_id=layout.topic_id.bytes,
@@ -154,7 +154,7 @@ class ShadowCatalog:
             try:
                 await self._records.add(name, record)
             except OvertakenError:
-                raise NameTakenError(f"there is a shadow {name} already") from None
+                raise NameTakenError(self._taken(name)) from None
             try:
                 await self._make(name, len(layout.leaders))
             except (NameTakenError, KafkaError):
@@ -165,12 +165,20 @@ class ShadowCatalog:
     def _check(self, source: str, name: str) -> None:
         if not is_legal(name.encode()) or name in (".", ".."):
             raise BadShadowError(f"{name!r} is no name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -")
-        if name.startswith("__") or source.startswith("__"):
-            raise BadShadowError("internal topics have no shadows, and are none")
+        if name.startswith("__"):
+            raise BadShadowError(f"{name} would be an internal topic's name: choose one that does not begin with __")
+        if source.startswith("__"):
+            raise BadShadowError(f"{source} is internal, it has no shadows")
         if name == source:
-            raise BadShadowError(f"{name} cannot be a shadow of itself")
+            raise NameTakenError(f"there is a topic {name} already: choose another name for its shadow")
         if self._resolver.is_shadow(source.encode()):
             raise BadShadowError(f"{source} is a shadow: make one of its source")
+
+    def _taken(self, name: str) -> str:
+        source = self._resolver.source(name.encode())
+        return (
+            f"there is a topic {name} already" if source is None else f"{name} is a shadow of {source.topic.decode()}"
+        )
 
     async def _exists(self, name: str) -> bool:
         found = await self._upstream.metadata(MetadataRequest((name,), allow_auto_topic_creation=False))

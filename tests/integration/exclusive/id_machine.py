@@ -173,6 +173,19 @@ class Machine:
         await asyncio.sleep(self._random.uniform(0.01, 0.3))
         gate.open()
 
+    async def hold_append(self, room: Room) -> None:
+        """The node's own log is slow for what is written down next: where a session stands behind dropped records, or
+        whose a slot is. Meanwhile applications go on by new sessions, often.
+        """
+        gate = room.gates.hold("ProduceBatch")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await gate.reached()
+        if self._random.random() < 0.7:
+            self._scene.restart_all()
+        await asyncio.sleep(self._random.choice([0.05, 0.2, 0.4]))
+        gate.open()
+
     async def fail_call(self, room: Room) -> None:
         """A call of the node's own has no answer, done or not."""
         room.gates.fail(self._call(room), CallTimeoutError("lost"), after=self._random.random() < 0.5)
@@ -206,6 +219,7 @@ _STEPS: Final[dict[Callable[[Machine, Room], Coroutine[None, None, None]], int]]
     Machine.change_weather: 15,
     Machine.hold_answers: 20,
     Machine.hold_call: 10,
+    Machine.hold_append: 15,
     Machine.fail_call: 10,
     Machine.fail_redis: 5,
     Machine.empty_redis: 3,

@@ -48,6 +48,8 @@ class Scene:
         self.partitions = partitions
         self.life: asyncio.Future[Life] = asyncio.get_running_loop().create_future()
         """The room that is there, or will be next."""
+        self.restart: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when every application is started anew, whatever it waits for."""
         self.is_over = False
         """Nothing goes wrong any more: applications end what they began."""
         self.history: list[Attempt] = []
@@ -58,6 +60,12 @@ class Scene:
     def tell(self, *what: object) -> None:
         """Note a step."""
         self.tale.append(f"{asyncio.get_running_loop().time():.3f} " + " ".join(map(str, what)))
+
+    def restart_all(self) -> None:
+        """Start every application anew."""
+        self.tell("applications start anew")
+        self.restart.set_result(None)
+        self.restart = asyncio.get_running_loop().create_future()
 
     def turn(self, partition: int) -> AbstractAsyncContextManager[object]:
         """The right to write beside nobody, where a topic is exclusive: rivals are for other tests."""
@@ -80,13 +88,16 @@ class Batch:
 
 @dataclass(eq=False)
 class Session:
-    """What an application's client knows. `cursor` is the id that goes next, `pending` has no acknowledgement."""
+    """What an application's client knows. `cursor` is the id that goes next, `pending` has no acknowledgement;
+    `is_over`: its process is gone.
+    """
 
     cursor: int = 0
     plain: bool = True
     producer_id: int | None = None
     epoch: int = 0
     sequence: int = 0
+    is_over: bool = False
     pending: list[Batch] = field(default_factory=list[Batch])
 
     def __str__(self) -> str:
@@ -157,7 +168,7 @@ class Writer:
 
     async def _write_on(self) -> None:
         """Some rounds of the session, which comes again, or of a new one."""
-        if self._session.plain or self._random.random() < 0.5:
+        if self._session.plain or self._session.is_over or self._random.random() < 0.5:
             self._begin_anew()
         life, party = await self._connect()
         self._scene.tell(self.name, "connects:", self._session)
@@ -178,7 +189,7 @@ class Writer:
         if not self._scene.is_over and rng.random() < 0.2:
             self._floor = self._low = self._reach
         cursor = max(self._floor, self._low - rng.choice([0, 0, 1, 3, 10]))
-        self._session = Session(cursor, plain=rng.random() < 0.25)
+        self._session = Session(cursor, plain=rng.random() < 0.3)
 
     async def _connect(self) -> tuple[Life, Party]:
         session, life = self._session, await self._scene.life
@@ -228,15 +239,18 @@ class Writer:
 
     async def _round(self, life: Life, party: Party) -> bool:
         """Send what is pending, and hear; whether the session goes on."""
-        rng, session = self._random, self._session
+        rng, session, restart = self._random, self._session, self._scene.restart
         sent = await self._send(life, party)
         every = asyncio.gather(*sent.values())
         (patience,) = rng.choices([PATIENCE_S, 0.2, 0.005], [60, 30, 10])
-        await asyncio.wait((every, life.over), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((every, life.over, restart), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         error = self._note(sent)
         assert not error or error in _EXPECTED, f"{self.name} was told {error} first"
         if error == _REFUSED:
             self._session = Session()
+            return False
+        if restart.done():
+            session.is_over = True
             return False
         if not every.done() and not life.over.done():
             assert patience < PATIENCE_S, f"{self.name} has no answer after {patience} s"
@@ -260,9 +274,9 @@ class Writer:
         for batch in pending[: 5 if is_let_in else 1]:
             if life.over.done():
                 break
-            sent[batch] = self._begin(party, batch, rng.choice([10_000, 10_000, 300, 50]))
-            if rng.random() < 0.2:
-                await asyncio.sleep(rng.uniform(0.0, 0.01))  # its client has no more at the moment
+            sent[batch] = self._begin(party, batch, rng.choice([10_000, 10_000, 300, 50, 20]))
+            if rng.random() < 0.25:
+                await asyncio.sleep(rng.choice([0.001, 0.01, 0.03]))  # its client has no more at the moment
         return sent
 
     def _begin(self, party: Party, batch: Batch, timeout_ms: int) -> asyncio.Future[ProduceResult]:

@@ -89,6 +89,26 @@ def test_a_cursor_is_reset_once_more_records_than_the_limit_lie_behind_it(
     assert metric(node, "sidecar_shadow_cursor_resets_total", shadow) == 1
 
 
+def test_a_group_that_was_reset_reads_what_comes_next(
+    node: NodeProcess, services: Services, source: str, shadow: str, unique: Unique
+) -> None:
+    """As it has read nothing it commits nothing: it stands where it was reset to, until too much lies behind that."""
+    group = unique("group")
+    commit(node.bootstrap, group, shadow, {0: 0})
+    write(services.kafka_bootstrap, source, LIMIT + 1)
+    assert committed(node.bootstrap, group, shadow) == [LIMIT + 1]
+    for _ in range(2):
+        write(services.kafka_bootstrap, source, LIMIT // 2)
+        assert committed(node.bootstrap, group, shadow) == [LIMIT + 1]
+    write(services.kafka_bootstrap, source, LIMIT)
+    end = LIMIT + 1 + 2 * (LIMIT // 2) + LIMIT
+    assert committed(node.bootstrap, group, shadow) == [end]
+    assert [detail.rpartition("partition ")[2] for detail in told_of(node, shadow)] == [
+        f"0: 0 to {LIMIT + 1})",
+        f"0: 0 to {end})",
+    ]
+
+
 def test_markers_are_no_records(node: NodeProcess, services: Services, rest: Rest, source: str, unique: Unique) -> None:
     """60 transactions of one record are 120 offsets and 60 records, aborted ones among them."""
     patient = shadow_of(rest, source, unique("audit"), auto_reset_backlog_entries=60)

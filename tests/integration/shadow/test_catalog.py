@@ -89,7 +89,7 @@ def test_names_that_cannot_be_are_refused_with_the_reason(rest: Rest, orders: st
     assert rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": first})[0] == 201
     refused = [
         (orders, {"name": first}, 409),  # one of the name is there
-        (orders, {"name": orders}, 400),
+        (orders, {"name": orders}, 409),
         (orders, {"name": "__audit"}, 400),
         (orders, {"name": "a b"}, 400),
         (orders, {"name": unique("x"), "allow": ["billing"]}, 400),
@@ -101,6 +101,10 @@ def test_names_that_cannot_be_are_refused_with_the_reason(rest: Rest, orders: st
     assert [rest.call("POST", f"/v1/topics/{topic}/shadows", body)[0] for topic, body, _ in refused] == [
         status for _, _, status in refused
     ]
+    status, said = rest.call("PUT", f"/v1/topics/{first}/policy", {"access_mode": "exclusive"})
+    assert (status, f"govern {orders}" in said["message"]) == (400, True)
+    listed = rest.call("GET", "/v1/shadows")[1]["items"]
+    assert [each["source"] for each in listed if each["name"] == first] == [orders]
     other = create_topic_of(rest, orders)
     assert rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": other})[0] == 409
 
