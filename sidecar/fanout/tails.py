@@ -38,6 +38,8 @@ _PARTITION_BYTES: Final = 1024 * 1024
 _MOST_QUESTIONS: Final = 8
 """Of one partition: each takes a poll of its own."""
 _MOST_AT_ONCE: Final = 64
+MOST_POLLS: Final = 64
+"""Beyond so many at a time, each on a connection of its own that stays, readers do better to ask alone."""
 _AT_A_TIME: Final = 64
 """Readers that are told in one turn of the event loop."""
 
@@ -78,14 +80,18 @@ class Tails:
         """How many are under way."""
         return sum(map(len, self._lanes.values()))
 
+    def has_room(self, question: Question) -> bool:
+        """Whether a question waits for polls that there are, or one more of them is not too many."""
+        return self._is_asked(question) or self.polls < MOST_POLLS
+
     @property
     def waiting(self) -> int:
         """How many readers wait, each counted by the questions that it asks."""
         return sum(map(len, self._readers.values()))
 
     def answer(self, question: Question, most_bytes: int) -> Fetched | None:
-        """What others were told a moment ago, as long as polls have stood ever since: they would have told if the log had
-        gone. `most_bytes` of records, where several answers are put together.
+        """What others were told a moment ago, as long as polls have stood ever since: they would have told if the log
+        had gone. `most_bytes` of records, where several answers are put together.
         """
         now = asyncio.get_running_loop().time()
         found = self._chains.answer(question, most_bytes, now)
@@ -94,6 +100,11 @@ class Tails:
     def _is_unwatched(self, partition: tuple[bytes, int], now: float) -> bool:
         """Whether so much time has passed without a poll that the log may be another one of the same name."""
         return partition not in self._asked and now - self._watched.get(partition, 0.0) > UNWATCHED_S
+
+    def forget(self, log: bytes, partition: int) -> None:
+        """Nobody reads a partition any more."""
+        self.ends.forget(log, partition)
+        self._watched.pop((log, partition), None)
 
     def may_wait(self, question: Question) -> bool:
         """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""

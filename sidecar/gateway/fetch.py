@@ -145,6 +145,8 @@ class FetchApi:
                 found[each.question] = fetched
             elif not tails.may_wait(each.question):
                 return False
+        if not found and not all(tails.has_room(each.question) for each in asked):
+            return False
         exchange = SharedFetch(client, head, frame.size, self._upstream, tails, self._readers, request, asked)
         client.connection.expect(exchange)
         if found:
@@ -172,7 +174,7 @@ class FetchApi:
         for exchange in list(client.shared_fetches):
             exchange.leave()
         for log, partition in self.crowd.leaves(client.connection.id):
-            self.tails.ends.forget(log, partition)
+            self.tails.forget(log, partition)
 
     def _forget_unread(self, log: bytes, partition: int) -> None:
         """All who wanted to know may have gone meanwhile."""

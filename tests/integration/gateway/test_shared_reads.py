@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
+from sidecar.fanout import tails as fanout
 from sidecar.protocol import fetch
 from sidecar.protocol.calls.tails import VERSION
 from sidecar.protocol.errors import ErrorCode
 from tests import raw
+from tests.conftest import Unique
 from tests.integration.gateway.test_shadows import Topics, admin, topics, write
 from tests.integration.gateway.wire import Wire
 from tests.raw import RawClient
@@ -331,3 +335,32 @@ def connections(topics: Topics) -> int:
     kafka = int(topics.kafka.rsplit(":", 1)[1])
     found = psutil.Process().net_connections("tcp")
     return sum(bool(each.raddr) and each.raddr.port == kafka and each.status == "ESTABLISHED" for each in found)
+
+
+def test_readers_of_many_partitions_take_a_bounded_number_of_polls(
+    topics: Topics, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come one after the other, so none finds others to be bundled with; whoever finds no room asks alone."""
+    count, most = 12, 4
+    monkeypatch.setattr(fanout, "MOST_POLLS", most)
+    name, tails, direct = unique("wide"), tails_of(topics), admin(topics.kafka)
+    direct.create_topics([NewTopic(name, count, 1)])[name].result(20)
+    with contextlib.ExitStack() as stack:
+        wires = [(stack.enter_context(Wire(topics.node.bootstrap)), index // 2) for index in range(2 * count)]
+        for wire, partition in wires * 2:
+            wait_for(lambda reader=(wire, partition): leads(name, *reader), "a leader")
+        wait_for(lambda: tails.polls == 0, "no poll stands")
+        for wire, partition in wires:
+            send(wire, [(name, partition, 0)], Limits())
+            time.sleep(0.005)
+            assert tails.polls <= most
+        producer = Producer({"bootstrap.servers": topics.kafka, "linger.ms": 0, "log_level": 0})
+        for partition in range(count):
+            producer.produce(name, b"here", partition=partition)
+        producer.flush(20)
+        for wire, partition in wires:
+            assert b"here" in receive(wire)[name, partition].records
+
+
+def leads(topic: str, wire: Wire, partition: int) -> bool:
+    return ask(wire, [(topic, partition, 0)], Limits(5))[topic, partition].error == 0
