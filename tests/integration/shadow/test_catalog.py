@@ -102,7 +102,7 @@ def test_names_that_cannot_be_are_refused_with_the_reason(rest: Rest, orders: st
         status for _, _, status in refused
     ]
     status, said = rest.call("PUT", f"/v1/topics/{first}/policy", {"access_mode": "exclusive"})
-    assert (status, f"govern {orders}" in said["message"]) == (400, True)
+    assert (status, f"govern its source {orders}" in said["message"]) == (400, True)
     listed = rest.call("GET", "/v1/shadows")[1]["items"]
     assert [each["source"] for each in listed if each["name"] == first] == [orders]
     other = create_topic_of(rest, orders)

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.fanout import tails as module
 from sidecar.fanout.question import Question
 from sidecar.fanout.tails import Tails
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.calls.tails import Fetched, Position
+from tests.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _QUESTION = Question(Position(b"orders", 0, -1, 7), 0)
 _NOTHING = bytes(30) + b"\xff" * 8 + bytes(4)
+_NEXT = _QUESTION._replace(position=_QUESTION.position._replace(offset=8))
 _READERS = 200
 
 
@@ -26,12 +29,15 @@ class PaperUpstream:
     def __init__(self) -> None:
         self.view = self
         self.calls = 0
+        self.parked = asyncio.Event()
+        self.parked.set()
 
     def leader(self, _topic: bytes, _partition: int) -> int:
         return 1
 
     async def call(self, _broker: int, _request: Any, **_: Any) -> dict[tuple[bytes, int], Fetched]:
         self.calls += 1
+        await self.parked.wait()
         return {(b"orders", 0): Fetched(0, 10, _NOTHING + bytes(10))}
 
 
@@ -65,3 +71,33 @@ async def test_every_reader_is_told_once_a_few_at_a_time(failing: int | None) ->
     assert all(list(reader.found[0]) == [_QUESTION] for reader in readers)
     assert len(faults) == (failing is not None)
     assert (upstream.calls, tails.waiting, tails.polls) == (1, 0, 0)
+
+
+async def test_kept_answers_are_given_while_polls_stand_and_not_behind_a_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A topic that was deleted and created anew meanwhile would be answered for by the old one's records."""
+    monkeypatch.setattr(module, "UNWATCHED_S", 5.0)
+    upstream, faults = PaperUpstream(), list[Any]()
+    tails = Tails(upstream, Tasks(faults.append))  # pyright: ignore[reportArgumentType]
+    tails.wait(_QUESTION, Reader())
+    await wait_until(lambda: not tails.waiting, "everyone is told")
+    assert tails.answer(_QUESTION, 1000) is not None
+    upstream.parked.clear()
+    tails.wait(_NEXT, Reader())
+    await asyncio.sleep(0.2)
+    assert tails.answer(_QUESTION, 1000) is not None, "a poll has stood ever since"
+    upstream.parked.set()
+    await wait_until(lambda: not tails.waiting, "everyone is told")
+    monkeypatch.setattr(module, "UNWATCHED_S", 0.01)
+    await asyncio.sleep(0.05)
+    assert tails.answer(_QUESTION, 1000) is None
+    upstream.parked.clear()
+    tails.wait(_NEXT._replace(position=_NEXT.position._replace(offset=9)), Reader())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert tails.polls == 1
+    assert tails.answer(_QUESTION, 1000) is None, "nobody looked for a while"
+    upstream.parked.set()
+    await wait_until(lambda: not tails.waiting, "everyone is told")
+    assert not faults

@@ -153,7 +153,7 @@ async def test_a_linger_ends_where_a_whole_request_has_gathered(
 
 
 async def test_a_linger_gathers_what_comes_within_it(upstream: KnownUpstream, leader: ScriptedBroker) -> None:
-    forwarder = Forwarder(upstream, linger=0.05, buffer_bytes=1_000_000)
+    forwarder = Forwarder(upstream, linger=0.5, buffer_bytes=1_000_000)  # a busy machine sleeps long
     try:
         writers = [Writer(forwarder, "orders", index) for index in range(3)]
         for writer in writers:
