@@ -18,7 +18,7 @@ from uuid import UUID
 from sidecar.changelog import Kind
 from sidecar.cluster.resolver import Source, is_legal
 from sidecar.protocol.caller import UnknownTopicError
-from sidecar.protocol.calls import CreateTopics, DeleteTopics, NewTopic
+from sidecar.protocol.calls import CreateTopics, DeleteTopic, NewTopic
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.principals import EVERYBODY, checked
@@ -242,27 +242,17 @@ class ShadowCatalog:
             if entry is None:
                 raise LookupError(name)
             if entry.value.topic_id:
-                await self._remove(name, entry.value)
+                await self._delete_topic(name, UUID(bytes=entry.value.topic_id))
             await self._records.forget(name, entry.value)
             await self._records.tell(name, "deleted")
 
-    async def _remove(self, name: str, record: state.Shadow) -> None:
-        """Delete the empty topic, unless it is another one by now."""
-        try:
-            layout = await self._upstream.layout(name, refresh=True)
-        except UnknownTopicError:
-            return
-        if layout.topic_id != UUID(bytes=record.topic_id):
-            return
-        await self._delete_topic(name)
-
-    async def _delete_topic(self, name: str) -> bool:
-        """False where there is none."""
-        deleted = await self._upstream.call(self._upstream.controller(), DeleteTopics((name,), _CALL_MS))
+    async def _delete_topic(self, name: str, topic_id: UUID) -> bool:
+        """False where there is no such topic; another one of its name stays."""
+        error = await self._upstream.call(self._upstream.controller(), DeleteTopic(topic_id, _CALL_MS))
         self._upstream.view.forget([name.encode()])
-        if deleted[name] not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            raise KafkaError(deleted[name], f"topic {name}")
-        return deleted[name] == ErrorCode.NONE
+        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            raise KafkaError(error, f"topic {name}")
+        return error == ErrorCode.NONE
 
     async def delete_source(self, source: str, *, force: bool) -> None:
         """Delete a topic; with `force` its shadows first. What was interrupted is finished by doing it again.
@@ -286,7 +276,12 @@ class ShadowCatalog:
                     await self.delete(name)
         else:
             raise TimeoutError(f"{source} gets new shadows all the time")
-        if not await self._delete_topic(source) and not had_shadows:
+        try:
+            layout = await self._upstream.layout(source, refresh=True)
+            is_deleted = await self._delete_topic(source, layout.topic_id)
+        except UnknownTopicError:
+            is_deleted = False
+        if not is_deleted and not had_shadows:
             raise LookupError(source)
 
 

@@ -279,26 +279,38 @@ class DescribeConfigs(FixedRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopics(FixedRequest):
-    """Delete topics by name."""
+class DeleteTopic(FixedRequest):
+    """Delete a topic by its id, so that no other one of its name is meant (version 6: KIP-516). Answered by the error
+    code, UNKNOWN_TOPIC_ID (100) where there is none.
+    """
 
     api_key: ClassVar[int] = 20
-    api_version: ClassVar[int] = 3
+    api_version: ClassVar[int] = 6
+    flexible: ClassVar[bool] = True
 
-    topics: tuple[str, ...]
+    topic_id: UUID
     timeout_ms: int
 
     def encode(self, writer: Writer) -> None:
-        writer.array(len(self.topics))
-        for topic in self.topics:
-            writer.string(topic)
+        writer.array(1, flexible=True)
+        writer.compact_string(None)
+        writer.raw(self.topic_id.bytes)
+        writer.tags(flexible=True)
         writer.i32(self.timeout_ms)
+        writer.tags(flexible=True)
 
     @classmethod
-    def decode(cls, reader: Reader) -> dict[str, int]:
-        """Error codes by topic name."""
+    def decode(cls, reader: Reader) -> int:
         reader.i32()
-        return {reader.string(): reader.i16() for _ in range(reader.array(element_bytes=4))}
+        if reader.array(flexible=True, element_bytes=20) != 1:
+            raise MalformedFrameError("one topic was to be deleted, and not one is answered for")
+        reader.compact_nullable_string()
+        reader.skip(16)
+        error = reader.i16()
+        reader.compact_nullable_string()
+        reader.skip_tags()
+        reader.skip_tags()
+        return error
 
 
 @dataclass(frozen=True, slots=True)

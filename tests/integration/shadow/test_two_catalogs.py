@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from sidecar.changelog import Changelog
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
+from sidecar.protocol.caller import Request
+from sidecar.protocol.calls import DeleteTopic
 from sidecar.shadow.catalog import BadShadowError, NameTakenError, Shadow, ShadowCatalog
 from sidecar.shadow.records import ShadowRecords
 from tests.conftest import Unique
@@ -26,6 +29,7 @@ class Node:
 
     def __init__(self, kafka: KafkaCalls, log: Changelog, number: int) -> None:
         self.log = log
+        self.upstream = kafka.upstream
         self.records = ShadowRecords(log, NodeDirectory(NodeAddress(number, "127.0.0.1", number)), Alone())
         self.catalog = ShadowCatalog(kafka.upstream, log, NameResolver(), self.records)
         self.catalog.start()
@@ -69,3 +73,27 @@ async def test_what_becomes_a_shadow_meanwhile_is_no_source(
     )
     assert isinstance(outcomes[0], Shadow)
     assert isinstance(outcomes[1], BadShadowError)
+
+
+async def test_a_slow_deletion_takes_no_other_topic_of_the_name(
+    nodes: list[Node], services: Services, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one node is about to delete the shadow's topic another one has done so, and somebody has made a topic of
+    that name.
+    """
+    fast, slow = nodes
+    source, name = create_topic(services.kafka_bootstrap, 1), unique("audit")
+    await fast.catalog.create(source, name)
+    await slow.log.tailer.read_to_end(10)
+    call = slow.upstream.call
+
+    async def too_late(broker: int | None, request: Request[Any], **options: Any) -> Any:
+        if isinstance(request, DeleteTopic):
+            await fast.catalog.delete(name)
+            async with kafka_calls(services.kafka_bootstrap) as somebody:
+                await somebody.create(name)
+        return await call(broker, request, **options)
+
+    monkeypatch.setattr(slow.upstream, "call", too_late)
+    await slow.catalog.delete(name)
+    assert (await fast.upstream.layout(name, refresh=True)).leaders, "somebody's topic is there"

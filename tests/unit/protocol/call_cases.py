@@ -8,6 +8,8 @@ from kio.schema.api_versions.v0 import request as versions_request
 from kio.schema.api_versions.v0 import response as versions_response
 from kio.schema.create_topics.v4 import request as create_request
 from kio.schema.create_topics.v4 import response as create_response
+from kio.schema.delete_topics.v6 import request as delete_request
+from kio.schema.delete_topics.v6 import response as delete_response
 from kio.schema.describe_configs.v1 import request as configs_request
 from kio.schema.describe_configs.v1 import response as configs_response
 from kio.schema.errors import ErrorCode as KioError
@@ -256,6 +258,25 @@ def create_topics_case() -> Case:
     )
 
 
+def delete_topic_case() -> Case:
+    topic_id = UUID(int=7)
+    return Case(
+        calls.DeleteTopic(topic_id, 30_000),
+        delete_request.DeleteTopicsRequest(
+            topics=(delete_request.DeleteTopicState(name=None, topic_id=topic_id),), timeout=30 * SECOND
+        ),
+        delete_response.DeleteTopicsResponse(
+            throttle_time=NO_THROTTLE,
+            responses=(
+                delete_response.DeletableTopicResult(
+                    name=None, topic_id=topic_id, error_code=KioError.unknown_topic_id, error_message="no such topic"
+                ),
+            ),
+        ),
+        100,
+    )
+
+
 def describe_configs_case() -> Case:
     result = configs_response.DescribeConfigsResourceResult
     return Case(
@@ -353,6 +374,7 @@ CASES = {
         coordinator_case,
         describe_topics_case,
         create_topics_case,
+        delete_topic_case,
         describe_configs_case,
         alter_topic_config_case,
         groups.list_groups_case,
