@@ -86,8 +86,9 @@ class FetchApi:
                 return self._split(client, frame, head, request)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
         ends = None
-        once = len(set(logs)) == len(logs)  # a poll takes each partition once: naming it often would cost many polls
-        if once and may_share(request, head.version) and self.crowd.gathers(client.connection.id, logs):
+        shares = may_share(request, head.version)
+        together = shares and self.crowd.gathers(client.connection.id, logs)
+        if together and len(set(logs)) == len(logs):  # a poll takes each partition once: each repeat would cost another
             ends = self.tails.ends
             asked = wanted(frame.buffer, parts, [log for log, _ in logs], request.isolation)
             if self._share(client, frame, head, request, asked):
@@ -100,7 +101,7 @@ class FetchApi:
         leader = self._view.only_leader(logs)
         if leader == NO_LEADER or (reads is None and request.has_rack):
             return self._split(client, frame, head, request)
-        if may_share(request, head.version):
+        if shares:
             client.read_alone_at = asyncio.get_running_loop().time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
         exchange = PassedFetch(client, head, frame.size, self._upstream, self._readers, request, names, ends)
