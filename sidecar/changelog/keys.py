@@ -10,11 +10,14 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NewType
+from urllib.parse import quote
 
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+    from sidecar.v1 import control_pb2 as control
 
 SlotName = NewType("SlotName", str)
 """A writer slot of a topic: `0`, `pN` or `1`, `2`, …"""
@@ -55,6 +58,7 @@ class Kind(Enum):
     SLOT = ("slot", state.Slot, 2, True)
     TAIL = ("tail", state.Tail, 3, False)
     SEQUENCE_BASE = ("sequence-base", state.SequenceBase, 3, True)
+    CLAIM = ("claim", state.Claim, 1, True)
     POLICY = ("policy", state.Policy, 1, False)
     SHADOW = ("shadow", state.Shadow, 1, False)
 
@@ -71,8 +75,8 @@ _BY_MESSAGE: Final = {kind.message: kind for kind in Kind}
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Names one record. `topic` is the topic, the policy's pattern or the shadow; slot and partition only where the
-    kind has them.
+    """Names one record. `topic` is the topic, the policy's pattern, the shadow or what is claimed; slot and partition
+    only where the kind has them.
     """
 
     kind: Kind
@@ -158,6 +162,17 @@ def sequence_base_key(topic: str, slot: SlotName, partition: int) -> Key:
 def policy_key(pattern: str) -> Key:
     """The policy of a topic, of a prefix (`payments.*`) or of all topics (`*`)."""
     return Key(Kind.POLICY, pattern)
+
+
+def claim_key(group: str, resource: control.Resource) -> Key:
+    """Who owns a free string, or a topic or partition for reading in a group."""
+    if resource.name:
+        parts = [group, "name", resource.name] if group else ["name", resource.name]
+    else:
+        parts = [group, "read", resource.topic]
+        if resource.HasField("partition"):
+            parts.append(str(resource.partition))
+    return Key(Kind.CLAIM, ":".join(quote(part, safe="") for part in parts))
 
 
 def shadow_key(name: str) -> Key:

@@ -148,6 +148,10 @@ class View:
         """Every shadow, in no order."""
         yield from self._kinds[Kind.SHADOW].values()
 
+    def claims(self) -> Iterator[Entry[state.Claim]]:
+        """Every free string and every topic or partition that is owned for reading, in no order."""
+        yield from self._kinds[Kind.CLAIM].values()
+
     def entries(self, kind: Kind) -> Collection[Entry[Any]]:
         """Every record of a kind, in no order."""
         return self._kinds[kind].values()

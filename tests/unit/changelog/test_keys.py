@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sidecar.changelog import (
     Key,
     Kind,
+    claim_key,
     ownership_key,
     partition_slot,
     policy_key,
@@ -20,6 +21,7 @@ from sidecar.changelog import (
     tail_key,
 )
 from sidecar.changelog.keys import ForeignKeyError, SlotName, decode_key
+from sidecar.v1 import control_pb2 as control
 
 topics = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True)
 slots = st.one_of(st.just(SlotName("0")), st.integers(0, 9).map(partition_slot), st.integers(1, 9).map(shared_slot))
@@ -49,6 +51,28 @@ def test_keys_are_text_that_never_changes() -> None:
     assert sequence_base_key("orders", SlotName("0"), 11).encode() == b"sequence-base/orders/0/11"
     assert policy_key("payments.*").encode() == b"policy/payments.*"
     assert shadow_key("audit").encode() == b"shadow/audit"
+    assert claim_key("", control.Resource(name="a/b: ä")).encode() == b"claim/name:a%2Fb%3A%20%C3%A4"
+    assert claim_key("g:1", control.Resource(name="x")).encode() == b"claim/g%3A1:name:x"
+    assert claim_key("g", control.Resource(topic="orders")).encode() == b"claim/g:read:orders"
+    assert claim_key("g", control.Resource(topic="orders", partition=0)).encode() == b"claim/g:read:orders:0"
+
+
+resources = st.one_of(
+    st.builds(lambda name: control.Resource(name=name), st.text(st.sampled_from("ab:/%ä"), min_size=1, max_size=4)),
+    st.builds(lambda topic: control.Resource(topic=topic), st.sampled_from(["a", "name", "read"])),
+    st.builds(lambda topic, index: control.Resource(topic=topic, partition=index), topics, st.integers(0, 3)),
+)
+claims = st.tuples(st.text(st.sampled_from("ab:/nameread"), max_size=4), resources)
+
+
+@given(claims, claims)
+def test_different_resources_have_different_keys(
+    left: tuple[str, control.Resource], right: tuple[str, control.Resource]
+) -> None:
+    if (left[1].topic and not left[0]) or (right[1].topic and not right[0]):
+        return  # for writing: no such claim
+    assert decode_key(claim_key(*left).encode()) == claim_key(*left)
+    assert (claim_key(*left) == claim_key(*right)) == (left == right)
 
 
 @pytest.mark.parametrize(
