@@ -1,0 +1,74 @@
+"""What is asked of the coordinator and what it answers, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.changelog import Key, Kind
+
+if TYPE_CHECKING:
+    from sidecar.v1 import control_pb2 as control
+
+_READER_PARTS: Final = 4
+CONNECTION_SESSION: Final = "conn:"
+"""How the sessions begin that end with their connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One claim of a request. `key` is `claim_key(group, resource)`; `generation` None: the mode decides."""
+
+    key: Key
+    group: str
+    resource: control.Resource
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A set of claims, all or nothing. The same `token` again is the same request. `session`: whose they are to be."""
+
+    token: bytes
+    session: str
+    name: str
+    mode: control.AccessMode
+    wishes: tuple[Wish, ...]
+
+
+class Asker(Protocol):
+    """A client connection. `address` is for people: where it is and what it runs."""
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def connection_id(self) -> int: ...
+    @property
+    def address(self) -> str: ...
+    def is_alive(self) -> bool: ...
+    def sever(self) -> None:
+        """Close the connection, whatever is under way on it."""
+
+
+class Decision(Enum):
+    """What is to be done with a request now."""
+
+    GRANT = "everything it asks for can be had, or is its own already: `take` it"
+    WAIT = "it has to wait, and may: take places for it"
+    REFUSE = "the answer is in the ownerships"
+    BUSY = "something of it is being written down: judge again when it is told"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A decision, and one ownership per wish in their order: what would be granted, or who holds it and the error."""
+
+    decision: Decision
+    ownerships: tuple[control.Ownership, ...] = ()
+
+
+def whole_of(key: Key) -> Key | None:
+    """The key of the whole topic where `key` is one of its partitions' for reading; None for any other."""
+    parts = key.topic.split(":")
+    return Key(Kind.CLAIM, ":".join(parts[:3])) if len(parts) == _READER_PARTS else None
