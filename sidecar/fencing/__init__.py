@@ -14,7 +14,7 @@ from sidecar.fencing.expiry import (
 from sidecar.fencing.names import PREFIX, transactional_id
 from sidecar.fencing.retire import retire_producer
 from sidecar.fencing.slot import ROTATE_AT, FencingLimits, Partitions, WriterSlot
-from sidecar.fencing.topic import FencedTopic, fence_topic, open_slots
+from sidecar.fencing.topic import FencedTopic, fence_slot, fence_topic, open_slots
 from sidecar.fencing.witness import Witness
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Partitions",
     "Witness",
     "WriterSlot",
+    "fence_slot",
     "fence_topic",
     "keep_alive",
     "open_slots",

@@ -64,10 +64,10 @@ async def fence_topic(
         if done is not None and not fresh:
             return FencedTopic(done.topic_id, tuple(sorted(done.leaders)))
         first, *rest = [(slot, {**also, topic: _mine(slot, fresh, only or {})}) for slot in slots]
-        await _fence_slot(upstream, *first, former or {})
+        await fence_slot(upstream, *first, former or {})
         for begin in range(0, len(rest), _AT_ONCE):
             some = rest[begin : begin + _AT_ONCE]
-            await asyncio.gather(*[_fence_slot(upstream, *each, former or {}) for each in some])
+            await asyncio.gather(*[fence_slot(upstream, *each, former or {}) for each in some])
         if done is not None:
             await retry.pause(f"{topic} changed while it was fenced")
         done = layout
@@ -79,9 +79,10 @@ def _mine(slot: WriterSlot, partitions: Collection[int], only: Mapping[str, int]
     return sorted(index for index in partitions if one in (None, index))
 
 
-async def _fence_slot(
+async def fence_slot(
     upstream: Upstream, slot: WriterSlot, partitions: Partitions, formers: Mapping[str, ProducerId]
 ) -> None:
+    """Fence one open slot on some partitions; `formers` and the rest as in `fence_topic`."""
     before, former = slot.stamp.producer_id, formers.get(slot.transactional_id)
     if slot.rotation_due:
         await slot.rotate(partitions)

@@ -351,8 +351,12 @@ class Book:
                 if whole is not None:
                     self._families.setdefault(whole, {})[wish.key] = None
             self._settle([wish.key for wish in request.wishes], now, effects)
-        place.kept_until = max(place.kept_until, now + KEPT_S)
+        self.keep(place, now)
         return place, effects
+
+    def keep(self, place: Place, now: float) -> None:
+        """Somebody asked for a place."""
+        place.kept_until = max(place.kept_until, now + KEPT_S)
 
     def leave(self, tokens: Iterable[bytes], now: float) -> Effects:
         """Give up all places of these requests."""
@@ -448,7 +452,7 @@ class Book:
         for place in sorted(found.values(), key=lambda each: each.number):
             was, place.ready = place.ready, self.is_ready(place)
             if place.ready and not was:
-                place.kept_until = max(place.kept_until, now + KEPT_S)
+                self.keep(place, now)
                 effects.ready.append(place)
 
     def is_ready(self, place: Place) -> bool:

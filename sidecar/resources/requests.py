@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
+from urllib.parse import unquote
 
 from sidecar.changelog import Key, Kind
-
-if TYPE_CHECKING:
-    from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import control_pb2 as control
 
 _READER_PARTS: Final = 4
 CONNECTION_SESSION: Final = "conn:"
@@ -57,7 +56,7 @@ class Decision(Enum):
     GRANT = "everything it asks for can be had, or is its own already: `take` it"
     WAIT = "it has to wait, and may: take places for it"
     REFUSE = "the answer is in the ownerships"
-    BUSY = "something of it is being written down: judge again when it is told"
+    BUSY = "this node coordinates nothing now: `ready` first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +71,11 @@ def whole_of(key: Key) -> Key | None:
     """The key of the whole topic where `key` is one of its partitions' for reading; None for any other."""
     parts = key.topic.split(":")
     return Key(Kind.CLAIM, ":".join(parts[:3])) if len(parts) == _READER_PARTS else None
+
+
+def resource_of(key: Key) -> control.Resource:
+    """What a key of `claim_key` stands for."""
+    parts = [unquote(part) for part in key.topic.split(":")]
+    if parts[-2] == "name" and len(parts) < _READER_PARTS:
+        return control.Resource(name=parts[-1])
+    return control.Resource(topic=parts[2], partition=int(parts[3]) if len(parts) == _READER_PARTS else None)

@@ -1,0 +1,220 @@
+"""One append after the other, each with all that is ready by then: what is decided together is written in one batch.
+
+Work waits in the order in which it came. What of it touches nothing that other work in front of it touches is decided
+on the same state of the book, written down as one batch, which is in the log as a whole or not at all, and applied once
+it is. So decisions see only what is written down, and nothing has to be taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.changelog import AppendRefusedError, Key, Record, RetryTimeoutError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.resources.book import Change
+from sidecar.resources.requests import whole_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+
+    from sidecar.changelog import StampedJournal
+    from sidecar.network.tasks import Tasks
+    from sidecar.protocol.ids import Offset
+
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Half of what the ownership topic takes."""
+BATCH_RECORDS: Final = 5_000
+_RECORD_OVERHEAD: Final = 64
+
+
+class Work(Protocol):
+    """Something that changes owners. `session` and `token`: whose; "" and b"" for any. `ends_session`: it ends all that
+    the session has.
+    """
+
+    token: bytes
+    session: str
+    ends_session: bool
+    claims: bool
+    """It may claim, so that the arbiter has to be asked."""
+
+    def touched(self) -> Collection[Key]:
+        """The resources it is about."""
+        ...
+
+    def decide(self) -> Change:
+        """What it changes now; nothing where it is done without."""
+        ...
+
+    def written(self, change: Change, last: Offset | None) -> None:
+        """Done: `last` is the offset of the last record of its batch, None where nothing was to be written."""
+        ...
+
+    def failed(self, error: KafkaError) -> None:
+        """It came to nothing: surely not in the log, or this node coordinates no more."""
+        ...
+
+
+@dataclass(slots=True)
+class _Busy:
+    """What work in front touches."""
+
+    keys: set[Key] = field(default_factory=set[Key])
+    topics: set[Key] = field(default_factory=set[Key])
+    tokens: set[bytes] = field(default_factory=set[bytes])
+    sessions: set[str] = field(default_factory=set[str])
+    ending: set[str] = field(default_factory=set[str])
+
+    def add(self, work: Work, keys: Collection[Key]) -> None:
+        self.keys.update(keys)
+        self.topics.update(whole for key in keys if (whole := whole_of(key)) is not None)
+        self.tokens.add(work.token)
+        (self.ending if work.ends_session else self.sessions).add(work.session)
+
+    def is_met_by(self, work: Work, keys: Collection[Key]) -> bool:
+        if (work.token and work.token in self.tokens) or work.session in self.ending:
+            return True
+        if work.ends_session and work.session in self.sessions:
+            return True
+        return any(key in self.keys or key in self.topics or whole_of(key) in self.keys for key in keys)
+
+
+class TooLargeError(Exception):
+    """A request whose records would not fit into one batch."""
+
+
+def encoded_size(records: Sequence[Record]) -> int:
+    """About how many bytes these take in a batch."""
+    size = 0
+    for record in records:
+        key, value = record.encode()
+        size += _RECORD_OVERHEAD + len(key) + len(value or b"")
+    return size
+
+
+class Commits:
+    """The appends of one term. `confirm` is awaited in front of each batch that claims; what it raises fails the claims
+    in it. `broken` is called once it is not known any more what is in the log.
+    """
+
+    def __init__(
+        self,
+        journal: StampedJournal,
+        tasks: Tasks,
+        confirm: Callable[[], Awaitable[None]],
+        broken: Callable[[BaseException], None],
+    ) -> None:
+        self._journal = journal
+        self._tasks = tasks
+        self._confirm = confirm
+        self._broken = broken
+        self._queue: deque[Work] = deque()
+        self._closed: KafkaError | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def submit(self, work: Work) -> None:
+        """Decide and write it when its turn comes; it is told."""
+        if self._closed is not None:
+            work.failed(self._closed)
+            return
+        self._queue.append(work)
+        if self._idle.is_set():
+            self._idle.clear()
+            self._tasks.start(self._run())
+
+    def close(self, error: KafkaError) -> None:
+        """Nothing more is written; whatever waits fails with this."""
+        self._closed = error
+        while self._queue:
+            self._queue.popleft().failed(error)
+
+    async def settled(self) -> None:
+        """Returns when nothing is under way."""
+        await self._idle.wait()
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                batch = self._gather()
+                if batch:
+                    await self._write(batch)
+        finally:
+            self._idle.set()
+
+    def _gather(self) -> list[tuple[Work, Change]]:
+        """The work that can go together, with what it changes; what needs no record is done."""
+        batch: list[tuple[Work, Change]] = []
+        busy, rest = _Busy(), deque[Work]()
+        size = records = 0
+        while self._queue:
+            work = self._queue.popleft()
+            keys = work.touched()
+            if busy.is_met_by(work, keys):
+                busy.add(work, keys)
+                rest.append(work)
+                continue
+            change = work.decide()
+            if not change:
+                work.written(change, None)
+                continue
+            more = records_of(change)
+            more_size = encoded_size(more)
+            if batch and (size + more_size > BATCH_BYTES or records + len(more) > BATCH_RECORDS):
+                rest.append(work)
+                break
+            size, records = size + more_size, records + len(more)
+            busy.add(work, keys)
+            batch.append((work, change))
+        rest.extend(self._queue)
+        self._queue = rest
+        return batch
+
+    async def _write(self, batch: list[tuple[Work, Change]]) -> None:
+        batch = await self._confirmed(batch)
+        records = [record for _, change in batch for record in records_of(change)]
+        if self._closed is not None or not records:
+            self._fail(batch, self._closed or _NOT_NOW)
+            return
+        try:
+            first = await self._journal.append(records)
+        except (AppendRefusedError, RetryTimeoutError) as error:  # surely not in the log
+            self._fail(batch, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"it could not be written down: {error}"))
+        except Exception as error:  # noqa: BLE001  whatever it was, what is in the log is unknown
+            self._broken(error)
+            self._fail(batch, self._closed or _NOT_NOW)
+        except BaseException:
+            self._fail(batch, _NOT_NOW)
+            raise
+        else:
+            for work, change in batch:
+                if self._closed is not None:
+                    work.failed(self._closed)
+                else:
+                    work.written(change, type(first)(first + len(records) - 1))
+
+    async def _confirmed(self, batch: list[tuple[Work, Change]]) -> list[tuple[Work, Change]]:
+        """Without the claims where nobody may claim now."""
+        if not any(work.claims for work, _ in batch):
+            return batch
+        try:
+            await self._confirm()
+        except KafkaError as error:
+            self._fail([each for each in batch if each[0].claims], error)
+            return [each for each in batch if not each[0].claims]
+        return batch
+
+    def _fail(self, batch: list[tuple[Work, Change]], error: KafkaError) -> None:
+        for work, _ in batch:
+            work.failed(error)
+
+
+_NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nothing can be claimed now; try again")
+
+
+def records_of(change: Change) -> list[Record]:
+    """What a change is in the log."""
+    return [*[Record(key, None) for key in change.gone], *[Record(*item) for item in change.claims.items()]]

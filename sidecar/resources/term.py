@@ -1,0 +1,132 @@
+"""How a node becomes the one that coordinates: its epoch of the slot of `__claims`, and the claims it finds.
+
+The order makes it safe, as in `sidecar.exclusive.takeover`: open the slot, fence the ownership partition, read it up
+to the marker, append `Serving` under the new epoch. Behind that no older coordinator's record lies or comes; what it
+granted is what is found. Connections of another node's, or of another time, are gone for all that is known here: the
+claims of `conn:` sessions are taken away in the same batch.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.changelog import Record, serving_key
+from sidecar.fencing import (
+    DEFAULT_KEEP_ALIVE,
+    WriterSlot,
+    fence_slot,
+    read_keep_alives,
+    retire_producer,
+    transactional_id,
+)
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Offset, ProducerId
+from sidecar.resources.sessions import ends_with_connection
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from metadata import MetadataStore
+    from sidecar.changelog import Changelog, Key, StampedJournal
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.ids import Stamp
+
+CLAIMS: Final = "__claims"
+"""The pseudo topic whose server coordinates. No topic of this name is ever governed."""
+
+_SEEN_S: Final = 10.0
+_RECORDS_AT_ONCE: Final = 5_000
+_RETIRED_KEPT: Final = 16
+
+
+class Surroundings(Protocol):
+    """What a coordinator needs of its node."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def boot(self) -> str: ...
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def upstream(self) -> Upstream: ...
+    @property
+    def changelog(self) -> Changelog: ...
+    @property
+    def store(self) -> MetadataStore: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The right to write claims, for as long as nobody newer has it. `claims`: those found, of `pid:` sessions."""
+
+    slot: WriterSlot
+    stamp: Stamp
+    journal: StampedJournal
+    offset: Offset
+    claims: Mapping[Key, state.Claim]
+
+
+async def open_term(around: Surroundings) -> Term:
+    """Take the slot. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
+    changelog = around.changelog
+    view, key = changelog.view, serving_key(CLAIMS)
+    slot = WriterSlot(around.upstream, transactional_id(around.cluster, CLAIMS))
+    await slot.open()
+    former = view.serving(CLAIMS)
+    formers = {slot.transactional_id: ProducerId(former.value.producer_id)} if former is not None else {}
+    await fence_slot(around.upstream, slot, _ownership_partition(changelog), formers)
+    await changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
+    found, stamp = view.serving(CLAIMS), slot.stamp
+    if found is not None and found.value.producer_id not in (stamp.producer_id, *formers.values()):
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over at the same moment")
+    claims = {entry.key: entry.value for entry in view.claims()}
+    void = [gone for gone, claim in claims.items() if ends_with_connection(claim.session)]
+    serving = state.Serving(
+        node=around.node_id,
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.epoch,
+        retired_producer_ids=_retired(found.value if found is not None else None, stamp),
+        since_ms=int(time.time() * 1000),
+    )
+    records = [Record(key, serving), *[Record(gone, None) for gone in void]]
+    journal, offset = changelog.journal(stamp), Offset(0)
+    for first in range(0, len(records), _RECORDS_AT_ONCE):
+        some = records[first : first + _RECORDS_AT_ONCE]
+        offset = Offset(await journal.append(some) + len(some) - 1)
+    await changelog.tailer.reached(offset, timeout=_SEEN_S)
+    for gone in void:
+        del claims[gone]
+    return Term(slot, stamp, journal, offset, claims)
+
+
+async def keep_alive(around: Surroundings, term: Term) -> None:
+    """Renew the fence, before anything forgets it. Raises as `open_term`."""
+    partitions = _ownership_partition(around.changelog)
+    await term.slot.keep_alive(partitions)
+    found = around.changelog.view.serving(CLAIMS)
+    for former in found.value.retired_producer_ids[-_RETIRED_KEPT:] if found is not None else ():
+        await retire_producer(around.upstream, ProducerId(former), partitions)
+
+
+async def keep_alive_interval(around: Surroundings) -> float:
+    """How often, in seconds, by the settings of the brokers and of the ownership topic. Raises `UpstreamError`,
+    `KafkaError`.
+    """
+    topic = around.changelog.partition.topic
+    return (await read_keep_alives(around.upstream, [topic])).get(topic, DEFAULT_KEEP_ALIVE).interval
+
+
+def _ownership_partition(changelog: Changelog) -> dict[str, list[int]]:
+    return {changelog.partition.topic: [changelog.partition.partition]}
+
+
+def _retired(opened: state.Serving | None, stamp: Stamp) -> list[int]:
+    """The producer ids that the slot had before this one."""
+    if opened is None:
+        return []
+    found = list(opened.retired_producer_ids)
+    return found if opened.producer_id == stamp.producer_id else [*found, opened.producer_id]
