@@ -109,7 +109,7 @@ class Coordinator:
         self._draining = False
         self._term: Term | None = None
         self._commits: Commits | None = None
-        self._opening: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[KafkaError | None] | None = None
         self._fenced_at = self._fence_due = 0.0
         self._woken = asyncio.Event()
         self.book = self._new_book()
@@ -141,14 +141,20 @@ class Coordinator:
             if self._draining:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node shuts down")
             if self._opening is None:
-                self._opening = self._tasks.start(self._open())
-                self._opening.add_done_callback(self._opened)
-            await asyncio.shield(self._opening)
+                self._opening = self._tasks.start(self._try_to_open())
+            refusal = await asyncio.shield(self._opening)
+            if refusal is not None:
+                raise KafkaError(refusal.code, refusal.message)
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
-        self._opening = None
-        if not task.cancelled():
-            task.exception()  # those who wait for it are told; nobody may
+    async def _try_to_open(self) -> KafkaError | None:
+        """For all who ask at the same moment: why this node does not coordinate; None where it does."""
+        try:
+            await self._open()
+        except KafkaError as error:
+            return error
+        finally:
+            self._opening = None
+        return None
 
     async def _open(self) -> None:
         me = self._around.node_id
@@ -585,9 +591,14 @@ class Coordinator:
         was_serving = self._serving
         self._step_down("the node shuts down")
         self._unsubscribe()
+        self._unsubscribe = _nothing
         if was_serving:
             with suppress(MetadataUnavailable):  # then the lease runs out
                 await self._around.store.hand_over(CLAIMS, self._around.node_id, self._around.boot)
+
+
+def _nothing() -> None:
+    """It was done already."""
 
 
 def _text(claim: state.Claim) -> str:
