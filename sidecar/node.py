@@ -41,12 +41,14 @@ from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import close_server
 from sidecar.node_hooks import NodeHooks, shadow_series
+from sidecar.node_leases import Leases
 from sidecar.node_port import NodeState
 from sidecar.node_view import NodeView, known_ids
 from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.resources.coordinator import Coordinator
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
@@ -77,6 +79,7 @@ class Rooms:
     changelog: Changelog
     governor: Governor
     forwarder: Forwarder
+    claims: Coordinator
     membership: Membership
     shadows: ShadowCatalog
     cursors: CursorRoom
@@ -166,11 +169,20 @@ class Node:
             deduplication=settings.deduplication,
         )
         governor.start()
+        claims = Coordinator(
+            around,
+            self.nodes,
+            gateway.tasks,
+            self.hooks,
+            reconnect_grace=settings.reconnect_grace_ms / 1000,
+            disconnect_grace=settings.disconnect_grace_ms / 1000,
+            queue_limit=settings.queue_limit,
+        )
         membership = Membership(
             self.store,
             self.nodes,
             self._registration,
-            governor,
+            Leases(governor, claims),
             failed=self.hooks.redis_failed,
             restored=self.hooks.redis_restored,
         )
@@ -179,7 +191,7 @@ class Node:
         shadows = ShadowCatalog(self.upstream, changelog, self.resolver, records)
         cursors = CursorRoom(self.upstream, self.resolver, self.nodes, shadows, records, gateway.tasks, self.hooks)
         shadows.start()
-        self.rooms = Rooms(changelog, governor, forwarder, membership, shadows, cursors, gateway)
+        self.rooms = Rooms(changelog, governor, forwarder, claims, membership, shadows, cursors, gateway)
         self._observe(self.rooms)
         try:
             await membership.join()
@@ -201,6 +213,7 @@ class Node:
                 watch.run(),
                 keeper.run(),
                 governor.keep_ids(),
+                claims.run(),
                 shadow_keeper.run(),
                 cursors.keep(),
             )
@@ -278,6 +291,7 @@ class Node:
             **OwnApis(self.upstream, self.nodes, rooms.governor).handlers(),
         }
         gateway.closed_callbacks.append(lambda client: rooms.governor.connection_closed(client.connection.id))
+        gateway.closed_callbacks.append(lambda client: rooms.claims.connection_closed(client.connection.id))
         gateway.serve(Apis(hot, cold), cluster.served)
 
     def _observe(self, rooms: Rooms) -> None:
@@ -287,6 +301,8 @@ class Node:
         metrics.read_gauge("requests_in_flight", lambda: float(rooms.gateway.unanswered))
         metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
         metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
+        metrics.read_gauge("claims_held", lambda: float(rooms.claims.held))
+        metrics.read_gauge("claims_waiting", lambda: float(rooms.claims.waiting_wishes))
         metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))
         metrics.read_shadows(lambda: shadow_series(rooms.cursors.statistics))
         metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
@@ -327,6 +343,7 @@ class Node:
         if rooms is not None:
             await rooms.membership.beat_now()
             await rooms.governor.drain()
+            await rooms.claims.drain()
             await rooms.forwarder.drain(_DRAIN_S)
 
     async def stop(self) -> None:

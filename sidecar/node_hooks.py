@@ -21,7 +21,7 @@ _REPEAT_S: Final = 5.0
 
 
 class NodeHooks:
-    """Implements the hooks of `gateway.handler`, `exclusive.environment` and `shadow.keeper`."""
+    """Implements the hooks of `gateway.handler`, `exclusive.environment`, `resources.coordinator`, `shadow.keeper`."""
 
     def __init__(self, metrics: NodeMetrics) -> None:
         self._metrics = metrics
@@ -38,6 +38,7 @@ class NodeHooks:
         self.fenced = metrics.fenced
         self.owner_changed = metrics.owner_changed
         self.duplicates_dropped = metrics.duplicates_dropped
+        self.claims_answered = metrics.claims_answered
 
     def _seldom(self, what: str) -> bool:
         """Whether to log something that may come a thousand times a second."""
@@ -113,6 +114,31 @@ class NodeHooks:
 
     def snapshot_written(self, topic: str, names: int, size: int) -> None:
         self._metrics.snapshot_written(size)
+
+    # Claims
+
+    def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
+        self._log.info(
+            "resources_claimed",
+            resource=resource[:200],
+            resources=resources,
+            generation=generation,
+            session=session,
+            deposed=deposed,
+        )
+
+    def claims_let_go(self, resource: str, resources: int, session: str) -> None:
+        self._log.info("resources_released", resource=resource[:200], resources=resources, session=session)
+
+    def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None:
+        if coordinates:
+            self._log.info("claims_coordinated", claims=claims)
+        else:
+            self._log.warning("claims_handed_on", claims=claims, reason=reason[:500])
+
+    def claims_failed(self, error: BaseException) -> None:
+        if self._seldom("claims"):
+            self._log.warning("claims_failed", problem=str(error) or repr(error))
 
     # Shadow topics
 

@@ -230,6 +230,10 @@ class Client:
     def is_alive(self) -> bool:
         return not self.connection.closed
 
+    def sever(self) -> None:
+        """Close the connection: whoever holds it owns no more what he had by it (`sidecar.resources`)."""
+        self.connection.close()
+
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
         """Name, whether it is one, and the mode and generation that the client.id asks for."""

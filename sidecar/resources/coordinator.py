@@ -35,7 +35,6 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable
 
-    from metadata.nodes import LiveNodes
     from sidecar.changelog import Change as LogChange
     from sidecar.changelog import Entry, Key
     from sidecar.cluster.nodes import NodeDirectory
@@ -526,8 +525,8 @@ class Coordinator:
         """What a heartbeat asserts."""
         return [CLAIMS] if self._serving else []
 
-    def heard(self, live: LiveNodes, lost: set[str]) -> None:
-        """A heartbeat's answer."""
+    def heard(self, lost: set[str]) -> None:
+        """A heartbeat's answer: what another live node serves."""
         if CLAIMS in lost:
             self._step_down("another node has the right to coordinate claims")
 

@@ -34,6 +34,8 @@ _GAUGES: Final[dict[Gauge, str]] = {
     "dedup_reading_topics": "Topics served here whose sequence ids are being read; their batches wait.",
     "dedup_lost_topics": "Topics served here with partitions whose sequence ids cannot be known: they take no batches.",
     "shadows_closed": "Shadow topics of the cluster whose source is gone, or another topic by now: nobody reads them.",
+    "claims_held": "Free strings, and topics and partitions for reading, that have an owner; told by the coordinator.",
+    "claims_waiting": "Places in queues for such; told by the coordinator.",
     "fanout_polls": "Long polls under way that readers at the ends of logs share.",
     "fanout_waiting": "Partitions that readers wait for by shared polls, each reader's counted.",
     "live_nodes": "Nodes of this cluster whose heartbeat is fresh, this one included.",
@@ -60,6 +62,10 @@ class NodeCollector(Collector):
         yield from _takeover_families(metrics)
         yield from _id_families(metrics)
         yield from _shadow_families(metrics)
+        claims = _counter(
+            "claims", "Claims to free strings and for reading, each resource counted, by outcome.", "outcome"
+        )
+        yield _add_words(claims, metrics.claims)
         yield from _redis_families(metrics)
         lag = _histogram("event_loop_lag_seconds", "How late timers of the event loop fire.")
         _observe(lag, (), metrics.loop_lag)

@@ -36,6 +36,8 @@ Gauge = Literal[
     "kafka_up",
     "dedup_reading_topics",
     "dedup_lost_topics",
+    "claims_held",
+    "claims_waiting",
     "shadows_closed",
     "fanout_polls",
     "fanout_waiting",
@@ -44,6 +46,8 @@ Gauge = Literal[
 """Numbers that somebody else keeps: they are read when metrics are asked for."""
 
 ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
+CLAIM_OUTCOMES: Final[tuple[str, ...]] = ("granted", "waiting", "released", "lost", "held", "unavailable")
+"""Those that exist from the start; besides them the errors of the own APIs."""
 DISCONNECT_CAUSES: Final[tuple[str, ...]] = ("closed", "rejected")
 EXPECTED_ERRORS: Final[tuple[tuple[str, str], ...]] = (
     ("Produce", "LEADER_NOT_AVAILABLE"),
@@ -80,6 +84,7 @@ class NodeMetrics:
         self.ids_recovery_seconds = Histogram(REQUEST_BOUNDS)
         self.snapshots = 0
         self.snapshot_bytes = 0
+        self.claims: dict[str, int] = dict.fromkeys(CLAIM_OUTCOMES, 0)
         self.redis_errors: dict[str, int] = {}
         self.redis_seconds: dict[str, Histogram] = {}
         self.loop_lag = Histogram(LAG_BOUNDS)
@@ -181,6 +186,12 @@ class NodeMetrics:
         """A snapshot of a partition's sequence ids is in Kafka; `size` in bytes."""
         self.snapshots += 1
         self.snapshot_bytes += size
+
+    # Claims -------------------------------------------------------------------------------------------------------
+
+    def claims_answered(self, outcome: str, resources: int) -> None:
+        """Claims to so many free strings or readers' resources came to this; `outcome` is one of a few words."""
+        self.claims[outcome] = self.claims.get(outcome, 0) + resources
 
     # Redis --------------------------------------------------------------------------------------------------------
 

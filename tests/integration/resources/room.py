@@ -142,7 +142,7 @@ class Asserted:
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
         self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
         if self.coordinator is not None:
-            self.coordinator.heard(live, lost)
+            self.coordinator.heard(lost)
 
     async def refill(self) -> None: ...
 

@@ -1,0 +1,34 @@
+"""What a node's heartbeat asserts and who hears its answer: governed topics, and the coordinator of claims."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from metadata.nodes import LiveNodes
+    from metadata.ownership import Ownership
+    from sidecar.exclusive.governor import Governor
+    from sidecar.resources.coordinator import Coordinator
+
+
+class Leases:
+    """Implements `sidecar.cluster.membership.Asserted`."""
+
+    def __init__(self, governor: Governor, claims: Coordinator) -> None:
+        self._governor = governor
+        self._claims = claims
+
+    def served_topics(self) -> Collection[str]:
+        return [*self._governor.served_topics(), *self._claims.served_topics()]
+
+    def owned(self) -> Collection[Ownership]:
+        return self._governor.owned()
+
+    def heard(self, live: LiveNodes, lost: set[str]) -> None:
+        self._governor.heard(live, lost)
+        self._claims.heard(lost)
+
+    async def refill(self) -> None:
+        await self._governor.refill()
