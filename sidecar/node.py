@@ -35,7 +35,7 @@ from sidecar.gateway.apis import cold_apis
 from sidecar.gateway.fetch import FetchApi
 from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.metadata import ClusterApi, served_versions
-from sidecar.gateway.own_apis import OwnApis
+from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
@@ -206,7 +206,7 @@ class Node:
         )
         governor.catalog.settings_changed = keeper.read_soon
         shadow_keeper = ShadowKeeper(self.upstream, records, self.nodes, self.hooks)
-        self._background = [
+        self._background += [
             gateway.tasks.start(work)
             for work in (
                 self._refresh(),
@@ -283,16 +283,19 @@ class Node:
             api.DELETE_RECORDS: tables.handle,
             api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
         }
+        own = OwnApis(self.upstream, self.nodes, self.resolver, rooms.governor, rooms.claims, tasks)
         cold = cold_apis(self.upstream, self.nodes, self.resolver, rooms.governor, rooms.cursors.auto_reset)
         cold |= {
             api.METADATA: cluster.handle_metadata,
             api.FIND_COORDINATOR: cluster.handle_find_coordinator,
             api.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
-            **OwnApis(self.upstream, self.nodes, rooms.governor).handlers(),
+            **own.handlers(),
         }
         gateway.closed_callbacks.append(lambda client: rooms.governor.connection_closed(client.connection.id))
         gateway.closed_callbacks.append(lambda client: rooms.claims.connection_closed(client.connection.id))
+        gateway.closed_callbacks.append(own.ownerships.connection_closed)
         gateway.serve(Apis(hot, cold), cluster.served)
+        self._background.append(tasks.start(own.ownerships.run()))
 
     def _observe(self, rooms: Rooms) -> None:
         metrics = self.metrics

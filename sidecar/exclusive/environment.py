@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.queues import Queues
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.exclusive.topic_state import TopicState
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks
@@ -140,6 +141,10 @@ class Environment(Protocol):
 
     async def may_serve(self, topic: Served) -> bool:
         """Take or keep the right to serve the topic."""
+        ...
+
+    def stirred(self, topic: TopicState) -> None:
+        """Who owns a topic or partition may have changed, or whether it can be claimed now."""
         ...
 
     def unknown(self, topic: GovernedTopic) -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.environment import Hooks, Producing, Served
     from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.topic_state import TopicState
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.whole import Asker
@@ -125,6 +126,8 @@ class Governor:
         self._shares = Shares(around, nodes, tasks)
         self._myself = MetadataHolder(around.node_id, around.boot)
         self._unsubscribe: Callable[[], None] = lambda: None
+        self.watchers: list[Callable[[str, int | None], None]] = []
+        """Told of a topic, and the partition where that has an owner of its own, whose owner may be another one."""
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
@@ -191,6 +194,15 @@ class Governor:
         if answer.status is ServeStatus.HELD:
             return False
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
+
+    def stirred(self, topic: TopicState) -> None:
+        for watcher in self.watchers:
+            watcher(topic.name, topic.domain.partition)
+
+    def _replaced(self, topic: Topic) -> None:
+        """What owned something of it owns it no longer."""
+        for part in topic.parts:
+            self.stirred(part)
 
     def unknown(self, topic: GovernedTopic) -> None:
         """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
@@ -319,6 +331,10 @@ class Governor:
         self._of_connection.setdefault(connection, set()).add(topic)
         return found, topic
 
+    def connected(self, connection: int, topic: Topic) -> None:
+        """A client connection claims a topic: its end is the topic's concern."""
+        self._of_connection.setdefault(connection, set()).add(topic)
+
     def topic(self, name: str) -> Topic:
         """The state of a governed topic on this node."""
         return self._topics.get(name) or self._begin(name, Refusals())
@@ -376,6 +392,7 @@ class Governor:
         for name, topic in list(self._topics.items()):
             if book.effective(name) is None:
                 del self._topics[name], self._by_name[name.encode()]
+                self._replaced(topic)
                 if topic.serving:
                     self.tasks.start(topic.ungoverned())
             elif isinstance(topic, PartitionedTopic) is (book.scope(name) is Scope.PARTITION):
@@ -386,6 +403,7 @@ class Governor:
     def _rescope(self, topic: Topic) -> None:
         """Owners own something else from now on: nobody goes on with what he had."""
         found = self._begin(topic.name, topic.refusals)
+        self._replaced(topic)
         if topic.serving:
             found.serving = True
             self.tasks.start(topic.hand_back())

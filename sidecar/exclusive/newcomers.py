@@ -91,10 +91,10 @@ class Newcomers:
                     self.leave(session)
         return self._order
 
-    def wait(self, claimant: Claimant, now: float) -> None:
-        """It takes a place, or keeps the one it has."""
-        _, since, _ = self._waiting.get(claimant.session, (None, now, now))
-        self._waiting[claimant.session] = claimant, since, now + _PATIENCE_S
+    def wait(self, claimant: Claimant, now: float, patience: float = _PATIENCE_S) -> None:
+        """It takes a place, or keeps the one it has, for so many seconds."""
+        _, since, until = self._waiting.get(claimant.session, (None, now, now))
+        self._waiting[claimant.session] = claimant, since, max(until, now + patience)
         if len(self._order) != len(self._waiting):
             self._order = tuple(self._waiting)
 

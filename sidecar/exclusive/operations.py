@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.forwarder.lane import Outcome
+from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
     from sidecar.exclusive.claims import Claimant
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks
-    from sidecar.protocol.batch import BatchHeader
 
 _HELD_S: Final = 2.0
+NO_BATCH: Final = BatchHeader(0, 0, 2, 0, 0, 0, 0, -1, 0, -1, 0)
+GRANTED: Final = Outcome(ErrorCode.NONE)
 BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic changes hands; try again")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """A batch that wants in. `alive` tells whether its client is still connected; `done` is called once."""
+    """A batch that wants in, or a claim by request (`NO_BATCH`, no bytes): judged alike, written or only granted.
+
+    `alive` tells whether its client is still connected; `done` is called once.
+    """
 
     claimant: Claimant
     client: str
@@ -38,6 +43,11 @@ class Offer:
     timeout_ms: int
     alive: Callable[[], bool]
     done: Callable[[Outcome], None]
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether there is nothing to write."""
+        return self.header is NO_BATCH
 
 
 class Operations:

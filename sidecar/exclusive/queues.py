@@ -10,7 +10,7 @@ from metadata import MetadataUnavailable
 
 if TYPE_CHECKING:
     from sidecar.exclusive.tenure import Surroundings
-    from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.exclusive.topic_state import TopicState
     from sidecar.network.tasks import Tasks
 
 _GATHER_S: Final = 0.05
@@ -22,9 +22,9 @@ class Queues:
     def __init__(self, around: Surroundings, tasks: Tasks) -> None:
         self._around = around
         self._tasks = tasks
-        self._changed: set[GovernedTopic] = set()
+        self._changed: set[TopicState] = set()
 
-    def changed(self, topic: GovernedTopic) -> None:
+    def changed(self, topic: TopicState) -> None:
         """Others wait for a topic than before, or Redis may have lost who does."""
         if not self._changed:
             self._tasks.start(self._keep())
@@ -41,7 +41,7 @@ class Queues:
                         topic.name, self._around.node_id, self._around.boot, queue, resource=topic.domain.resource
                     )
 
-    async def of(self, topic: GovernedTopic) -> list[str]:
+    async def of(self, topic: TopicState) -> list[str]:
         """Who waited at the node that served a topic before, in order; nobody where Redis is away."""
         with suppress(MetadataUnavailable):
             return await self._around.store.queue(topic.domain.resource)

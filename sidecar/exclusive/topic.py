@@ -20,7 +20,7 @@ from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import ExhaustedError, HeldError
 from sidecar.exclusive.claims import Claimant, Holder, Step
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.operations import BUSY, Offer
+from sidecar.exclusive.operations import BUSY, GRANTED, Offer
 from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import writer_names
@@ -196,7 +196,10 @@ class GovernedTopic(TopicState):
         connection = offer.claimant.connection
         if connection not in self.holder.connections:
             self.holder = replace(self.holder, connections=self.holder.connections | {connection})
-        self._write(offer, epoch)
+        if offer.is_claim:
+            self._operations.answer(offer, GRANTED)
+        else:
+            self._write(offer, epoch)
 
     def policy_changed(self) -> None:
         """Who wrote beside others may do so no more where the policy says so now; sequence ids begin or end."""
@@ -246,6 +249,7 @@ class GovernedTopic(TopicState):
 
     def _operation_over(self) -> None:
         self._check_release()
+        self._env.stirred(self)
         if self._station is not None and self.domain.partition is not None:
             self._station.tidy(self.domain.partition)
 
@@ -384,11 +388,6 @@ class GovernedTopic(TopicState):
         """Take the master slot for nobody, so that sessions may write beside each other."""
         await self._run_takeover(Intent("", "", AccessMode.SHARED, adopts=True, shares=True))
 
-    def _queue_told(self) -> None:
-        if self.newcomers.order is not self._queue:
-            self._queue = self.newcomers.order
-            self._env.queues.changed(self)
-
     async def _grow(self, partition: int) -> None:
         await self._again()
 
@@ -476,6 +475,15 @@ class GovernedTopic(TopicState):
             finally:
                 self.drop_epoch(MOVED)
         await self._env.chronicle.released(self, holder)
+
+    async def give_up(self, session: str) -> bool:
+        """A session lets go of what it owns; False where it does not own it. Raises as a takeover does."""
+        await self._operations.over()
+        holder = self.current_holder
+        if holder is None or holder.session != session:
+            return False
+        await self._operate(self._release)
+        return True
 
     async def administer(self, partition: int | None = None, *, fence: bool) -> Holder:
         """An administrator's word: fence the owner for ever, or release it. Raises LookupError where nobody owns the

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from metadata.ownership import Ownership
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.claims import Claimant, Holder, Situation
+from sidecar.exclusive.claims import Claimant, Holder, Situation, Verdict, judge
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers, Refusals
@@ -93,7 +93,7 @@ class TopicState(SlotWriter):
         self._tenure: Tenure | None = None
         self._lost: SlotEpoch | None = None
         self._queue: tuple[str, ...] = ()
-        self.load()
+        self._read()
 
     def _new_ids(self) -> TopicIds | None:
         """The sequence ids, where the policy wants them."""
@@ -118,6 +118,10 @@ class TopicState(SlotWriter):
 
     def load(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
+        self._read()
+        self._env.stirred(self)
+
+    def _read(self) -> None:
         self.holder, self._leftover, self._lost, self._release_due = None, None, None, False
         entry = self._recorded()
         self._floor = generation_floor(self._env.changelog.view, self.domain)
@@ -183,6 +187,27 @@ class TopicState(SlotWriter):
             shared_awaited=self.shared.awaited_until > now,
             queue_limit=self._env.queue_limit,
         )
+
+    def outlook(self, claimant: Claimant) -> Verdict:
+        """What a claim would be answered now. Changes nothing."""
+        now = self._env.now()
+        return judge(self._situation(now), claimant, now)
+
+    def keep_place(self, claimant: Claimant, seconds: float) -> None:
+        """A claimant waits, for so many seconds unless it says so again or `leave_queue` is called."""
+        self.newcomers.wait(claimant, self._env.now(), seconds)
+        self._queue_told()
+
+    def leave_queue(self, session: str) -> None:
+        """It waits no more."""
+        self.newcomers.leave(session)
+        self._queue_told()
+        self._env.stirred(self)
+
+    def _queue_told(self) -> None:
+        if self.newcomers.order is not self._queue:
+            self._queue = self.newcomers.order
+            self._env.queues.changed(self)
 
     def queue_in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:
         """Who waits, in order, and since when (Unix milliseconds), for people."""

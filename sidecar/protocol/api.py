@@ -260,6 +260,16 @@ _TABLE: Final = (
 
 _OWN: Final = (
     Api(
+        1000,
+        "Own",
+        0,
+        0,
+        _NEVER,
+        Route.LOCAL,
+        "the node that serves a topic grants it, one node of all the free strings and readers; others name it",
+    ),
+    Api(1001, "Release", 0, 0, _NEVER, Route.LOCAL, "the node that granted a claim takes it back"),
+    Api(
         1002,
         "DescribeOwners",
         0,
@@ -278,6 +288,16 @@ _OWN: Final = (
         Route.LOCAL,
         "only the node that serves the topic knows its sequence ids; others name it",
         shadow=ShadowRule.OWN,
+    ),
+    Api(
+        1004,
+        "Watch",
+        0,
+        0,
+        _NEVER,
+        Route.LOCAL,
+        "the node that granted a claim, or keeps a place for one, tells of it; parks its connection",
+        shadow=ShadowRule.UNNAMED,
     ),
 )
 
@@ -304,9 +324,6 @@ NOT_SERVED: Final = {
     69: "ConsumerGroupDescribe (KIP-848): groups of a protocol that is not served",
     71: "GetTelemetrySubscriptions (KIP-714): ties a client to a broker",
     75: "DescribeTopicPartitions (KIP-966): shows replicas of brokers; clients fall back to Metadata",
-    1000: "Own: a client claims a topic by its client.id and its first Produce; claims by request come later",
-    1001: "Release: gives back what Own claimed; a client lets go of a topic by closing its connections",
-    1004: "Watch: tells of claims that Own made",
 }
 """Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported
 version.
@@ -322,5 +339,8 @@ DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CLUSTER: Final = 60
+OWN: Final = 1000
+RELEASE: Final = 1001
 DESCRIBE_OWNERS: Final = 1002
 LAST_SEQUENCE: Final = 1003
+WATCH: Final = 1004

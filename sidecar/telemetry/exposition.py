@@ -62,9 +62,7 @@ class NodeCollector(Collector):
         yield from _takeover_families(metrics)
         yield from _id_families(metrics)
         yield from _shadow_families(metrics)
-        claims = _counter(
-            "claims", "Claims to free strings and for reading, each resource counted, by outcome.", "outcome"
-        )
+        claims = _counter("claims", "Claims to free strings and for reading, resource by resource.", "outcome")
         yield _add_words(claims, metrics.claims)
         yield from _redis_families(metrics)
         lag = _histogram("event_loop_lag_seconds", "How late timers of the event loop fire.")

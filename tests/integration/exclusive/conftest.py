@@ -59,9 +59,9 @@ def rest(node: NodeProcess) -> Rest:
     return Rest(node.admin_url)
 
 
-def create_topic(bootstrap: str, partitions: int = 2, **config: str) -> str:
+def create_topic(bootstrap: str, partitions: int = 2, name: str = "", **config: str) -> str:
     """A new topic straight in Kafka."""
-    name = f"orders-{uuid.uuid4().hex[:10]}"
+    name = name or f"orders-{uuid.uuid4().hex[:10]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(20)
     with RawProducer(bootstrap, "probe") as probe:  # a batch without records: the leader answers 87 once it is one

@@ -10,12 +10,12 @@ import pytest
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway import own_apis
 from sidecar.gateway.metadata import ClusterApi
-from sidecar.gateway.own_apis import BadRequestError
+from sidecar.gateway.own import apis, bodies, describe, last_sequence
+from sidecar.gateway.own.bodies import BadRequestError
 from sidecar.network.client import Exchange, RequestHead
 from sidecar.network.framing import Frame
-from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, NOT_SERVED, OWN_APIS, Route
+from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, NOT_SERVED, OWN, OWN_APIS, RELEASE, WATCH, Route
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT
@@ -31,40 +31,40 @@ def received(body: bytes) -> tuple[Frame, RequestHead]:
 
 def test_a_body_is_read_as_the_message_it_is():
     asked = control.LastSequenceRequest(topic="orders", producer_name="zähler/1")
-    assert own_apis.decode(control.LastSequenceRequest, *received(asked.SerializeToString())) == asked
+    assert bodies.decode(control.LastSequenceRequest, *received(asked.SerializeToString())) == asked
 
 
 def test_an_empty_body_is_a_message_without_fields():
-    assert own_apis.decode(control.DescribeOwnersRequest, *received(b"")) == control.DescribeOwnersRequest()
+    assert bodies.decode(control.DescribeOwnersRequest, *received(b"")) == control.DescribeOwnersRequest()
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"\x0a\x05ab", b"\x0a\x01\xff", b"\x0a"])
 def test_a_body_that_is_no_message_is_named(body: bytes):
     with pytest.raises(BadRequestError, match=r"no sidecar\.v1\.LastSequenceRequest, see control\.proto"):
-        own_apis.decode(control.LastSequenceRequest, *received(body))
+        bodies.decode(control.LastSequenceRequest, *received(body))
 
 
 def test_a_body_without_end_is_not_read():
     with pytest.raises(BadRequestError, match="has 1048576 bytes at most, this one 1048577"):
-        own_apis.decode(control.LastSequenceRequest, *received(bytes(own_apis.BODY_BYTES + 1)))
+        bodies.decode(control.LastSequenceRequest, *received(bytes(bodies.BODY_BYTES + 1)))
 
 
 def test_an_answer_has_a_header_of_version_0_and_the_message_behind_it():
     answer = control.LastSequenceResponse(last_sequence_ids={0: 4, 1: -1}, last_sequence_id=-1)
-    frame = own_apis.encode_answer(7, answer)
+    frame = bodies.encode_answer(7, answer)
     assert struct.unpack(">ii", frame[:8]) == (len(frame) - 4, 7)
     assert control.LastSequenceResponse.FromString(frame[8:]) == answer
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 255, "ä" * 127, "a/b {c}"])
 def test_a_name_of_1_to_255_bytes_is_one(name: str):
-    own_apis.check_name(name)
+    bodies.check_name(name)
 
 
 @pytest.mark.parametrize(("name", "told"), [("", "is empty"), ("x" * 256, "255 bytes"), ("ä" * 128, "255 bytes")])
 def test_another_name_is_refused(name: str, told: str):
     with pytest.raises(BadRequestError, match=told):
-        own_apis.check_name(name)
+        bodies.check_name(name)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_another_name_is_refused(name: str, told: str):
     ],
 )
 def test_a_resource_is_a_topic_one_of_its_partitions_or_a_name(resource: control.Resource):
-    assert own_apis.fault_of(resource) == ""
+    assert bodies.fault_of(resource) == ""
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,18 @@ def test_a_resource_is_a_topic_one_of_its_partitions_or_a_name(resource: control
     ],
 )
 def test_anything_else_is_none(resource: control.Resource):
-    assert own_apis.fault_of(resource)
+    assert bodies.fault_of(resource)
 
 
-def test_the_table_has_the_five_own_keys_each_served_or_with_a_reason():
-    assert OWN_APIS.keys() == {DESCRIBE_OWNERS, LAST_SEQUENCE}
-    assert {key for key in NOT_SERVED if key >= 1000} == {1000, 1001, 1004}
+def test_the_table_has_the_five_own_keys():
+    assert OWN_APIS.keys() == {OWN, RELEASE, DESCRIBE_OWNERS, LAST_SEQUENCE, WATCH}
+    assert not [key for key in NOT_SERVED if key >= 1000]
+    said = f"{apis.__doc__}{describe.__doc__}{last_sequence.__doc__}"
     for own in OWN_APIS.values():
         assert (own.first, own.last, own.route) == (0, 0, Route.LOCAL)
         assert not own.is_flexible(0)
         assert f"message {own.name}Request" in (ROOT / "proto/sidecar/v1/control.proto").read_text()
-        assert f"{own.name} (0)" in str(own_apis.__doc__)
+        assert f"{own.name} (0)" in said
 
 
 class Connection:
@@ -139,4 +140,4 @@ def test_own_apis_are_told_to_clients_whose_software_is_ours(version: int, softw
     cluster.handle_api_versions(client, Frame(frame, 0, len(frame), True), head)
     answer = kio.answer_of(kio.entity(18, version, "response"), client.connection.answer)
     found = {(each.api_key, each.min_version, each.max_version) for each in answer.api_keys}
-    assert found == {(18, 0, 3)} | ({(1002, 0, 0), (1003, 0, 0)} if told else set())
+    assert found == {(18, 0, 3)} | ({(key, 0, 0) for key in range(1000, 1005)} if told else set())

@@ -1,0 +1,229 @@
+"""Topics and partitions that are owned by request (own APIs) instead of by a first batch: looked at, then taken.
+
+The same rules hold as for batches (`claims`), the same takeover follows, and the same sessions own: who owns a topic by
+request writes to it as its owner, and who owns it by a batch may ask for it again. `look` changes nothing, so that a
+set of claims is granted as a whole or not at all; what happens between a look and a take is judged anew there.
+
+PIP-68 (access modes), the Kafka wiki's Single Reader/Writer (sets of resources), `proto/sidecar/v1/control.proto`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from metadata import MetadataUnavailable
+from metadata.ownership import AccessMode
+from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.exclusive.claims import Step
+from sidecar.exclusive.operations import NO_BATCH, Offer
+from sidecar.exclusive.partitions import PartitionedTopic
+from sidecar.exclusive.policies import Scope
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from sidecar.exclusive.claims import Claimant
+    from sidecar.exclusive.governor import Governor, Topic
+    from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.forwarder.lane import Outcome
+
+_EMPTY: Final = memoryview(b"")
+_PATIENCE_S: Final = 5.0
+_UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError)
+
+
+class Prospect(Enum):
+    """How a claim stands."""
+
+    READY = "it can be taken, or is owned already"
+    WAIT = "others come first"
+    BUSY = "the topic changes hands; look again when that is over"
+    REFUSED = "not as things stand; the error says why"
+
+
+class Look(NamedTuple):
+    """A prospect, and where it is refused the error of control.proto and its message."""
+
+    prospect: Prospect
+    error: control.Error = control.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopicClaim:
+    """One claim to write. `partition` is given where the topic's partitions have owners of their own. `client` is for
+    people, `alive` tells whether the claimant is still connected.
+    """
+
+    topic: str
+    partition: int | None
+    claimant: Claimant
+    client: str
+    alive: Callable[[], bool]
+
+
+_MODES: Final = {
+    control.EXCLUSIVE: AccessMode.EXCLUSIVE,
+    control.WAIT_FOR_EXCLUSIVE: AccessMode.WAIT_FOR_EXCLUSIVE,
+    control.EXCLUSIVE_WITH_FENCING: AccessMode.EXCLUSIVE_WITH_FENCING,
+}
+_READY: Final = Look(Prospect.READY)
+_WAIT: Final = Look(Prospect.WAIT)
+_BUSY: Final = Look(Prospect.BUSY)
+_ERRORS: Final[Mapping[int, control.Error]] = {
+    ErrorCode.PRODUCER_FENCED: control.DEPOSED,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: control.NOT_SERVING,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: control.UNKNOWN_RESOURCE,
+    ErrorCode.INVALID_REQUEST: control.INVALID_REQUEST,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: control.NOT_AUTHORIZED,
+}
+
+
+def refused(claimant: Claimant, code: int, message: str | None) -> Look:
+    """What a claimant is told by an error code of Kafka's, as a batch of its would be answered."""
+    error = _ERRORS.get(code, control.UNAVAILABLE)
+    if code == ErrorCode.POLICY_VIOLATION:
+        error = control.HELD
+        if claimant.generation is not None:
+            error = control.LOWER_GENERATION
+        elif claimant.mode is AccessMode.WAIT_FOR_EXCLUSIVE:
+            error = control.QUEUE_FULL
+    return Look(Prospect.REFUSED, error, message or "")
+
+
+class TopicOwners:
+    """Claims to topics and partitions on this node."""
+
+    def __init__(self, governor: Governor) -> None:
+        self._governor = governor
+
+    # Before a claim -------------------------------------------------------------------------------------------------
+
+    async def govern(self, names: Iterable[str]) -> dict[str, Look]:
+        """Have the topics governed; those that cannot be, and why."""
+        catalog = self._governor.catalog
+        ordinary = [name for name in names if catalog.book.effective(name) is None]
+        found = await asyncio.gather(*[catalog.govern(name) for name in ordinary])
+        return {
+            name: Look(Prospect.REFUSED, _ERRORS.get(error.code, control.UNAVAILABLE), error.message)
+            if error.code != ErrorCode.POLICY_VIOLATION
+            else Look(Prospect.REFUSED, control.NOT_AUTHORIZED, error.message)
+            for name, error in zip(ordinary, found, strict=True)
+            if error is not None
+        }
+
+    def scope_fault(self, topic: str, partition: int | None) -> str:
+        """Why a topic cannot be claimed like this; "" where it can."""
+        policy = self._governor.catalog.book.effective(topic)
+        by_partition = policy is not None and policy.scope is Scope.PARTITION
+        if by_partition and partition is None:
+            return f"each partition of {topic} has an owner of its own (scope partition): claim partitions"
+        if partition is not None and not by_partition:
+            return (
+                f"{topic} has one owner for all its partitions: claim the topic, or give it the scope partition first"
+                f" (sidecar topic set {topic} --scope partition)"
+            )
+        return ""
+
+    def mode(self, topic: str, asked: control.AccessMode) -> AccessMode:
+        """The mode of a claim that asks for none: the policy's; who asks to own a shared topic wants it alone."""
+        found = _MODES.get(asked) or self._governor.mode_of(topic)
+        return AccessMode.EXCLUSIVE if found is AccessMode.SHARED else found
+
+    # A claim --------------------------------------------------------------------------------------------------------
+
+    def look(self, claim: TopicClaim) -> Look:
+        """How the claim stands now."""
+        governor, claimant = self._governor, claim.claimant
+        if governor.draining:
+            return Look(Prospect.REFUSED, control.NOT_SERVING, "this node shuts down")
+        whole, part = self._part(claim.topic, claim.partition)
+        if not whole.serving and governor.is_served_elsewhere(claim.topic):
+            return Look(Prospect.REFUSED, control.NOT_SERVING, f"another node serves {claim.topic}")
+        if part.busy:
+            return _BUSY
+        verdict = part.outlook(claimant)
+        if verdict.step in (Step.FORWARD, Step.RETURN, Step.CLAIM):
+            return _READY
+        if verdict.step is Step.WAIT:
+            return _WAIT
+        if verdict.step is Step.LATER:
+            return Look(Prospect.REFUSED, control.UNAVAILABLE, verdict.message)
+        return refused(claimant, verdict.code, verdict.message)
+
+    def keep_place(self, claim: TopicClaim) -> None:
+        """Wait in the topic's queue until `leave`."""
+        self._part(claim.topic, claim.partition)[1].keep_place(claim.claimant, math.inf)
+        self._connect(claim)
+
+    def leave(self, claim: TopicClaim) -> None:
+        """Wait no more."""
+        self._part(claim.topic, claim.partition)[1].leave_queue(claim.claimant.session)
+
+    async def take(self, claim: TopicClaim) -> Look:
+        """Own it, by a takeover where that is needed; READY where it is owned now."""
+        whole, _ = self._part(claim.topic, claim.partition)
+        answered: asyncio.Future[Look] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome) -> None:
+            if answered.done():
+                return
+            if outcome.error == ErrorCode.NONE:
+                answered.set_result(_READY)
+            elif outcome.error == ErrorCode.REQUEST_TIMED_OUT:
+                answered.set_result(_WAIT)
+            else:
+                answered.set_result(refused(claim.claimant, outcome.error, outcome.message))
+
+        self._connect(claim)
+        whole.offer(Offer(claim.claimant, claim.client, claim.partition or 0, NO_BATCH, _EMPTY, 0, claim.alive, done))
+        return await answered
+
+    def generation(self, claim: TopicClaim) -> int | None:
+        """Under which generation the claimant owns it; None where it does not. Its own session's heir, a new producer
+        id on the connection that owns, counts as itself.
+        """
+        if self._governor.catalog.book.effective(claim.topic) is None:
+            return None  # no policy any more: whoever likes may write
+        _, part = self._part(claim.topic, claim.partition)
+        holder = part.current_holder
+        if holder is None:
+            return None
+        own = claim.claimant
+        is_heir = own.session.startswith("conn:") and own.connection in holder.connections
+        return holder.generation if holder.session == own.session or is_heir else None
+
+    def is_served_elsewhere(self, claim: TopicClaim) -> bool:
+        """Another node has to be asked about it."""
+        whole, _ = self._part(claim.topic, claim.partition)
+        return not whole.serving and self._governor.is_served_elsewhere(claim.topic)
+
+    async def release(self, claim: TopicClaim) -> Look:
+        """Let go of it; READY where it is not the claimant's any more."""
+        if self.is_served_elsewhere(claim):
+            return Look(Prospect.REFUSED, control.NOT_SERVING, f"another node serves {claim.topic}")
+        _, part = self._part(claim.topic, claim.partition)
+        try:
+            await part.give_up(claim.claimant.session)
+        except KafkaError as error:
+            return refused(claim.claimant, error.code, error.message)
+        except _UNAVAILABLE as error:
+            return Look(Prospect.REFUSED, control.UNAVAILABLE, f"{claim.topic} cannot be let go of now: {error}")
+        return _READY
+
+    def _connect(self, claim: TopicClaim) -> None:
+        self._governor.connected(claim.claimant.connection, self._governor.topic(claim.topic))
+
+    def _part(self, topic: str, partition: int | None) -> tuple[Topic, GovernedTopic]:
+        """The topic, and what of it can have this owner."""
+        whole = self._governor.topic(topic)
+        if isinstance(whole, PartitionedTopic):
+            return whole, whole.of(partition or 0)
+        return whole, whole

@@ -1,0 +1,1 @@
+"""The sidecar's own APIs on the Kafka port: one module per API, what they share beside them."""

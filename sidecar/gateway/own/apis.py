@@ -1,0 +1,170 @@
+"""Own (0), Release (0), Watch (0): what is claimed by request, let go of, and watched (docs/reference/own-apis.md).
+
+Kafka's framing with request header v1 and response header v0, bodies as in `proto/sidecar/v1/control.proto`; errors
+are in the body. Served whether ApiVersions listed them or not. Own and Watch park their connection while they wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sidecar.exclusive.owning import Prospect, TopicOwners
+from sidecar.gateway.own import asked
+from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, check_group
+from sidecar.gateway.own.bodies import RESOURCES, BadRequestError, answer, decode, fault_of
+from sidecar.gateway.own.describe import DescribeOwnersApi
+from sidecar.gateway.own.last_sequence import LastSequenceApi
+from sidecar.gateway.own.owning import Ownerships
+from sidecar.gateway.own.rooms import Rooms
+from sidecar.gateway.own.telling import Teller
+from sidecar.gateway.own.tickets import Stand
+from sidecar.gateway.sequence_ids import SequenceIds
+from sidecar.protocol import api
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.governor import Governor
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.handler import ColdApi
+    from sidecar.gateway.own.tickets import Ticket
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.network.tasks import Tasks
+    from sidecar.resources.coordinator import Coordinator
+
+_UNKNOWN: Final = "this node knows no claims of this token: send the Own request with it again"
+
+
+class OwnApis:
+    """The sidecar's own requests of all clients of a node."""
+
+    def __init__(
+        self,
+        upstream: KafkaUpstream,
+        nodes: NodeDirectory,
+        resolver: NameResolver,
+        governor: Governor,
+        coordinator: Coordinator,
+        tasks: Tasks,
+    ) -> None:
+        topics = TopicOwners(governor)
+        teller = Teller(nodes, governor, topics, coordinator)
+        self._rooms = Rooms(upstream, nodes, resolver, governor, topics, coordinator, teller)
+        self.ownerships = Ownerships(self._rooms, tasks)
+        self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator)
+        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor))
+        governor.watchers.append(self.ownerships.topic_stirred)
+        coordinator.changed.append(self.ownerships.resource_stirred)
+        coordinator.told.append(self.ownerships.token_stirred)
+
+    def handlers(self) -> dict[int, ColdApi]:
+        """By API key."""
+        return {
+            api.OWN: self.handle_own,
+            api.RELEASE: self.handle_release,
+            api.DESCRIBE_OWNERS: self._describe.handle,
+            api.LAST_SEQUENCE: self._last.handle,
+            api.WATCH: self.handle_watch,
+        }
+
+    async def handle_own(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """Claim a set of resources, all or nothing."""
+        try:
+            request = decode(control.OwnRequest, frame, head)
+            told = await self.ownerships.own(client, asked.read(request, client))
+        except BadRequestError as error:
+            told = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
+        answer(exchange, head, told.error, told)
+
+    # Release ----------------------------------------------------------------------------------------------------------
+
+    async def handle_release(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """Let go of what a token owns, or of its places; harmless again."""
+        try:
+            request = decode(control.ReleaseRequest, frame, head)
+            targets = _targets(request)
+            told = await self._release(client, request.token, targets)
+        except BadRequestError as error:
+            told = control.ReleaseResponse(error=control.INVALID_REQUEST, message=str(error))
+        answer(exchange, head, told.error, told)
+
+    async def _release(self, client: Client, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
+        ticket = self.ownerships.tickets.get(token)
+        if ticket is None:
+            return self._release_unknown(targets)
+        wanted = [target for target in ticket.asked.targets if not targets or target in targets]
+        if ticket.stand in (Stand.TRYING, Stand.WAITING) and wanted:
+            await self.ownerships.withdraw(ticket)
+        lost = [ticket.lost[target] for target in wanted if target in ticket.lost]
+        look = await self.ownerships.let_go(ticket, [target for target in wanted if target in ticket.owned])
+        if look.prospect is Prospect.REFUSED:
+            return control.ReleaseResponse(error=look.error, message=look.message)
+        if lost:
+            return control.ReleaseResponse(error=lost[0].error, message=lost[0].message)
+        return control.ReleaseResponse()
+
+    def _release_unknown(self, targets: list[Target]) -> control.ReleaseResponse:
+        """A token that owns nothing here: that is no error where nobody owns what it names."""
+        for target in targets:
+            found = self._rooms.teller.now(target)
+            if found.owner_session:
+                message = f"{target} is owned by {found.owner_name or found.owner_session}, not under this token"
+                return control.ReleaseResponse(error=control.HELD, message=message)
+        return control.ReleaseResponse()
+
+    # Watch ------------------------------------------------------------------------------------------------------------
+
+    async def handle_watch(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """Tell what happens to the claims of a token."""
+        try:
+            request = decode(control.WatchRequest, frame, head)
+            if len(request.token) != TOKEN_BYTES:
+                raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
+            if request.wait_ms < 0:
+                raise BadRequestError(f"wait_ms is {request.wait_ms}: give 0 or more")
+            told = await self._watch(client, request)
+        except BadRequestError as error:
+            told = control.WatchResponse(error=control.INVALID_REQUEST, message=str(error))
+        answer(exchange, head, told.error, told)
+
+    async def _watch(self, client: Client, request: control.WatchRequest) -> control.WatchResponse:
+        ownerships = self.ownerships
+        ticket = ownerships.tickets.get(request.token)
+        if ticket is None:
+            return control.WatchResponse(error=control.UNKNOWN_RESOURCE, message=_UNKNOWN)
+        ownerships.connect(ticket, client)
+        now = asyncio.get_running_loop().time
+        until = now() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
+        with ownerships.attended(ticket):
+            while (
+                not ticket.news and ticket.stand is not Stand.OVER and client.is_alive() and (left := until - now()) > 0
+            ):
+                await ownerships.park(client, ticket, left)
+        return self._changed(ticket)
+
+    def _changed(self, ticket: Ticket) -> control.WatchResponse:
+        changed, ticket.news = list(ticket.news.values()), {}
+        if not changed and ticket.stand is Stand.OVER:
+            message = "nothing is left of this token's claims: claim with a new one"
+            return control.WatchResponse(error=control.DEPOSED, message=message)
+        return control.WatchResponse(changed=changed)
+
+
+def _targets(request: control.ReleaseRequest) -> list[Target]:
+    """What is to be released. Raises `BadRequestError`."""
+    if len(request.token) not in (0, TOKEN_BYTES):
+        raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
+    if not request.token and not request.resources:
+        raise BadRequestError("neither a token nor resources: nothing says what to release")
+    if len(request.resources) > RESOURCES:
+        raise BadRequestError(f"{RESOURCES} resources at most; without any all of the token's are released")
+    check_group(request.group)
+    for resource in request.resources:
+        fault = fault_of(resource)
+        if fault:
+            raise BadRequestError(fault)
+    return [Target.of(request.group, resource) for resource in request.resources]

@@ -1,0 +1,166 @@
+"""What an Own request asks for, checked. Pure."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
+
+from sidecar.changelog import claim_key
+from sidecar.exclusive.claims import Claimant
+from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from metadata.ownership import AccessMode
+    from sidecar.changelog import Key
+    from sidecar.gateway.client import Client
+
+TOKEN_BYTES: Final = 16
+LONGEST_WAIT_MS: Final = 300_000
+"""Who asks to wait for longer is answered TIMED_OUT after this, and asks again."""
+WHOLE: Final = -1
+"""In place of a partition: all of them."""
+_NAMED_IN_GROUP: Final = 3
+_OF_PARTITION: Final = 4
+_GROUP: Final = re.compile(r"[^\x00-\x1f\x7f]*")
+
+
+class Target(NamedTuple):
+    """A resource as it is told apart: a topic, or one partition of it (-1: all), or a free string."""
+
+    group: str
+    topic: str
+    partition: int
+    name: str
+
+    @classmethod
+    def of(cls, group: str, resource: control.Resource) -> Target:
+        """The target of a resource without faults."""
+        partition = resource.partition if resource.HasField("partition") else WHOLE
+        return cls(group, resource.topic, partition, resource.name)
+
+    @property
+    def is_written(self) -> bool:
+        """A topic or partition for writing: the room `exclusive` owns it; all else is the coordinator's."""
+        return bool(self.topic) and not self.group
+
+    @property
+    def index(self) -> int | None:
+        """The partition; None where it is a topic or a string."""
+        return None if self.partition == WHOLE else self.partition
+
+    @property
+    def resource(self) -> control.Resource:
+        """As clients name it."""
+        return control.Resource(topic=self.topic, partition=self.index, name=self.name)
+
+    @property
+    def key(self) -> Key:
+        """Of its record in the changelog, where it is not for writing."""
+        return claim_key(self.group, self.resource)
+
+    @classmethod
+    def of_key(cls, key: Key) -> Target:
+        """The target of such a record."""
+        parts = [unquote(part) for part in key.topic.split(":")]
+        if parts[-2] == "name":
+            return cls(parts[0] if len(parts) == _NAMED_IN_GROUP else "", "", WHOLE, parts[-1])
+        return cls(parts[0], parts[2], int(parts[3]) if len(parts) == _OF_PARTITION else WHOLE, "")
+
+    def __str__(self) -> str:
+        if self.name:
+            what = f"the string {self.name!r}"
+        else:
+            what = self.topic if self.partition == WHOLE else f"partition {self.partition} of {self.topic}"
+        return f"{what} in group {self.group}" if self.group else what
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request. `fingerprint` is the same where the same is asked; `session` what the claims are bound to."""
+
+    token: bytes
+    fingerprint: bytes
+    session: str
+    name: str
+    mode: control.AccessMode
+    wait_s: float
+    resources: tuple[control.Resource, ...]
+    targets: tuple[Target, ...]
+    generations: tuple[int | None, ...]
+
+    @property
+    def read(self) -> tuple[Target, ...]:
+        """The targets that are the coordinator's: all but what is written to."""
+        return tuple(target for target in self.targets if not target.is_written)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a place in a queue is wanted where it is held."""
+        return self.mode == control.WAIT_FOR_EXCLUSIVE
+
+    def claimant(self, number: int, connection: int, mode: AccessMode) -> Claimant:
+        """Who claims the topic or partition with this number in the request.
+
+        A token tells it from its own ghost: one that asks again is not made to wait for the end of an old connection.
+        """
+        return Claimant(self.session, self.name, False, connection, mode, self.generations[number])
+
+
+def read(request: control.OwnRequest, client: Client) -> Asked:
+    """Check a request. Raises `BadRequestError` saying what is wrong with it."""
+    _check(request)
+    targets = tuple(Target.of(request.group, claim.resource) for claim in request.claims)
+    if len(set(targets)) != len(targets):
+        twice = next(target for target in targets if targets.count(target) > 1)
+        raise BadRequestError(f"{twice} is claimed twice in one request")
+    identity = client.identity
+    own_name = identity.name if identity is not None and identity.is_named else ""
+    same = control.OwnRequest()
+    same.CopyFrom(request)
+    same.wait_ms = 0
+    return Asked(
+        token=request.token or secrets.token_bytes(TOKEN_BYTES),
+        fingerprint=same.SerializeToString(deterministic=True),
+        session=f"pid:{request.producer_id}" if request.producer_id >= 0 else client.session,
+        name=request.producer_name or own_name or f"sidecar-{uuid.uuid4()}",
+        mode=request.mode,
+        wait_s=min(request.wait_ms, LONGEST_WAIT_MS) / 1000,
+        resources=tuple(claim.resource for claim in request.claims),
+        targets=targets,
+        generations=tuple(claim.generation if claim.HasField("generation") else None for claim in request.claims),
+    )
+
+
+def _check(request: control.OwnRequest) -> None:
+    if not 1 <= len(request.claims) <= RESOURCES:
+        raise BadRequestError(f"a request has 1 to {RESOURCES} claims, not {len(request.claims)}")
+    if request.mode not in control.AccessMode.values():
+        raise BadRequestError(f"mode {request.mode} is none that this version knows")
+    if request.mode == control.SHARED:
+        raise BadRequestError("mode SHARED owns nothing: leave the claim out, or ask for an exclusive mode")
+    if len(request.token) not in (0, TOKEN_BYTES):
+        raise BadRequestError(f"a token has {TOKEN_BYTES} random bytes, not {len(request.token)}")
+    if request.wait_ms < 0:
+        raise BadRequestError(f"wait_ms is {request.wait_ms}: give 0 or more")
+    if request.producer_id < -1:
+        raise BadRequestError(f"producer_id is {request.producer_id}: give one of Kafka's, or -1 for this connection")
+    if request.producer_name:
+        check_name(request.producer_name)
+    check_group(request.group)
+    for claim in request.claims:
+        fault = fault_of(claim.resource)
+        if fault:
+            raise BadRequestError(fault)
+        if claim.HasField("generation") and claim.generation < 0:
+            raise BadRequestError(f"generation {claim.generation}: give 0 or more, or leave it out")
+
+
+def check_group(group: str) -> None:
+    """Raises `BadRequestError` for what no group is called."""
+    if len(group.encode()) > STRING_BYTES or not _GROUP.fullmatch(group):
+        raise BadRequestError(f"a group has {STRING_BYTES} bytes of UTF-8 at most, and no control characters")

@@ -1,0 +1,93 @@
+"""Bodies of the sidecar's own APIs: read, written, and what is wrong with them (`proto/sidecar/v1/control.proto`).
+
+Errors are in the body, of a request that does not parse too: a connection never ends by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import I32
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+
+RequestT = TypeVar("RequestT", bound=Message)
+
+NOBODY: Final = -1
+"""In `serving_node`: no node serves the topic. Node ids begin at 0."""
+BODY_BYTES: Final = 1024 * 1024
+"""The longest body that is read."""
+RESOURCES: Final = 1_000
+"""As many may be named in one request."""
+NAME_BYTES: Final = 255
+STRING_BYTES: Final = 1_024
+"""Of a free string or a group, in UTF-8."""
+AT_ONCE: Final = 100
+"""Resources that are told before others have a turn."""
+_AS_KAFKAS: Final = {
+    control.INVALID_REQUEST: ErrorCode.INVALID_REQUEST,
+    control.NOT_SERVING: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    control.UNAVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE,
+    control.HELD: ErrorCode.POLICY_VIOLATION,
+    control.LOWER_GENERATION: ErrorCode.POLICY_VIOLATION,
+    control.DEPOSED: ErrorCode.PRODUCER_FENCED,
+    control.UNKNOWN_RESOURCE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    control.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    control.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    control.QUEUE_FULL: ErrorCode.POLICY_VIOLATION,
+}
+"""Under which name an error is counted: metrics speak of Kafka's."""
+
+
+class BadRequestError(ValueError):
+    """The message says what is wrong with the body."""
+
+
+def decode(kind: type[RequestT], frame: Frame, head: RequestHead) -> RequestT:
+    """A request's body. Raises `BadRequestError`."""
+    size = frame.end - head.body
+    name = kind.DESCRIPTOR.name
+    if size > BODY_BYTES:
+        raise BadRequestError(f"a {name} has {BODY_BYTES} bytes at most, this one {size}")
+    try:
+        return kind.FromString(bytes(frame.view(head.body, frame.end)))
+    except DecodeError:
+        raise BadRequestError(f"the body is no sidecar.v1.{name}, see control.proto") from None
+
+
+def encode_answer(correlation_id: int, body: Message) -> bytes:
+    """A whole answer frame."""
+    data = body.SerializeToString()
+    return I32.pack(4 + len(data)) + I32.pack(correlation_id) + data
+
+
+def check_name(name: str) -> None:
+    """Whether a producer can have this name. Raises `BadRequestError`."""
+    if not name:
+        raise BadRequestError("producer_name is empty: sequence ids belong to a name")
+    if len(name.encode()) > NAME_BYTES:
+        raise BadRequestError(f"producer_name has more than {NAME_BYTES} bytes of UTF-8")
+
+
+def fault_of(resource: control.Resource) -> str:
+    """What is wrong with a resource; "" where nothing is."""
+    if bool(resource.topic) == bool(resource.name):
+        return "a resource has either a topic or a name"
+    if resource.HasField("partition") and (resource.name or resource.partition < 0):
+        return "partition is a number from 0 on, of a topic"
+    if len(resource.name.encode()) > STRING_BYTES:
+        return f"a name has more than {STRING_BYTES} bytes of UTF-8"
+    return ""
+
+
+def answer(exchange: Exchange, head: RequestHead, error: control.Error, body: Message) -> None:
+    """Give the answer, and count its error."""
+    if error != control.NONE:
+        exchange.note_error(_AS_KAFKAS.get(error, ErrorCode.INVALID_REQUEST))
+    exchange.answer([encode_answer(head.correlation_id, body)])

@@ -1,0 +1,168 @@
+"""DescribeOwners (0): who owns topics, partitions, free strings and what is read alone, and who waits for them.
+
+Only tells: of topics served elsewhere what the changelog says; who waits there only the node that serves them knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from sidecar.changelog import claim_key
+from sidecar.cluster.resolver import is_legal
+from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
+from sidecar.gateway.owners import standing
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.metadata import MetadataRequest
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.governor import Governor
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.owners import Standing
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+    from sidecar.resources.coordinator import Coordinator
+
+
+class DescribeOwnersApi:
+    """Answers DescribeOwners of all clients of a node."""
+
+    def __init__(
+        self, upstream: KafkaUpstream, nodes: NodeDirectory, governor: Governor, coordinator: Coordinator
+    ) -> None:
+        self._upstream = upstream
+        self._nodes = nodes
+        self._governor = governor
+        self._coordinator = coordinator
+
+    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """Owners of resources, and who waits for them."""
+        told = control.DescribeOwnersResponse()
+        try:
+            request = decode(control.DescribeOwnersRequest, frame, head)
+            if len(request.resources) > RESOURCES:
+                raise BadRequestError(f"{RESOURCES} resources at most; without any all are told")
+            if request.resources:
+                await self._describe(request, told)
+            else:
+                if not request.group:
+                    await self._describe_topics(told)
+                self._add_claims(told, request.group, None)
+        except BadRequestError as error:
+            told.error, told.message = control.INVALID_REQUEST, str(error)
+        except (UpstreamError, KafkaError):  # its text would name a broker
+            told = control.DescribeOwnersResponse(
+                error=control.UNAVAILABLE, message="Kafka cannot be asked now; try again"
+            )
+        answer(exchange, head, told.error, told)
+
+    async def _describe_topics(self, told: control.DescribeOwnersResponse) -> None:
+        """Every governed topic that exists."""
+        book = self._governor.catalog.book
+        found = await existing_partitions(self._upstream, None)
+        governed = sorted(name for name in found if book.effective(name) is not None)
+        for number, name in enumerate(governed):
+            self._tell_topic(told, name, self._standing(name))
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    async def _describe(self, request: control.DescribeOwnersRequest, told: control.DescribeOwnersResponse) -> None:
+        """The resources that were named, in their order."""
+        names = {each.topic for each in request.resources if is_legal(each.topic.encode())}
+        partitions = await existing_partitions(self._upstream, names)
+        for number, resource in enumerate(request.resources):
+            fault = fault_of(resource)
+            if fault:
+                told.ownerships.add(
+                    resource=resource, error=control.INVALID_REQUEST, message=fault, serving_node=NOBODY
+                )
+            elif missing := missing_of(resource, partitions):
+                told.ownerships.add(
+                    resource=resource, error=control.UNKNOWN_RESOURCE, message=missing, serving_node=NOBODY
+                )
+            elif resource.name or request.group:
+                self._add_claims(told, request.group, resource)
+            else:
+                self._tell(told, resource)
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    def _add_claims(self, told: control.DescribeOwnersResponse, group: str, resource: control.Resource | None) -> None:
+        keys = None if resource is None else [claim_key(group, resource)]
+        ownerships, waiting = self._coordinator.describe(group, keys)
+        if resource is not None and not ownerships:
+            node = self._coordinator.node
+            told.ownerships.add(resource=resource, serving_node=NOBODY if node is None else node)
+        told.ownerships.extend(ownerships)
+        told.waiting.extend(waiting)
+
+    def _standing(self, name: str) -> Standing:
+        return standing(self._governor, self._nodes, name)
+
+    def _tell(self, told: control.DescribeOwnersResponse, resource: control.Resource) -> None:
+        found = self._standing(resource.topic)
+        index = resource.partition if resource.HasField("partition") else None
+        if index is None:
+            self._tell_topic(told, resource.topic, found)
+            return
+        told.ownerships.append(ownership_of(resource, found))
+        _add_waiting(told, resource.topic, found, index)
+
+    def _tell_topic(self, told: control.DescribeOwnersResponse, name: str, found: Standing) -> None:
+        """The topic; where its partitions have owners of their own, those behind it."""
+        told.ownerships.append(ownership_of(control.Resource(topic=name), found))
+        for index in sorted(index for index in found.owners if index is not None):
+            told.ownerships.append(ownership_of(control.Resource(topic=name, partition=index), found))
+        _add_waiting(told, name, found, None)
+
+
+async def existing_partitions(upstream: KafkaUpstream, names: Iterable[str] | None) -> dict[str, frozenset[int]]:
+    """The partitions of these topics, or of all; without those that do not exist."""
+    wanted = None if names is None else tuple(sorted(names))
+    if wanted == ():
+        return {}
+    state = await upstream.metadata(MetadataRequest(wanted, allow_auto_topic_creation=False))
+    return {topic.name: frozenset(p.partition for p in topic.partitions) for topic in state.topics if topic.partitions}
+
+
+def missing_of(resource: control.Resource, partitions: dict[str, frozenset[int]]) -> str:
+    """What of a topic or partition does not exist; "" where it does, or for a free string."""
+    if resource.name:
+        return ""
+    there = partitions.get(resource.topic, frozenset())
+    if not there:
+        return f"topic {resource.topic[:249]} does not exist"
+    if resource.HasField("partition") and resource.partition not in there:
+        return f"partition {resource.partition} of {resource.topic} does not exist"
+    return ""
+
+
+def ownership_of(resource: control.Resource, found: Standing) -> control.Ownership:
+    """How a topic or partition stands; a partition of a topic with one owner has that one."""
+    index = resource.partition if resource.HasField("partition") and found.by_partition else None
+    owner = found.owners.get(index)
+    generation = owner.generation if owner is not None else found.generation
+    if owner is None and index is not None:
+        generation = found.generations.get(index, 0)
+    return control.Ownership(
+        resource=resource,
+        generation=generation,
+        owner_name=owner.name if owner is not None else "",
+        owner_session=owner.session if owner is not None else "",
+        serving_node=NOBODY if found.serving_node is None else found.serving_node,
+        since_ms=owner.since_ms if owner is not None else 0,
+    )
+
+
+def _add_waiting(told: control.DescribeOwnersResponse, topic: str, found: Standing, partition: int | None) -> None:
+    """Who waits for a topic, or for one of its partitions, in order."""
+    for waiter in found.waiting:
+        if partition is None or waiter.partition in (None, partition):
+            resource = control.Resource(topic=topic, partition=waiter.partition)
+            told.waiting.add(resource=resource, name=waiter.name, session=waiter.session, since_ms=waiter.since_ms)

@@ -1,0 +1,50 @@
+"""What keeps an Own request from being decided here at all: resources that are not there, or another node's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.cluster.resolver import TopicKind, is_legal
+from sidecar.exclusive.owning import Look, Prospect
+from sidecar.gateway.own.describe import existing_partitions, missing_of
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from sidecar.gateway.own.asked import Asked, Target
+    from sidecar.gateway.own.rooms import Rooms
+
+
+async def find_faults(rooms: Rooms, asked: Asked) -> dict[Target, Look]:
+    """By target, why it cannot be owned; topics that were not governed are governed then."""
+    if rooms.governor.draining:
+        return _all(asked, control.NOT_SERVING, "this node shuts down: ask another one")
+    names = {target.topic for target in asked.targets if target.topic and is_legal(target.topic.encode())}
+    try:
+        partitions = await existing_partitions(rooms.upstream, names)
+    except (UpstreamError, KafkaError):  # its text would name a broker
+        return _all(asked, control.UNAVAILABLE, "Kafka cannot be asked now; try again")
+    faults: dict[Target, Look] = {}
+    for target, resource in zip(asked.targets, asked.resources, strict=True):
+        missing = missing_of(resource, partitions)
+        if missing:
+            faults[target] = _refused(control.UNKNOWN_RESOURCE, missing)
+        elif target.is_written and rooms.resolver.kind(target.topic.encode()) is TopicKind.SHADOW:
+            faults[target] = _refused(control.NOT_AUTHORIZED, f"{target.topic} is a shadow: nobody writes to it")
+        elif target.is_written:
+            scope = rooms.topics.scope_fault(target.topic, target.index)
+            if scope:
+                faults[target] = _refused(control.INVALID_REQUEST, scope)
+    if faults:
+        return faults
+    refused = await rooms.topics.govern({target.topic for target in asked.targets if target.is_written})
+    return {target: refused[target.topic] for target in asked.targets if target.topic in refused}
+
+
+def _all(asked: Asked, error: control.Error, message: str) -> dict[Target, Look]:
+    return dict.fromkeys(asked.targets, _refused(error, message))
+
+
+def _refused(error: control.Error, message: str) -> Look:
+    return Look(Prospect.REFUSED, error, message)

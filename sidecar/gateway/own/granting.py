@@ -1,0 +1,141 @@
+"""How one Own request is decided: looked at as a whole, then taken as a whole, or given places in every queue.
+
+A set is looked at in one turn of the loop: is any of it refused, nothing is done; has any of it to wait, a place is
+taken in every queue at once, so that nobody waits in a circle; can all be had, topics are taken over and the rest is
+written down. What changed between look and take is given back and judged anew.
+
+Kafka wiki Single Reader/Writer, PIP-68; docs/reference/own-apis.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sidecar.exclusive.owning import Look, Prospect
+from sidecar.gateway.own.looks import not_now, of_verdict
+from sidecar.gateway.own.tickets import Stand
+from sidecar.protocol.errors import KafkaError
+from sidecar.resources.requests import Decision
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from sidecar.exclusive.owning import TopicClaim
+    from sidecar.gateway.own.asked import Target
+    from sidecar.gateway.own.rooms import Rooms
+    from sidecar.gateway.own.tickets import Ticket, Tickets
+    from sidecar.resources.requests import Request
+
+_BUSY_S: Final = 10.0
+"""How long a request waits for topics that change hands before it is told so."""
+_TAKEOVERS: Final = 32
+"""Of one request at once."""
+_FIRST_PAUSE_S: Final = 0.002
+_LONGEST_PAUSE_S: Final = 0.1
+_ELSEWHERE: Final = Look(Prospect.REFUSED, control.NOT_SERVING, "another node coordinates claims now")
+
+
+class Granting:
+    """Decides on the requests that `tickets` remembers."""
+
+    def __init__(self, rooms: Rooms, tickets: Tickets) -> None:
+        self._rooms = rooms
+        self._tickets = tickets
+        self._takeovers = asyncio.Semaphore(_TAKEOVERS)
+
+    async def attempt(self, ticket: Ticket) -> control.OwnResponse | None:
+        """The answer, or None where it waits."""
+        now = asyncio.get_running_loop().time
+        until, pause = now() + _BUSY_S, _FIRST_PAUSE_S
+        while True:
+            looks = self._look(ticket)
+            prospects = {look.prospect for look in looks.values()}
+            if Prospect.REFUSED in prospects:
+                self.leave(ticket)
+                return self._rooms.teller.answer(ticket.asked, looks)
+            if Prospect.WAIT in prospects or (Prospect.BUSY in prospects and ticket.stand is Stand.WAITING):
+                self._wait(ticket)
+                return None
+            if ticket.stand is Stand.WAITING and not ticket.is_alive:
+                return None
+            if Prospect.BUSY not in prospects:
+                looks = await self._take(ticket)
+                if not looks:
+                    return self._rooms.teller.owned(ticket)
+                if any(look.prospect is Prospect.REFUSED for look in looks.values()):
+                    self.leave(ticket)
+                    return self._rooms.teller.answer(ticket.asked, looks)
+            if now() > until:
+                self.leave(ticket)
+                return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "it changes hands; try again")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _look(self, ticket: Ticket) -> dict[Target, Look]:
+        looks = {target: self._rooms.topics.look(claim) for target, claim in ticket.claims.items()}
+        coordinator, request = self._rooms.coordinator, ticket.request
+        if request is not None and coordinator.coordinates:
+            looks |= of_verdict(ticket.asked.read, coordinator.look(request))
+        elif request is not None:
+            looks |= dict.fromkeys(ticket.asked.read, _ELSEWHERE)
+        return looks
+
+    def _wait(self, ticket: Ticket) -> None:
+        """Take a place in every queue, or keep those there are."""
+        for claim in ticket.claims.values():
+            if self._rooms.topics.generation(claim) is None:
+                self._rooms.topics.keep_place(claim)
+        if ticket.request is not None:
+            self._rooms.coordinator.wait(ticket.client, ticket.request)
+        if ticket.stand is not Stand.WAITING:
+            self._tickets.waits(ticket)
+            ticket.notify()
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give up every place."""
+        if ticket.stand is not Stand.WAITING:
+            return
+        ticket.stand = Stand.TRYING
+        self._tickets.waits_no_more(ticket)
+        for claim in ticket.claims.values():
+            self._rooms.topics.leave(claim)
+        if ticket.request is not None:
+            self._rooms.coordinator.leave(ticket.asked.token)
+
+    async def _take(self, ticket: Ticket) -> dict[Target, Look]:
+        """Take all of it; what stood in the way, by target, where nothing was taken."""
+        rooms = self._rooms
+        gained = {target: claim for target, claim in ticket.claims.items() if rooms.topics.generation(claim) is None}
+        looks = dict(
+            zip(ticket.claims, await asyncio.gather(*map(self._take_over, ticket.claims.values())), strict=True)
+        )
+        owned = {target: rooms.topics.generation(claim) for target, claim in ticket.claims.items()}
+        failed = {target: look for target, look in looks.items() if look.prospect is not Prospect.READY}
+        failed |= {
+            target: Look(Prospect.BUSY) for target, found in owned.items() if found is None and target not in failed
+        }
+        if not failed and ticket.request is not None:
+            failed, granted = await self._write_down(ticket, ticket.request)
+            owned |= granted
+        if failed:
+            taken = [claim for target, claim in gained.items() if looks[target].prospect is Prospect.READY]
+            await asyncio.gather(*[rooms.topics.release(claim) for claim in taken])
+            return failed
+        self._tickets.waits_no_more(ticket)
+        self._tickets.owning(ticket, {target: found for target, found in owned.items() if found is not None})
+        return {}
+
+    async def _write_down(self, ticket: Ticket, request: Request) -> tuple[dict[Target, Look], dict[Target, int]]:
+        """What the coordinator grants: what stood in the way, or the generations."""
+        targets = ticket.asked.read
+        try:
+            verdict = await self._rooms.coordinator.take(ticket.client, request)
+        except KafkaError as error:
+            return dict.fromkeys(targets, not_now(error)), {}
+        if verdict.decision is not Decision.GRANT:
+            return of_verdict(targets, verdict), {}
+        return {}, {target: told.generation for target, told in zip(targets, verdict.ownerships, strict=True)}
+
+    async def _take_over(self, claim: TopicClaim) -> Look:
+        async with self._takeovers:
+            return await self._rooms.topics.take(claim)

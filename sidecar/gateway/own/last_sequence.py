@@ -1,0 +1,54 @@
+"""LastSequence (0): the highest sequence ids of a producer name that are in the log, where it goes on (PIP-6).
+
+Takes a topic over that nobody serves, as its ids are known to the node that serves it; otherwise it only tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.gateway.own.bodies import BadRequestError, answer, check_name, decode
+from sidecar.gateway.sequence_ids import NO_ID, IdsError, SequenceIds, Why
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from sidecar.gateway.client import Client
+    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.framing import Frame
+
+KNOW_S: Final = 10.0
+"""How long LastSequence waits for ids that are being read."""
+_WHY: Final = {
+    Why.NO_TOPIC: control.UNKNOWN_RESOURCE,
+    Why.NO_IDS: control.UNKNOWN_RESOURCE,
+    Why.ELSEWHERE: control.NOT_SERVING,
+    Why.NOT_NOW: control.UNAVAILABLE,
+}
+
+
+class LastSequenceApi:
+    """Answers LastSequence of all clients of a node."""
+
+    def __init__(self, ids: SequenceIds) -> None:
+        self._ids = ids
+
+    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+        """The highest sequence ids of a producer name that are in the log: where it goes on."""
+        try:
+            request = decode(control.LastSequenceRequest, frame, head)
+            if not request.topic:
+                raise BadRequestError("topic is empty: sequence ids are known by topic")
+            check_name(request.producer_name)
+            told = await self._last_sequence(request.topic, request.producer_name.encode())
+        except BadRequestError as error:
+            told = control.LastSequenceResponse(error=control.INVALID_REQUEST, message=str(error))
+        except IdsError as error:
+            told = control.LastSequenceResponse(error=_WHY[error.why], message=str(error))
+        if told.error != control.NONE:
+            told.last_sequence_id = NO_ID
+        answer(exchange, head, told.error, told)
+
+    async def _last_sequence(self, topic: str, name: bytes) -> control.LastSequenceResponse:
+        known = await self._ids.of(topic, KNOW_S)
+        last = known.last(name)
+        return control.LastSequenceResponse(last_sequence_ids=last, last_sequence_id=known.resume(last))

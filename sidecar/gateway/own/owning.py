@@ -1,0 +1,336 @@
+"""The Own requests of a node from their first call to their loss: who calls for them, what happens to them meanwhile.
+
+Who waits has no task: what happens to a resource wakes the first in its queue, which `granting` decides on. A place is
+kept while a call with its token is under way and 5 s longer, and so is a promotion that nobody has heard of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from sidecar.exclusive.owning import Look, Prospect, TopicClaim
+from sidecar.gateway.own.asked import WHOLE, Target
+from sidecar.gateway.own.bodies import BadRequestError
+from sidecar.gateway.own.faults import find_faults
+from sidecar.gateway.own.granting import Granting
+from sidecar.gateway.own.looks import not_now
+from sidecar.gateway.own.tickets import TICKETS, Stand, Ticket, Tickets
+from sidecar.protocol.errors import KafkaError
+from sidecar.resources.requests import Request, Wish
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from sidecar.changelog import Key
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.own.asked import Asked
+    from sidecar.gateway.own.rooms import Rooms
+    from sidecar.network.tasks import Tasks
+
+KEPT_S: Final = 5.0
+"""How long a place or a promotion is kept for somebody who does not call."""
+PLAIN: Final = "conn:"
+_SWEEP_S: Final = 0.5
+_SWEEPS_PER_LOOK: Final = 2
+"""A grace that ends stirs nothing."""
+
+
+class Ownerships:
+    """The Own requests of all clients of a node."""
+
+    def __init__(self, rooms: Rooms, tasks: Tasks) -> None:
+        self.tickets = Tickets()
+        self._rooms = rooms
+        self._tasks = tasks
+        self._granting = Granting(rooms, self.tickets)
+        self._parked: dict[int, set[asyncio.Future[None]]] = {}
+        self._unattended: dict[bytes, Ticket] = {}
+
+    # A request --------------------------------------------------------------------------------------------------------
+
+    async def own(self, client: Client, asked: Asked) -> control.OwnResponse:
+        """Grant it, refuse it, or let it wait for `wait_s`. Raises `BadRequestError` for a token of another request."""
+        ticket = self.tickets.get(asked.token)
+        if ticket is not None and ticket.asked.fingerprint != asked.fingerprint:
+            raise BadRequestError("this token stands for another request: 16 new random bytes for each")
+        if ticket is not None and ticket.asked.session != asked.session:
+            await self._abandon(ticket)  # its connection broke, though nobody here knows that yet
+            ticket = None
+        if ticket is not None and ticket.stand is Stand.OVER and ticket.has_moved:
+            self.tickets.forget(ticket)
+            ticket = None
+        if ticket is None:
+            made = await self._admit(client, asked)
+            if isinstance(made, control.OwnResponse):
+                return made
+            ticket = made
+        else:
+            self.connect(ticket, client)
+        return await self._outcome(ticket, client, asked.wait_s)
+
+    def connect(self, ticket: Ticket, client: Client) -> None:
+        """Another connection speaks for the session of a request."""
+        if ticket.asked.session.startswith(PLAIN):
+            return
+        self.tickets.connect(ticket, client)
+        if ticket.request is not None:
+            self._bind(client, ticket.asked)
+
+    def _bind(self, client: Client, asked: Asked) -> None:
+        try:
+            self._rooms.coordinator.bind(client, asked.session)
+        except KafkaError as error:
+            raise BadRequestError(error.message) from None
+
+    async def _outcome(self, ticket: Ticket, client: Client, wait_s: float) -> control.OwnResponse:
+        now = asyncio.get_running_loop().time
+        until = now() + wait_s
+        with self.attended(ticket, by_own=True):
+            while client.is_alive():
+                if ticket.stand is Stand.OWNING:
+                    ticket.news.clear()
+                    return self._rooms.teller.owned(ticket)
+                if ticket.stand is Stand.OVER:
+                    return self._over(ticket)
+                left = None
+                if ticket.stand is Stand.WAITING:
+                    left = until - now()
+                    if left <= 0:
+                        return self._rooms.teller.waiting(ticket)
+                await self.park(client, ticket, left)
+        return self._rooms.teller.waiting(ticket)
+
+    def _over(self, ticket: Ticket) -> control.OwnResponse:
+        ticket.news.clear()
+        if ticket.answer is None:
+            return self._rooms.teller.owned(ticket)
+        if ticket.stand is Stand.OVER and not ticket.lost:
+            self.tickets.forget(ticket)  # refused: the same token may try again
+        return ticket.answer
+
+    # Listening --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def attended(self, ticket: Ticket, *, by_own: bool = False) -> Iterator[None]:
+        """A call for a request is under way: what it waits for, or was promoted to, is kept."""
+        ticket.calls += 1
+        ticket.own_calls += by_own
+        self._unattended.pop(ticket.asked.token, None)
+        try:
+            yield
+        finally:
+            ticket.calls -= 1
+            ticket.own_calls -= by_own
+            self._leave_alone(ticket)
+
+    def _leave_alone(self, ticket: Ticket) -> None:
+        """Nobody calls for a request for the time being."""
+        if ticket.calls == 0 and (ticket.stand is Stand.WAITING or (ticket.stand is Stand.OWNING and ticket.news)):
+            ticket.kept_until = asyncio.get_running_loop().time() + KEPT_S
+            self._unattended[ticket.asked.token] = ticket
+
+    async def park(self, client: Client, ticket: Ticket, seconds: float | None) -> None:
+        """Until something happens to a request, its client is gone, or so many seconds have passed."""
+        listener = ticket.listen()
+        parked = self._parked.setdefault(client.connection_id, set())
+        parked.add(listener)
+        try:
+            with self._rooms.coordinator.attending(ticket.asked.token):
+                await asyncio.wait([listener], timeout=seconds)
+        finally:
+            ticket.listeners.discard(listener)
+            parked.discard(listener)
+            if not parked:
+                self._parked.pop(client.connection_id, None)
+
+    def connection_closed(self, client: Client) -> None:
+        """A client is gone: what was bound to its connection is no longer claimed or waited for."""
+        for listener in self._parked.pop(client.connection_id, ()):
+            if not listener.done():
+                listener.set_result(None)
+        for ticket in self.tickets.of_connection(client.connection_id):
+            if ticket.asked.session.startswith(PLAIN):
+                self._leave(ticket)
+                self.tickets.forget(ticket)
+                self._unattended.pop(ticket.asked.token, None)
+            else:
+                self._leave_alone(ticket)
+
+    # Deciding ---------------------------------------------------------------------------------------------------------
+
+    async def _admit(self, client: Client, asked: Asked) -> Ticket | control.OwnResponse:
+        """Remember a request that can be decided on here, or say why it cannot."""
+        rooms, teller = self._rooms, self._rooms.teller
+        if len(self.tickets) >= TICKETS:
+            return teller.refused(asked, control.UNAVAILABLE, f"{TICKETS} requests own or wait on this node already")
+        faults = await find_faults(rooms, asked)
+        if faults:
+            return teller.answer(asked, faults)
+        wishes = tuple(
+            Wish(target.key, target.group, resource, generation)
+            for target, resource, generation in zip(asked.targets, asked.resources, asked.generations, strict=True)
+            if not target.is_written
+        )
+        if wishes:
+            try:
+                await rooms.coordinator.ready()
+            except KafkaError as error:
+                return teller.not_coordinating(asked, error)
+        if not client.is_alive():
+            return teller.refused(asked, control.UNAVAILABLE, "the connection was closed")
+        ticket = self.tickets.get(asked.token)
+        if ticket is not None:  # the same came on another connection meanwhile
+            self.connect(ticket, client)
+            return ticket
+        request = Request(asked.token, asked.session, asked.name, asked.mode, wishes) if wishes else None
+        ticket = Ticket(asked, {}, request, {})
+        for number, target in enumerate(asked.targets):
+            if target.is_written:
+                mode = rooms.topics.mode(target.topic, asked.mode)
+                claimant = asked.claimant(number, client.connection_id, mode)
+                ticket.claims[target] = TopicClaim(
+                    target.topic, target.index, claimant, client.address, lambda: ticket.is_alive
+                )
+        if request is not None:
+            self._bind(client, asked)
+        self.tickets.add(ticket, client)
+        self._wake(ticket)
+        return ticket
+
+    def _wake(self, ticket: Ticket) -> None:
+        ticket.is_stirred = True
+        if not ticket.is_driven and ticket.stand in (Stand.TRYING, Stand.WAITING):
+            ticket.is_driven = True
+            self._tasks.start(self._drive(ticket))
+
+    async def _drive(self, ticket: Ticket) -> None:
+        """Decide on a request, as often as something happens to what it asks for meanwhile."""
+        try:
+            while ticket.is_stirred and ticket.stand in (Stand.TRYING, Stand.WAITING):
+                ticket.is_stirred = False
+                answer = await self._granting.attempt(ticket)
+                if answer is not None:
+                    self._settle(ticket, answer)
+        except Exception:
+            self._settle(ticket, self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "the node failed"))
+            raise
+        finally:
+            ticket.is_driven = False
+
+    def _settle(self, ticket: Ticket, answer: control.OwnResponse) -> None:
+        """It is decided; where no Own waits for it Watch tells, or the next call."""
+        ticket.answer = answer
+        if ticket.stand is not Stand.OWNING:
+            self.tickets.over(ticket)
+        else:
+            ticket.answer = None
+        if ticket.own_calls == 0:
+            ticket.news.update(zip(ticket.asked.targets, answer.ownerships, strict=True))
+        self._leave_alone(ticket)
+        ticket.notify()
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Give up every place; others may come first now."""
+        if ticket.stand is Stand.WAITING:
+            self._granting.leave(ticket)
+            for target in ticket.asked.targets:
+                self.stirred(target)
+
+    async def _abandon(self, ticket: Ticket) -> None:
+        """The connection that a request was bound to counts as dead: nothing of it stays."""
+        self._leave(ticket)
+        await self.let_go(ticket, list(ticket.owned))
+        self.tickets.forget(ticket)
+        ticket.client.sever()
+
+    async def let_go(self, ticket: Ticket, targets: Collection[Target]) -> Look:
+        """Release what a request owns; why not, where that fails."""
+        rooms = self._rooms
+        ticket.released.update(targets)
+        written = [ticket.claims[target] for target in targets if target.is_written]
+        looks = await asyncio.gather(*[rooms.topics.release(claim) for claim in written])
+        failed = next((look for look in looks if look.prospect is Prospect.REFUSED), None)
+        keys = [target.key for target in targets if not target.is_written]
+        if failed is None and keys:
+            try:
+                await rooms.coordinator.release(ticket.asked.token, keys)
+            except KafkaError as error:
+                failed = not_now(error)
+        if failed is not None:
+            ticket.released.difference_update(targets)
+            return failed
+        for target in targets:
+            self.tickets.disowned(ticket, target)
+        return Look(Prospect.READY)
+
+    async def withdraw(self, ticket: Ticket) -> None:
+        """A request that waits shall do so no more; one that is being decided is decided first."""
+        while ticket.stand is Stand.TRYING:
+            await asyncio.wait([ticket.listen()])
+        if ticket.stand is Stand.WAITING:
+            self._leave(ticket)
+            answer = self._rooms.teller.refused(ticket.asked, control.DEPOSED, "its place was given up by Release")
+            self._settle(ticket, answer)
+
+    # What happens -----------------------------------------------------------------------------------------------------
+
+    def topic_stirred(self, topic: str, partition: int | None) -> None:
+        """Whose a topic or partition is may have changed."""
+        self.stirred(Target("", topic, WHOLE if partition is None else partition, ""))
+
+    def resource_stirred(self, key: Key) -> None:
+        """Whose a string or a reader's partition is may have changed."""
+        self.stirred(Target.of_key(key))
+
+    def token_stirred(self, token: bytes) -> None:
+        """The coordinator has news for a token."""
+        ticket = self.tickets.get(token)
+        if ticket is not None:
+            self._wake(ticket)
+
+    def stirred(self, target: Target) -> None:
+        """Tell those who lost a target, and let the first who waits for it try."""
+        for ticket in self.tickets.owners(target):
+            self._check(ticket, target)
+        first = self.tickets.first_waiting(target)
+        if first is not None:
+            self._wake(first)
+
+    def _check(self, ticket: Ticket, target: Target) -> None:
+        """Whether a request still owns a target."""
+        if target in ticket.released:
+            return
+        told = self._rooms.teller.standing(ticket, target)
+        if told.error == control.NONE:
+            if told.generation == ticket.owned[target]:
+                return
+            ticket.owned[target] = told.generation
+        else:
+            ticket.lost[target] = told
+            self.tickets.disowned(ticket, target)
+        ticket.news[target] = told
+        ticket.notify()
+
+    async def run(self) -> None:
+        """Give up what nobody has called for too long, and look at queues that no event may end. Until cancelled."""
+        turns = 0
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now = asyncio.get_running_loop().time()
+            for token, ticket in list(self._unattended.items()):
+                if ticket.stand is Stand.OVER or (ticket.stand is Stand.OWNING and not ticket.news):
+                    del self._unattended[token]
+                elif now > ticket.kept_until:
+                    del self._unattended[token]
+                    self._leave(ticket)
+                    await self.let_go(ticket, list(ticket.owned))
+                    self.tickets.forget(ticket)
+            turns += 1
+            if turns % _SWEEPS_PER_LOOK == 0:
+                for target in self.tickets.waited_for():
+                    first = self.tickets.first_waiting(target)
+                    if first is not None and target.is_written:
+                        self._wake(first)

@@ -1,0 +1,26 @@
+"""What the sidecar's own APIs are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.owning import TopicOwners
+    from sidecar.gateway.own.telling import Teller
+    from sidecar.resources.coordinator import Coordinator
+
+
+class Rooms(NamedTuple):
+    """The rooms that claims are made in, and who words the answers."""
+
+    upstream: KafkaUpstream
+    nodes: NodeDirectory
+    resolver: NameResolver
+    governor: Governor
+    topics: TopicOwners
+    coordinator: Coordinator
+    teller: Teller

@@ -1,0 +1,200 @@
+"""What a node remembers of Own requests by their tokens: what each owns, waits for and lost. Decides nothing.
+
+The same token again is the same request, so that one whose answer was lost can be sent again without harm; and what
+`Watch` tells is what happened to a token since it was told last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.exclusive.owning import TopicClaim
+    from sidecar.gateway.client import Client
+    from sidecar.gateway.own.asked import Asked, Target
+    from sidecar.resources.requests import Request
+
+TICKETS: Final = 200_000
+"""As many requests own or wait at once on one node."""
+LOST_KEPT: Final = 10_000
+"""As many tokens are remembered that own nothing any more: a repeat of theirs claims nothing anew."""
+
+
+class Stand(Enum):
+    """How a request stands as a whole."""
+
+    TRYING = "it is being decided"
+    WAITING = "it has its places"
+    OWNING = "everything was granted; some of it may be lost since"
+    OVER = "nothing is left of it"
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One request. `clients` are the connections that speak for it; `calls` how many of
+    theirs wait right now, `own_calls` those of Own, which are told of a grant; Watch is told where there are none.
+
+    `kept_until` (monotonic seconds): a place, or a promotion, is kept so long for somebody who does not call.
+    """
+
+    asked: Asked
+    claims: dict[Target, TopicClaim]
+    request: Request | None
+    clients: dict[int, Client]
+    stand: Stand = Stand.TRYING
+    answer: control.OwnResponse | None = None
+    owned: dict[Target, int] = field(default_factory=dict["Target", int])
+    lost: dict[Target, control.Ownership] = field(default_factory=dict["Target", control.Ownership])
+    released: set[Target] = field(default_factory=set["Target"])
+    news: dict[Target, control.Ownership] = field(default_factory=dict["Target", control.Ownership])
+    calls: int = 0
+    own_calls: int = 0
+    kept_until: float = 0.0
+    is_driven: bool = False
+    is_stirred: bool = False
+    listeners: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a connection stands for it."""
+        return any(client.is_alive() for client in self.clients.values())
+
+    @property
+    def client(self) -> Client:
+        """The connection that spoke for it last."""
+        return next(reversed(self.clients.values()))
+
+    def spoken_for(self, client: Client) -> None:
+        """A connection calls for it."""
+        self.clients.pop(client.connection_id, None)
+        self.clients[client.connection_id] = client
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether all that it owned is another node's business now."""
+        return bool(self.lost) and all(told.error == control.NOT_SERVING for told in self.lost.values())
+
+    def notify(self) -> None:
+        """Something changed: whoever listens looks again."""
+        listeners, self.listeners = self.listeners, set()
+        for listener in listeners:
+            if not listener.done():
+                listener.set_result(None)
+
+    def listen(self) -> asyncio.Future[None]:
+        """Done at the next change."""
+        listener: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.listeners.add(listener)
+        return listener
+
+
+class Tickets:
+    """All of a node's, by token, by what they own and by what they wait for."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[bytes, Ticket] = {}
+        self._owners: dict[Target, dict[bytes, Ticket]] = {}
+        self._waiting: dict[Target, OrderedDict[bytes, Ticket]] = {}
+        self._of_connection: dict[int, dict[bytes, Ticket]] = {}
+        self._over: OrderedDict[bytes, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_token) - len(self._over)
+
+    def get(self, token: bytes) -> Ticket | None:
+        """The request with this token."""
+        return self._by_token.get(token)
+
+    def add(self, ticket: Ticket, client: Client) -> None:
+        """Remember a request that a connection makes."""
+        self._by_token[ticket.asked.token] = ticket
+        self.connect(ticket, client)
+
+    def connect(self, ticket: Ticket, client: Client) -> None:
+        """A connection speaks for a request."""
+        ticket.spoken_for(client)
+        self._of_connection.setdefault(client.connection_id, {})[ticket.asked.token] = ticket
+
+    def of_connection(self, connection: int) -> list[Ticket]:
+        """The requests that a connection speaks for, which it does no more."""
+        found = list(self._of_connection.pop(connection, {}).values())
+        for ticket in found:
+            if len(ticket.clients) > 1:
+                ticket.clients.pop(connection, None)
+        return found
+
+    def owning(self, ticket: Ticket, owned: dict[Target, int]) -> None:
+        """It was granted all this."""
+        ticket.stand, ticket.owned = Stand.OWNING, owned
+        for target in owned:
+            self._owners.setdefault(target, {})[ticket.asked.token] = ticket
+
+    def disowned(self, ticket: Ticket, target: Target) -> None:
+        """It owns a target no longer."""
+        ticket.owned.pop(target, None)
+        found = self._owners.get(target)
+        if found is not None and found.pop(ticket.asked.token, None) is not None and not found:
+            del self._owners[target]
+        if not ticket.owned:
+            self.over(ticket)
+
+    def waits(self, ticket: Ticket) -> None:
+        """It has a place for each of its targets."""
+        ticket.stand = Stand.WAITING
+        for target in ticket.asked.targets:
+            self._waiting.setdefault(target, OrderedDict())[ticket.asked.token] = ticket
+
+    def waits_no_more(self, ticket: Ticket) -> None:
+        """Its places are gone."""
+        for target in ticket.asked.targets:
+            found = self._waiting.get(target)
+            if found is not None and found.pop(ticket.asked.token, None) is not None and not found:
+                del self._waiting[target]
+
+    def over(self, ticket: Ticket) -> None:
+        """Nothing is left of it; its token is remembered for a while."""
+        ticket.stand = Stand.OVER
+        self._over[ticket.asked.token] = None
+        while len(self._over) > LOST_KEPT:
+            self.forget(self._by_token[next(iter(self._over))])
+
+    def forget(self, ticket: Ticket) -> None:
+        """Its token means nothing any more."""
+        token = ticket.asked.token
+        self.waits_no_more(ticket)
+        for target in list(ticket.owned):
+            found = self._owners.get(target)
+            if found is not None and found.pop(token, None) is not None and not found:
+                del self._owners[target]
+        self._over.pop(token, None)
+        if self._by_token.get(token) is ticket:
+            del self._by_token[token]
+        for connection in ticket.clients:
+            spoken = self._of_connection.get(connection)
+            if spoken is not None and spoken.pop(token, None) is not None and not spoken:
+                del self._of_connection[connection]
+
+    def owners(self, target: Target) -> list[Ticket]:
+        """Whoever owns a target by a request."""
+        return list(self._owners.get(target, {}).values())
+
+    def first_waiting(self, target: Target) -> Ticket | None:
+        """Who waits for it longest."""
+        found = self._waiting.get(target)
+        return next(iter(found.values())) if found else None
+
+    def waited_for(self) -> Iterable[Target]:
+        """Everything that somebody waits for."""
+        return list(self._waiting)
+
+    def everybody(self) -> list[Ticket]:
+        """Every request that owns or waits."""
+        return [ticket for ticket in self._by_token.values() if ticket.stand is not Stand.OVER]
