@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.dedup.ids import OwnClient
 from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.nodes import NodeProcess, running_node
+from tests.own import OwnClient
 from tests.services import Services
 
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
-from sidecar.v1 import control_pb2 as control
 from tests.integration.exclusive.producers import RawProducer, Sent, batch_of, id_headers
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 AnswerT = TypeVar("AnswerT", bound=Message)
 _PATIENCE = 20.0
@@ -47,46 +41,3 @@ class IdProducer(RawProducer):
         if sent.error == 0:
             self._sequences[topic, partition] += len(ids)
         return sent
-
-
-class OwnClient:
-    """Asks the sidecar's own questions over one connection."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=_PATIENCE)
-        self._correlation = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._socket.close()
-
-    def last_sequence(self, topic: str, name: str) -> control.LastSequenceResponse:
-        asked = control.LastSequenceRequest(topic=topic, producer_name=name)
-        return self.ask(1003, asked.SerializeToString(), control.LastSequenceResponse)
-
-    def owners(self, *resources: control.Resource, group: str = "") -> control.DescribeOwnersResponse:
-        asked = control.DescribeOwnersRequest(group=group, resources=resources)
-        return self.ask(1002, asked.SerializeToString(), control.DescribeOwnersResponse)
-
-    def ask(self, key: int, body: bytes, kind: type[AnswerT], *, version: int = 0) -> AnswerT:
-        """Request header v1, response header v0. Raises `ConnectionError` where the node hangs up."""
-        self._correlation += 1
-        head = struct.pack(">hhih", key, version, self._correlation, 3) + b"own"
-        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
-        size, correlation = struct.unpack(">ii", self._exactly(8))
-        assert correlation == self._correlation
-        return kind.FromString(self._exactly(size - 4))
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._socket.recv(size - len(data))
-            if not part:
-                raise ConnectionResetError("the node closed the connection")
-            data += part
-        return bytes(data)

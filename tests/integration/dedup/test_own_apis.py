@@ -7,11 +7,12 @@ import pytest
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.integration.dedup.conftest import deduplicate
-from tests.integration.dedup.ids import IdProducer, OwnClient
+from tests.integration.dedup.ids import IdProducer
 from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.integration.exclusive.producers import RawProducer
 from tests.integration.gateway.requests import request
 from tests.nodes import NodeProcess
+from tests.own import OwnClient
 from tests.raw import RawClient
 from tests.services import Services
 from tests.wait import wait_for
@@ -128,7 +129,7 @@ def test_while_redis_is_away_ids_are_told_of_topics_that_are_served(
 # The keys -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("key", "version"), [(1000, 0), (1001, 0), (1004, 0), (1002, 1), (1003, 1)])
+@pytest.mark.parametrize(("key", "version"), [(key, 1) for key in range(1000, 1005)] + [(1005, 0)])
 def test_what_is_not_served_ends_the_connection(node: NodeProcess, key: int, version: int) -> None:
     with OwnClient(node.bootstrap) as client, pytest.raises(ConnectionError):
         client.ask(key, b"", control.LastSequenceResponse, version=version)
@@ -140,7 +141,7 @@ def test_own_apis_are_listed_to_those_who_know_them(node: NodeProcess) -> None:
         with RawClient(node.bootstrap) as client:
             return {each.api_key for each in client.ask(asked).api_keys if each.api_key >= 1000}
 
-    assert listed("sidecar-python") == {1002, 1003}
+    assert listed("sidecar-python") == {1000, 1001, 1002, 1003, 1004}
     assert listed("raw") == set()
 
 
@@ -219,7 +220,7 @@ def test_what_nobody_can_own_has_no_owner_and_what_is_not_there_is_named(
     assert [bool(each.message) for each in answer.ownerships] == [bool(error) for error in errors]
     assert {(each.owner_name, each.owner_session, each.since_ms) for each in answer.ownerships} == {("", "", 0)}
     grouped = own.owners(topic_of(topic), group="readers")
-    assert [(each.error, each.owner_name, each.serving_node) for each in grouped.ownerships] == [(0, "", -1)]
+    assert [(each.error, each.owner_name, each.serving_node) for each in grouped.ownerships] == [(0, "", 1)]
     assert own.owners(group="readers").ownerships == []
 
 
