@@ -186,6 +186,12 @@ class TopicOwners:
         whole.offer(Offer(claim.claimant, claim.client, claim.partition or 0, NO_BATCH, _EMPTY, 0, claim.alive, done))
         return await answered
 
+    def join(self, claim: TopicClaim, connection: int) -> None:
+        """Another connection speaks for the session: as long as it stands, what is owned here stays so."""
+        whole, part = self._part(claim.topic, claim.partition)
+        if part.join(claim.claimant.session, connection):
+            self._governor.connected(connection, whole)
+
     def generation(self, claim: TopicClaim) -> int | None:
         """Under which generation the claimant owns it; None where it does not. Its own session's heir, a new producer
         id on the connection that owns, counts as itself.

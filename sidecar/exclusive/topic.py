@@ -476,6 +476,14 @@ class GovernedTopic(TopicState):
                 self.drop_epoch(MOVED)
         await self._env.chronicle.released(self, holder)
 
+    def join(self, session: str, connection: int) -> bool:
+        """A connection of the owner's that carried no batch; False where the session does not own it here."""
+        holder = self.holder
+        if holder is None or holder.session != session or holder.awaited_until is not None:
+            return False
+        self.holder = replace(holder, connections=holder.connections | {connection})
+        return True
+
     async def give_up(self, session: str) -> bool:
         """A session lets go of what it owns; False where it does not own it. Raises as a takeover does."""
         await self._operations.over()

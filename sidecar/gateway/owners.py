@@ -55,8 +55,8 @@ class Standing(NamedTuple):
     serving_node: int | None
 
 
-def standing(governor: Governor, nodes: NodeDirectory, name: str) -> Standing:
-    """How a topic stands that exists."""
+def standing(governor: Governor, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
+    """How a topic stands that exists; without `queue` nobody is told who waits, who may be thousands."""
     policy = governor.catalog.book.effective(name)
     if policy is None:
         entry = governor.changelog.view.ownership(name)
@@ -74,7 +74,7 @@ def standing(governor: Governor, nodes: NodeDirectory, name: str) -> Standing:
         {part.domain.partition: part.generation for part in parts},
         [
             Waiter(part.domain.partition, claimant.label, session, since)
-            for part in parts
+            for part in (parts if queue else ())
             for session, (claimant, since) in part.queue_in_ms()
         ],
         serving,

@@ -33,7 +33,7 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 
     from sidecar.changelog import Change as LogChange
     from sidecar.changelog import Entry, Key
@@ -469,21 +469,13 @@ class Coordinator:
 
         Any node knows the owners; only the coordinator who waits.
         """
-        view = self._around.changelog.view
-        owners = self.book.owners if self._term is not None else {each.key: each.value for each in view.claims()}
-        node = self.node
-        serving = -1 if node is None else node
+        queued: Iterable[Key]
         if keys is None:
-            keys = [key for key, claim in owners.items() if claim.group == group]
+            keys = [key for key, claim in self._owners().items() if claim.group == group]
             queued = [key for key in self.book.queued() if self._group(key) == group]
         else:
-            queued = list(keys)
-        ownerships = tuple(
-            shown(owners[key], serving)
-            if key in owners
-            else control.Ownership(resource=resource_of(key), serving_node=serving)
-            for key in keys
-        )
+            queued = keys
+        ownerships = self.owners(keys)
         waiting = tuple(
             control.Waiting(
                 resource=resource_of(key),
@@ -495,6 +487,23 @@ class Coordinator:
             for place in self.book.queue(key)
         )
         return ownerships, waiting
+
+    def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
+        """Who owns these resources, in their order."""
+        node, owners = self.node, self._owners()
+        serving = -1 if node is None else node
+        return tuple(
+            shown(owners[key], serving)
+            if key in owners
+            else control.Ownership(resource=resource_of(key), serving_node=serving)
+            for key in keys
+        )
+
+    def _owners(self) -> Mapping[Key, state.Claim]:
+        """Every claim that there is: by the book on the coordinator, elsewhere by the changelog."""
+        if self._term is not None:
+            return self.book.owners
+        return {each.key: each.value for each in self._around.changelog.view.claims()}
 
     def _group(self, key: Key) -> str:
         place = next(iter(self.book.queue(key)))

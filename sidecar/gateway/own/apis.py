@@ -109,8 +109,7 @@ class OwnApis:
 
     def _release_unknown(self, targets: list[Target]) -> control.ReleaseResponse:
         """A token that owns nothing here: that is no error where nobody owns what it names."""
-        for target in targets:
-            found = self._rooms.teller.now(target)
+        for target, found in zip(targets, self._rooms.teller.now(targets), strict=True):
             if found.owner_session:
                 message = f"{target} is owned by {found.owner_name or found.owner_session}, not under this token"
                 return control.ReleaseResponse(error=control.HELD, message=message)

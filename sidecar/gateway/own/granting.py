@@ -54,8 +54,7 @@ class Granting:
                 self.leave(ticket)
                 return self._rooms.teller.answer(ticket.asked, looks)
             if Prospect.WAIT in prospects or (Prospect.BUSY in prospects and ticket.stand is Stand.WAITING):
-                self._wait(ticket)
-                return None
+                return self._wait(ticket)
             if ticket.stand is Stand.WAITING and not ticket.is_alive:
                 return None
             if Prospect.BUSY not in prospects:
@@ -80,16 +79,21 @@ class Granting:
             looks |= dict.fromkeys(ticket.asked.read, _ELSEWHERE)
         return looks
 
-    def _wait(self, ticket: Ticket) -> None:
-        """Take a place in every queue, or keep those there are."""
+    def _wait(self, ticket: Ticket) -> control.OwnResponse | None:
+        """Take a place in every queue, or keep those there are; an answer where that cannot be."""
         for claim in ticket.claims.values():
             if self._rooms.topics.generation(claim) is None:
                 self._rooms.topics.keep_place(claim)
-        if ticket.request is not None:
-            self._rooms.coordinator.wait(ticket.client, ticket.request)
         if ticket.stand is not Stand.WAITING:
             self._tickets.waits(ticket)
             ticket.notify()
+        if ticket.request is not None:
+            try:
+                self._rooms.coordinator.wait(ticket.client, ticket.request)
+            except KafkaError as error:
+                self.leave(ticket)
+                return self._rooms.teller.not_coordinating(ticket.asked, error)
+        return None
 
     def leave(self, ticket: Ticket) -> None:
         """Give up every place."""

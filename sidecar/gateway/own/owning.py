@@ -76,6 +76,8 @@ class Ownerships:
         if ticket.asked.session.startswith(PLAIN):
             return
         self.tickets.connect(ticket, client)
+        for claim in ticket.claims.values():
+            self._rooms.topics.join(claim, client.connection_id)
         if ticket.request is not None:
             self._bind(client, ticket.asked)
 
@@ -314,6 +316,15 @@ class Ownerships:
         ticket.news[target] = told
         ticket.notify()
 
+    async def _give_up(self, ticket: Ticket) -> None:
+        """Nobody asked for it: its place, or what it was promoted to, is another's."""
+        self._leave(ticket)
+        look = await self.let_go(ticket, list(ticket.owned))
+        if look.prospect is Prospect.READY:
+            self.tickets.forget(ticket)
+        else:
+            self._leave_alone(ticket)  # and again
+
     async def run(self) -> None:
         """Give up what nobody has called for too long, and look at queues that no event may end. Until cancelled."""
         turns = 0
@@ -325,9 +336,7 @@ class Ownerships:
                     del self._unattended[token]
                 elif now > ticket.kept_until:
                     del self._unattended[token]
-                    self._leave(ticket)
-                    await self.let_go(ticket, list(ticket.owned))
-                    self.tickets.forget(ticket)
+                    self._tasks.start(self._give_up(ticket))
             turns += 1
             if turns % _SWEEPS_PER_LOOK == 0:
                 for target in self.tickets.waited_for():

@@ -13,13 +13,14 @@ from sidecar.gateway.owners import standing
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.exclusive.governor import Governor
-    from sidecar.exclusive.owning import TopicOwners
+    from sidecar.exclusive.owning import TopicClaim, TopicOwners
     from sidecar.gateway.own.asked import Asked, Target
     from sidecar.gateway.own.tickets import Ticket
+    from sidecar.gateway.owners import Standing
     from sidecar.protocol.errors import KafkaError
     from sidecar.resources.coordinator import Coordinator
 
@@ -38,54 +39,66 @@ class Teller:
 
     # Ownerships -------------------------------------------------------------------------------------------------------
 
-    def now(self, target: Target) -> control.Ownership:
-        """Who owns a target."""
-        if target.is_written and not is_legal(target.topic.encode()):
-            return control.Ownership(resource=target.resource, serving_node=NOBODY)
-        if target.is_written:
-            return ownership_of(target.resource, standing(self._governor, self._nodes, target.topic))
-        found, _ = self._coordinator.describe(target.group, [target.key])
-        if found:
-            return found[0]
-        node = self._coordinator.node
-        return control.Ownership(resource=target.resource, serving_node=NOBODY if node is None else node)
+    def now(self, targets: Sequence[Target]) -> list[control.Ownership]:
+        """Who owns each of these; in one group, as those of a request are."""
+        topics: dict[str, Standing] = {}
+        told: dict[Target, control.Ownership] = {}
+        others = [target for target in targets if not target.is_written]
+        if others:
+            found = self._coordinator.owners([target.key for target in others])
+            told.update(zip(others, found, strict=True))
+        for target in targets:
+            if not target.is_written:
+                continue
+            if not is_legal(target.topic.encode()):
+                told[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)
+                continue
+            if target.topic not in topics:
+                topics[target.topic] = standing(self._governor, self._nodes, target.topic, queue=False)
+            told[target] = ownership_of(target.resource, topics[target.topic])
+        return [told[target] for target in targets]
 
     def standing(self, ticket: Ticket, target: Target) -> control.Ownership:
         """How a request that was granted a target stands there now: NONE with its generation, or why it lost it."""
-        told = self.now(target)
-        if not target.is_written:
-            if told.owner_session != ticket.asked.session:
-                told.error, told.message = control.DEPOSED, _LOST
-            elif not self._coordinator.coordinates:
-                told.error, told.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
-            return told
-        claim = ticket.claims[target]
-        generation = self._topics.generation(claim)
-        if self._topics.is_served_elsewhere(claim) and generation is not None:
-            told.error, told.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"
-        elif generation is None:
+        if target.is_written:
+            return self._of_topic(ticket.claims[target], target)
+        (told,) = self.now([target])
+        if told.owner_session != ticket.asked.session:
             told.error, told.message = control.DEPOSED, _LOST
-        else:
-            told.generation = generation
+        elif not self._coordinator.coordinates:
+            told.error, told.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
+        return told
+
+    def _of_topic(self, claim: TopicClaim, target: Target) -> control.Ownership:
+        generation = self._topics.generation(claim)
+        if generation is None:
+            (told,) = self.now([target])
+            told.error, told.message = control.DEPOSED, _LOST
+        elif self._topics.is_served_elsewhere(claim):
+            (told,) = self.now([target])
+            told.error, told.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"
+        else:  # told of each of hundreds of partitions: without a look at the others
+            own = claim.claimant
+            told = control.Ownership(resource=target.resource, generation=generation, serving_node=self._nodes.me.id)
+            told.owner_name, told.owner_session = own.label, own.session
         return told
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
     def owned(self, ticket: Ticket) -> control.OwnResponse:
         """What a request that was granted owns, and has lost since."""
-        found: list[control.Ownership] = []
-        for target in ticket.asked.targets:
-            told = ticket.lost.get(target)
-            if told is None:
-                told = self.now(target)
-                if target in ticket.released:
-                    told.error, told.message = control.DEPOSED, _RELEASED
-            found.append(told)
+        targets = ticket.asked.targets
+        found = self.now(targets)
+        for number, target in enumerate(targets):
+            if target in ticket.lost:
+                found[number] = ticket.lost[target]
+            elif target in ticket.released:
+                found[number].error, found[number].message = control.DEPOSED, _RELEASED
         return self._response(ticket.asked, found)
 
     def waiting(self, ticket: Ticket) -> control.OwnResponse:
         """It has its places still."""
-        answer = self._response(ticket.asked, [self.now(target) for target in ticket.asked.targets])
+        answer = self._response(ticket.asked, self.now(ticket.asked.targets))
         answer.error = control.TIMED_OUT
         answer.message = "still waiting: ask again with the same token to keep the place"
         for told in answer.ownerships:
@@ -94,12 +107,11 @@ class Teller:
 
     def answer(self, asked: Asked, looks: Mapping[Target, Look]) -> control.OwnResponse:
         """Nothing was granted: who owns each target, and what is wrong with which."""
-        found: list[control.Ownership] = []
-        for target in asked.targets:
-            told, look = self.now(target), looks.get(target)
+        found = self.now(asked.targets)
+        for target, told in zip(asked.targets, found, strict=True):
+            look = looks.get(target)
             if look is not None and look.prospect is Prospect.REFUSED:
                 told.error, told.message = look.error, look.message
-            found.append(told)
         return self._response(asked, found)
 
     def refused(self, asked: Asked, error: control.Error, message: str) -> control.OwnResponse:

@@ -134,7 +134,7 @@ class Tickets:
     def owning(self, ticket: Ticket, owned: dict[Target, int]) -> None:
         """It was granted all this."""
         ticket.stand, ticket.owned = Stand.OWNING, owned
-        for target in owned:
+        for target in owned if self._is_known(ticket) else ():
             self._owners.setdefault(target, {})[ticket.asked.token] = ticket
 
     def disowned(self, ticket: Ticket, target: Target) -> None:
@@ -149,7 +149,7 @@ class Tickets:
     def waits(self, ticket: Ticket) -> None:
         """It has a place for each of its targets."""
         ticket.stand = Stand.WAITING
-        for target in ticket.asked.targets:
+        for target in ticket.asked.targets if self._is_known(ticket) else ():
             self._waiting.setdefault(target, OrderedDict())[ticket.asked.token] = ticket
 
     def waits_no_more(self, ticket: Ticket) -> None:
@@ -162,7 +162,8 @@ class Tickets:
     def over(self, ticket: Ticket) -> None:
         """Nothing is left of it; its token is remembered for a while."""
         ticket.stand = Stand.OVER
-        self._over[ticket.asked.token] = None
+        if self._is_known(ticket):
+            self._over[ticket.asked.token] = None
         while len(self._over) > LOST_KEPT:
             self.forget(self._by_token[next(iter(self._over))])
 
@@ -181,6 +182,10 @@ class Tickets:
             spoken = self._of_connection.get(connection)
             if spoken is not None and spoken.pop(token, None) is not None and not spoken:
                 del self._of_connection[connection]
+
+    def _is_known(self, ticket: Ticket) -> bool:
+        """Whether it was not forgotten while something was under way for it: its connection may be gone."""
+        return self._by_token.get(ticket.asked.token) is ticket
 
     def owners(self, target: Target) -> list[Ticket]:
         """Whoever owns a target by a request."""
