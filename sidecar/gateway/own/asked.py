@@ -24,8 +24,7 @@ LONGEST_WAIT_MS: Final = 300_000
 """Who asks to wait for longer is answered TIMED_OUT after this, and asks again."""
 WHOLE: Final = -1
 """In place of a partition: all of them."""
-_NAMED_IN_GROUP: Final = 3
-_OF_PARTITION: Final = 4
+_UNGROUPED: Final = 2
 _GROUP: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
@@ -67,9 +66,10 @@ class Target(NamedTuple):
     def of_key(cls, key: Key) -> Target:
         """The target of such a record."""
         parts = [unquote(part) for part in key.topic.split(":")]
-        if parts[-2] == "name":
-            return cls(parts[0] if len(parts) == _NAMED_IN_GROUP else "", "", WHOLE, parts[-1])
-        return cls(parts[0], parts[2], int(parts[3]) if len(parts) == _OF_PARTITION else WHOLE, "")
+        group = parts.pop(0) if len(parts) > _UNGROUPED else ""
+        if parts[0] == "name":
+            return cls(group, "", WHOLE, parts[1])
+        return cls(group, parts[1], int(parts[2]) if len(parts) > _UNGROUPED else WHOLE, "")
 
     def __str__(self) -> str:
         if self.name:
