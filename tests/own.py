@@ -46,9 +46,10 @@ def new_token() -> bytes:
 class OwnClient:
     """Asks the sidecar's own questions over one connection."""
 
-    def __init__(self, bootstrap: str, client_id: str = "own") -> None:
+    def __init__(self, bootstrap: str, client_id: str = "own", *, connected: socket.socket | None = None) -> None:
+        """`connected`: a connection that something else has opened, and uses in turns with this."""
         host, port = bootstrap.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self.socket = connected or socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self._client_id = client_id.encode()
         self._correlation = 0
 

@@ -34,7 +34,7 @@ class IdProducer(RawProducer):
             records: list[tuple[bytes, int, Octets]] = [(topic.encode(), partition, batch)]
             self._correlation += 1
             parts = produce_upstream.encode_request(self._correlation, self._client_id, 8, -1, 10_000, records)
-            self._socket.sendall(b"".join(parts))
+            self.socket.sendall(b"".join(parts))
             sent = self.finish()
             if sent.error != 5 or time.monotonic() > deadline:
                 break

@@ -73,7 +73,7 @@ class RawProducer:
 
     def __init__(self, bootstrap: str, client_id: str, producer_id: int = -1, *, epoch: int = 0) -> None:
         host, port = bootstrap.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
         self._client_id = client_id.encode()
         self._correlation = 0
         self.producer_id = producer_id
@@ -88,7 +88,7 @@ class RawProducer:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def send(
         self,
@@ -139,7 +139,7 @@ class RawProducer:
         parts = produce_upstream.encode_request(
             self._correlation, self._client_id, 8, -1, timeout_ms, [(topic.encode(), partition, batch)]
         )
-        self._socket.sendall(b"".join(parts))
+        self.socket.sendall(b"".join(parts))
 
     def finish(self) -> Sent:
         """The answer to the oldest batch that has none yet."""
@@ -154,7 +154,7 @@ class RawProducer:
         ]
         self._correlation += 1
         parts = produce_upstream.encode_request(self._correlation, self._client_id, version, -1, 10_000, records)
-        self._socket.sendall(b"".join(parts))
+        self.socket.sendall(b"".join(parts))
 
     def finish_all(self, *, version: int = 8) -> dict[int, Sent]:
         """The answer to the oldest request that has none yet, by partition."""
@@ -178,7 +178,7 @@ class RawProducer:
         self._correlation += 1
         header = _HEAD.pack(22, 3, self._correlation, len(self._client_id)) + self._client_id + b"\0"
         body = b"\0" + struct.pack(">iqh", 60_000, named, epoch) + b"\0"
-        self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        self.socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
         answer = self._exactly(struct.unpack(">i", self._exactly(4))[0])
         error, producer_id = struct.unpack(">hq", answer[9:19])
         return error, producer_id
@@ -186,7 +186,7 @@ class RawProducer:
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            part = self._socket.recv(size - len(data))
+            part = self.socket.recv(size - len(data))
             if not part:
                 raise ConnectionError("the node closed the connection")
             data += part

@@ -171,6 +171,34 @@ def test_partitions_are_owned_one_by_one_or_in_sets(node: NodeProcess, journal: 
         assert (whole.error, "claim partitions" in whole.message) == (control.INVALID_REQUEST, True)
 
 
+def test_a_session_owns_as_long_as_a_connection_speaks_for_it(node: NodeProcess, orders: str) -> None:
+    token = new_token()
+    with OwnClient(node.bootstrap) as observer, OwnClient(node.bootstrap) as second:
+        with OwnClient(node.bootstrap) as first:
+            assert first.own(topic(orders), token=token, producer_id=4_000_030).error == control.NONE
+            assert second.own(topic(orders), token=token, producer_id=4_000_030).error == control.NONE
+        for _ in range(20):  # the node has read that the first is closed long before it has answered all of these
+            assert observer.owner(topic(orders)).owner_session == "pid:4000030"
+        second.close()
+        wait_for(lambda: observer.owner(topic(orders)).owner_session == "", "the topic to be free")
+        assert observer.owner(topic(orders)).generation == 1
+
+
+def test_a_producer_that_begins_on_the_connection_that_owns_follows_it(node: NodeProcess, orders: str) -> None:
+    token = new_token()
+    with RawProducer(node.bootstrap, "writer") as writer, OwnClient(node.bootstrap) as watch:
+        own = OwnClient(node.bootstrap, "writer", connected=writer.socket)
+        assert own.own(topic(orders), token=token).error == control.NONE
+        assert writer.send(orders, b"plain").error == 0
+        assert watch.owner(topic(orders)).generation == 1
+        writer.producer_id = 4_000_040
+        assert writer.send(orders, b"idempotent", sequence=0).error == 0
+        assert watch.owner(topic(orders)).owner_session == "pid:4000040"
+        (changed,) = watch.watch(token, 20_000).changed
+        assert (changed.error, changed.generation) == (control.NONE, 2)  # its own session's heir
+        assert own.own(topic(orders), token=token).error == control.NONE
+
+
 def test_a_partition_of_a_topic_with_one_owner_is_refused_with_advice(node: NodeProcess, orders: str) -> None:
     with OwnClient(node.bootstrap) as own:
         told = own.own(topic(orders, 0))
