@@ -37,6 +37,7 @@ from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.produce import ProduceApi
+from sidecar.gateway.severing import Severing
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import close_server
@@ -49,6 +50,7 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.resources.coordinator import Coordinator
+from sidecar.resources.readers import ReaderClaims
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
@@ -83,6 +85,7 @@ class Rooms:
     membership: Membership
     shadows: ShadowCatalog
     cursors: CursorRoom
+    reader_claims: ReaderClaims
     gateway: Gateway
 
 
@@ -191,7 +194,12 @@ class Node:
         shadows = ShadowCatalog(self.upstream, changelog, self.resolver, records)
         cursors = CursorRoom(self.upstream, self.resolver, self.nodes, shadows, records, gateway.tasks, self.hooks)
         shadows.start()
-        self.rooms = Rooms(changelog, governor, forwarder, claims, membership, shadows, cursors, gateway)
+        reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, self.resolver, name))
+        Severing(gateway.clients, reader_claims, gateway.tasks).follow()
+        reader_claims.start(changelog.tailer)
+        self.rooms = Rooms(
+            changelog, governor, forwarder, claims, membership, shadows, cursors, reader_claims, gateway
+        )
         self._observe(self.rooms)
         try:
             await membership.join()
@@ -271,7 +279,7 @@ class Node:
         cluster.served = served_versions(await self.upstream.api_versions())
         gateway, tasks = rooms.gateway, rooms.gateway.tasks
         tables = TablesApi(self.upstream, self.resolver, tasks)
-        fetches = FetchApi(self.upstream, self.resolver, tasks, rooms.cursors.readers)
+        fetches = FetchApi(self.upstream, self.resolver, rooms.reader_claims, tasks, rooms.cursors.readers)
         gateway.closed_callbacks.append(fetches.client_closed)
         self.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
         self.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
@@ -284,7 +292,8 @@ class Node:
             api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
         }
         own = OwnApis(self.upstream, self.nodes, self.resolver, rooms.governor, rooms.claims, tasks)
-        cold = cold_apis(self.upstream, self.nodes, self.resolver, rooms.governor, rooms.cursors.auto_reset)
+        reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
+        cold = cold_apis(self.upstream, self.nodes, self.resolver, reader_claims, rooms.governor, auto_reset)
         cold |= {
             api.METADATA: cluster.handle_metadata,
             api.FIND_COORDINATOR: cluster.handle_find_coordinator,
@@ -368,6 +377,14 @@ class Node:
         await self.upstream.close()
         await self.store.aclose()
         self._log.info("stopped")
+
+
+def _has_exclusive_reader(governor: Governor, resolver: NameResolver, name: bytes) -> bool:
+    """Whether Fetch under a name goes by the claims of readers: a shadow's by the policy of its source."""
+    source = resolver.source(name)
+    topic = name if source is None else source.topic
+    policy = governor.catalog.book.effective(topic.decode(errors="replace"))
+    return policy is not None and bool(policy.exclusive_reader)
 
 
 async def _serve(settings: Settings, admin: AdminFactory) -> int:

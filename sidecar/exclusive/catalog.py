@@ -77,7 +77,6 @@ class PolicyCatalog:
         """
         before = self.book.exact(name) or PolicyFields()
         merged = before.merged(change)
-        _check_served(merged)
         if bool(merged.log_append_time) != bool(before.log_append_time):
             await self._stamp_records(name, by_brokers=bool(merged.log_append_time))
         token = secrets.token_bytes(16)
@@ -167,8 +166,3 @@ class PolicyCatalog:
 def _covers(name: str, topic: str) -> bool:
     """Whether a policy under this name or pattern is about a topic."""
     return topic.startswith(name[:-1]) if name.endswith("*") else name == topic
-
-
-def _check_served(policy: PolicyFields) -> None:
-    if policy.exclusive_reader:
-        raise UnservedError("exclusive_reader: claims of readers are not served by this version")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.handler import ColdApi
     from sidecar.gateway.transactions import ProducerSessions
+    from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.auto_reset import AutoReset
 
 _ANY_BROKER = (29, 48)
@@ -30,12 +31,13 @@ def cold_apis(
     upstream: KafkaUpstream,
     nodes: NodeDirectory,
     resolver: NameResolver,
+    claims: ReaderClaims,
     sessions: ProducerSessions,
     shadows: AutoReset,
 ) -> dict[int, ColdApi]:
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
-    grouped = GroupsApi(coordinators, resolver, shadows)
+    grouped = GroupsApi(coordinators, resolver, claims, shadows)
     changes = TopicsApi(upstream, resolver)
     opaque = OpaqueApi(upstream)
     merged = MergedApi(upstream, nodes)

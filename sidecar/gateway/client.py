@@ -174,6 +174,7 @@ class Client:
     """The state of one client connection on this node."""
 
     __slots__ = (
+        "bound_sessions",
         "carries_ordinary",
         "claimants",
         "connection",
@@ -203,6 +204,8 @@ class Client:
         self.identity: ClientIdentity | None = None
         self.identity_error: KafkaError | None = None
         self.producer_ids: set[int] = set()
+        self.bound_sessions: set[str] = set()
+        """The sessions `pid:N` that Own and Watch asked for on this connection."""
         self.claimants: dict[tuple[bytes, int], Claimant] = {}
         self.carries_ordinary = False
         self.refusals = 0
@@ -233,6 +236,12 @@ class Client:
     def sever(self) -> None:
         """Close the connection: whoever holds it owns no more what he had by it (`sidecar.resources`)."""
         self.connection.close()
+
+    @property
+    def reader_name(self) -> str:
+        """What the room `resources` knows it by: the name in its client.id, "" where that is none."""
+        identity = self.identity
+        return identity.name if identity is not None and identity.is_named else ""
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:

@@ -7,6 +7,8 @@ on.
   each partition once.
 - Readers at the end of a log that others read, too, wait together (`shared_fetch.py`, `sidecar.fanout`).
 - Several leaders, a shadow, or a rack to hide: a long poll each (`split_fetch.py`).
+- What others have claimed for reading is refused (29) under the policy `exclusive_reader`
+  (`sidecar.resources.readers`).
 
 Sessions are declined (the answer's session id is 0): with several brokers behind one node a session of one of them
 means nothing. With no rack upstream never names a preferred read replica, which would be a broker the client cannot
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls.tails import Fetched
     from sidecar.protocol.fetch import FetchPart, FetchRequest
     from sidecar.protocol.primitives import Octets
+    from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.readers import Readers
     from sidecar.shadow.views import Read
 
@@ -51,10 +54,13 @@ _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 class FetchApi:
     """Handles Fetch requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks, readers: Readers) -> None:
+    def __init__(
+        self, upstream: KafkaUpstream, resolver: NameResolver, claims: ReaderClaims, tasks: Tasks, readers: Readers
+    ) -> None:
         self._upstream = upstream
         self._view = upstream.view
         self._views = Views(resolver, upstream.view)
+        self._claims = claims
         self._tasks = tasks
         self._readers = readers
         self.crowd = Crowd()
@@ -78,7 +84,9 @@ class FetchApi:
 
         `learned`: it was asked already where the logs end.
         """
-        parts = request.parts
+        parts, claims = request.parts, self._claims
+        if claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client):
+            return self._split(client, frame, head, request)
         reads = None
         if self._views.names_shadows(parts):
             reads = self._views.reads(parts, client.principal)
@@ -123,7 +131,7 @@ class FetchApi:
         owned = _own(frame, head)
         if owned is not frame:
             request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
-        exchange = SplitFetch(client, self._upstream, self._views, self._readers, owned, head, request)
+        exchange = SplitFetch(client, self._upstream, self._views, self._claims, self._readers, owned, head, request)
         client.connection.expect(exchange)
         missing = self._views.missing(request.parts, client.principal)
         if not missing:

@@ -4,7 +4,8 @@ OffsetCommit (2-9), OffsetFetch (1-7), JoinGroup (0-9), Heartbeat (0-4), LeaveGr
 (0) and TxnOffsetCommit (0-3) name one group: the request and the answer pass as they are, on the client's own
 connection, so a JoinGroup that is parked until the others have joined holds nobody else up. Where there is no
 coordinator the answer says so in the API's own terms. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and
-merged. The cursors of some shadows are told by `gateway.cursors`.
+merged. The cursors of some shadows are told by `gateway.cursors`; cursors that
+are not the client's are kept from it by `gateway.guarded_cursors`.
 
 ConsumerGroupHeartbeat (0-1) is always answered 35: KIP-848 names topics by id, and a client that is not told so waits.
 
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.gateway.client import Client
     from sidecar.gateway.coordinators import Coordinators
+    from sidecar.gateway.guarded_cursors import Refused
     from sidecar.network.client import Exchange, RequestHead
     from sidecar.protocol.schema import Message, Values
+    from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.auto_reset import AutoReset
 
 _NO_GENERATION: Final = -1
@@ -111,9 +114,11 @@ GROUP_KEYS: Final = frozenset(_GROUPED)
 class GroupsApi:
     """Handles the requests that name one group, of all clients of a node."""
 
-    def __init__(self, coordinators: Coordinators, resolver: NameResolver, shadows: AutoReset) -> None:
+    def __init__(
+        self, coordinators: Coordinators, resolver: NameResolver, claims: ReaderClaims, shadows: AutoReset
+    ) -> None:
         self._coordinators = coordinators
-        self._guards = GuardedCursors(resolver)
+        self._guards = GuardedCursors(resolver, claims)
         self._cursors = FetchedCursors(shadows)
 
     async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
@@ -142,14 +147,12 @@ class GroupsApi:
     async def _guarded(
         self, client: Client, exchange: Exchange, form: _Grouped, frame: Frame, head: RequestHead, group: str
     ) -> None:
-        """A request that may name what its client may not read."""
-        divided = self._guards.divide(client, frame, head)
+        """A request that may name cursors that are not its client's."""
+        divided = self._guards.divide(group, client, frame, head)
         refused: list[Values] = []
-        if divided.refused:
-            refuse = _fetched if form.message is groups.OFFSET_FETCH else _per_partition
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            exchange.note_error(code)
-            refused = refuse(lambda: {"topics": divided.refused}, code)["topics"]
+        for each in divided.refused:
+            exchange.note_error(each.code)
+            refused.append(_refused_topic(form, each))
         if divided.frame is None:
             exchange.answer([form.message.encode_answer(head.version, head.correlation_id, {"topics": refused})])
             return
@@ -160,6 +163,12 @@ class GroupsApi:
             return
         joined = self._guards.joined(client, answer, head, refused)
         exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
+
+
+def _refused_topic(form: _Grouped, refused: Refused) -> Values:
+    refuse = _fetched if form.message is groups.OFFSET_FETCH else _per_partition
+    (topic,) = refuse(lambda: {"topics": [refused.topic]}, refused.code)["topics"]
+    return topic
 
 
 def _refuse(form: _Grouped, exchange: Exchange, frame: Frame, head: RequestHead, code: int) -> None:

@@ -1,7 +1,12 @@
-"""OffsetCommit (2-9), OffsetFetch (1-7), OffsetDelete (0), TxnOffsetCommit (0-3) of shadows that the client may not
-read: 29 for those, as Kafka answers for a topic without READ; what else a request names goes on.
+"""OffsetCommit (2-9), OffsetFetch (1-7), OffsetDelete (0), TxnOffsetCommit (0-3) of cursors that are not the client's:
+what else a request names goes on.
 
-A request for all cursors of a group is answered without theirs. Where no shadow is guarded nothing is looked at.
+- Of shadows that the client may not read: 29, as Kafka answers for a topic without READ. A request for all cursors of a
+  group is answered without theirs.
+- Written or deleted in a group where somebody else has claimed the partition for reading: 22 (`sidecar.resources`), as
+  the coordinator answers a member of an earlier generation. Everybody may look at them.
+
+Where no shadow is guarded and nothing is claimed nothing is looked at.
 """
 
 from __future__ import annotations
@@ -11,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sidecar.gateway import asking
 from sidecar.network.client import RequestHead
 from sidecar.network.framing import Frame
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import groups
 
 if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.gateway.client import Client
     from sidecar.protocol.schema import Message, Values
+    from sidecar.resources.readers import ReaderClaims
 
 _GUARDED: Final = {
     message.key: message
@@ -26,33 +33,48 @@ _HEAD_BYTES: Final = 14
 """From the length prefix to the client id."""
 
 
+class Refused(NamedTuple):
+    """A topic as the request has it, with those of its partitions that are refused, and why."""
+
+    topic: Values
+    code: int
+
+
 class Divided(NamedTuple):
-    """What goes on of a request (None: nothing) and how it begins, the topics that are refused."""
+    """What goes on of a request (None: nothing) and how it begins, and what does not."""
 
     frame: Frame | None
     head: RequestHead
-    refused: list[Values]
+    refused: list[Refused]
 
 
 class GuardedCursors:
     """Takes requests apart and puts answers together."""
 
-    def __init__(self, resolver: NameResolver) -> None:
+    def __init__(self, resolver: NameResolver, claims: ReaderClaims) -> None:
         self._resolver = resolver
+        self._claims = claims
 
     def concerns(self, key: int) -> bool:
         """Whether requests of this API have to be looked at now."""
-        return self._resolver.has_guards and key in _GUARDED
+        return key in _GUARDED and (self._resolver.has_guards or (self._claims.any and key != groups.OFFSET_FETCH.key))
 
-    def divide(self, client: Client, frame: Frame, head: RequestHead) -> Divided:
-        """The request without what the client may not read. Raises `MalformedFrameError`."""
+    def divide(self, group: str, client: Client, frame: Frame, head: RequestHead) -> Divided:
+        """The request without what is not the client's. Raises `MalformedFrameError`."""
         message = _GUARDED[head.key]
         request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
         topics: list[Any] = request["topics"] or []
-        refused = [topic for topic in topics if self._is_denied(topic["name"], client)]
+        kept: list[Values] = []
+        refused: list[Refused] = []
+        for topic in topics:
+            if self._is_denied(topic["name"], client):
+                refused.append(Refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif message is groups.OFFSET_FETCH:
+                kept.append(topic)
+            else:
+                self._divide_claimed(group, topic, client, kept, refused)
         if not refused:
             return Divided(frame, head, [])
-        kept = [topic for topic in topics if topic not in refused]
         if not kept:
             return Divided(None, head, refused)
         name = b"" if client.identity is None else client.identity.name.encode()
@@ -67,10 +89,34 @@ class GuardedCursors:
         if not refused and message is not groups.OFFSET_FETCH:
             return None
         values = asking.read(message, answer, head.version)
-        told: list[Values] = [topic for topic in values["topics"] if not self._is_denied(topic["name"], client)]
+        told: list[Any] = [topic for topic in values["topics"] if not self._is_denied(topic["name"], client)]
         if not refused and len(told) == len(values["topics"]):
             return None
-        return message.encode_answer(head.version, head.correlation_id, values | {"topics": [*told, *refused]})
+        by_name = {topic["name"]: topic for topic in told}
+        for topic in refused:
+            there = by_name.get(topic["name"])
+            if there is None:
+                told.append(topic)
+            else:
+                there["partitions"] = [*there["partitions"], *topic["partitions"]]
+        return message.encode_answer(head.version, head.correlation_id, values | {"topics": told})
+
+    def _divide_claimed(
+        self, group: str, topic: Values, client: Client, kept: list[Values], refused: list[Refused]
+    ) -> None:
+        name: str = topic["name"]
+        partitions: list[Any] = topic["partitions"]
+        theirs: list[Values] = []
+        others: list[Values] = []
+        for found in partitions:
+            may = self._claims.may_commit(group, name.encode(), found["partition_index"], client)
+            (theirs if may else others).append(found)
+        if not others:
+            kept.append(topic)
+            return
+        refused.append(Refused(topic | {"partitions": others}, ErrorCode.ILLEGAL_GENERATION))
+        if theirs:
+            kept.append(topic | {"partitions": theirs})
 
     def _is_denied(self, topic: str, client: Client) -> bool:
         source = self._resolver.source(topic.encode())

@@ -13,7 +13,7 @@ from sidecar.protocol.fetch import FetchAnswer, FetchedPart, FetchRequest
 from sidecar.protocol.primitives import Octets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.ends import Ends
@@ -39,7 +39,17 @@ def weight_of(request: FetchRequest) -> int:
     return min(max(0, request.max_bytes), _MOST_BYTES)
 
 
-class PassedFetch(Exchange):
+class FetchExchange(Exchange):
+    """A Fetch, whichever way it takes."""
+
+    __slots__ = ()
+
+    def partitions(self) -> Iterable[tuple[bytes, int]]:
+        """What it reads, by the client's names."""
+        raise NotImplementedError
+
+
+class PassedFetch(FetchExchange):
     """A request that went on whole. `names`: what the client calls the logs that it reads by another name; `ends`:
     told where they end.
     """
@@ -65,6 +75,9 @@ class PassedFetch(Exchange):
         self._names = names
         self._ends = ends
         self._readers = readers
+
+    def partitions(self) -> Iterable[tuple[bytes, int]]:
+        return [(part.topic, part.partition) for part in self._parts]
 
     def answer_received(self, frame: Frame) -> None:
         answer = fetch.walk_answer(frame.buffer, frame.start, frame.end, self.version)

@@ -11,8 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.fanout.question import Question
-from sidecar.gateway.passed_fetch import note_errors, weight_of
-from sidecar.network.client import Exchange
+from sidecar.gateway.passed_fetch import FetchExchange, note_errors, weight_of
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls import tails as calls
@@ -20,7 +19,7 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import Octets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.tails import Tails
@@ -59,7 +58,7 @@ def wanted(buffer: Octets, parts: Sequence[FetchPart], logs: Sequence[bytes], is
     return found
 
 
-class SharedFetch(Exchange):
+class SharedFetch(FetchExchange):
     """One client's request. Implements `sidecar.fanout.tails.Reader`, and `sidecar.network.upstream.Reply` where it has
     to ask alone.
     """
@@ -98,6 +97,9 @@ class SharedFetch(Exchange):
         self._wanted = wanted
         self._timer: asyncio.TimerHandle | None = None
         self._alone = False
+
+    def partitions(self) -> Iterable[tuple[bytes, int]]:
+        return [(each.name, each.question.position.partition) for each in self._wanted]
 
     def begin(self, seconds: float) -> None:
         """Wait so long for a first byte."""

@@ -11,8 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway.passed_fetch import note_errors, weight_of
-from sidecar.network.client import Exchange
+from sidecar.gateway.passed_fetch import FetchExchange, note_errors, weight_of
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
@@ -22,10 +21,13 @@ from sidecar.protocol.primitives import Octets
 from sidecar.shadow.views import Read, Views, layers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.readers import Readers
 
 _POLL_LANE: Final = 1
@@ -119,10 +121,13 @@ class _PollReply:
             lane.waiting.poll_ended(self._place, lane)
 
 
-class SplitFetch(Exchange):
-    """A request that takes several polls. Each has its *place*: a broker, and which of the polls there it is."""
+class SplitFetch(FetchExchange):
+    """A request that takes several polls, or of which something is refused. Each poll has its *place*: a broker, and
+    which of the polls there it is.
+    """
 
     __slots__ = (
+        "_claims",
         "_client",
         "_deadline",
         "_failed",
@@ -142,6 +147,7 @@ class SplitFetch(Exchange):
         client: Client,
         upstream: KafkaUpstream,
         views: Views,
+        claims: ReaderClaims,
         readers: Readers,
         frame: Frame,
         head: RequestHead,
@@ -152,6 +158,7 @@ class SplitFetch(Exchange):
         self._client = client
         self._upstream = upstream
         self._views = views
+        self._claims = claims
         self._readers = readers
         self._frame = frame
         self._request = request._replace(parts=_each_once(request.parts))
@@ -161,6 +168,9 @@ class SplitFetch(Exchange):
         self._deadline = 0.0
         self._failed = False
         self._timer: asyncio.TimerHandle | None = None
+
+    def partitions(self) -> Iterable[tuple[bytes, int]]:
+        return [(part.topic, part.partition) for part in self._request.parts]
 
     def begin(self, *, asked: bool) -> None:
         """Take up the polls that stand already, begin the others.
@@ -174,12 +184,17 @@ class SplitFetch(Exchange):
         for part in self._request.parts:
             log = self._views.log(part.topic, self._client.principal)
             leader = NO_LEADER if log is None else self._upstream.view.leader(log, part.partition)
-            if leader != NO_LEADER and log is not None:
+            may = self._claims.may_fetch(part.topic, part.partition, self._client)
+            if may and leader != NO_LEADER and log is not None:
                 by_leader.setdefault(leader, []).append(Read(part, log))
                 continue
             self._failed = True
-            code = self._views.refusal(part.topic, self._client.principal)
-            if log is not None:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if not may:
+                self.note_error(code)
+            elif log is None:
+                code = self._views.refusal(part.topic, self._client.principal)
+            else:
                 why = self._upstream.view.why_no_leader(log, part.partition)
                 code = why if asked else ErrorCode.LEADER_NOT_AVAILABLE
             self._found[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)

@@ -11,6 +11,7 @@ import asyncio
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
 from enum import IntFlag
 from struct import Struct
 from typing import Any, Final, Protocol, cast
@@ -203,6 +204,11 @@ class ClientConnection(FrameReceiver):
     def unanswered(self) -> int:
         """Requests that have no answer yet."""
         return len(self._exchanges)
+
+    @property
+    def pending(self) -> Iterator[Exchange]:
+        """Requests whose answers have not been handed to the socket, the oldest first."""
+        return iter(self._exchanges)
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
         """Called by an exchange whose answer carries an error code."""

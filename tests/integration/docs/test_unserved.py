@@ -48,14 +48,6 @@ def node(node: NodeProcess, topic: str) -> NodeProcess:
     return node
 
 
-def test_policies_of_later_versions_are_refused_by_name(node: NodeProcess, topic: str) -> None:
-    body = {"access_mode": "exclusive", "exclusive_reader": True}
-    status, answer = ask(node, "PUT", f"/v1/topics/{topic}/policy", body)
-    assert status == 400
-    assert answer["message"].startswith("exclusive_reader")
-    assert ask(node, "GET", f"/v1/topics/{topic}")[1]["policy"] is None
-
-
 def test_no_owner_of_a_single_partition_can_be_fenced(node: NodeProcess, topic: str) -> None:
     assert ask(node, "PUT", f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})[0] == 200
     status, answer = ask(node, "POST", f"/v1/topics/{topic}/fence?partition=0")

@@ -21,6 +21,7 @@ from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProduceResult
+from sidecar.resources.readers import ReaderClaims
 from sidecar.shadow.auto_reset import AutoReset, Moved
 from sidecar.shadow.readers import Readers
 from tests.wait import wait_for_async
@@ -154,6 +155,7 @@ class VirtualCluster:
         self.events = Events()
         self.sessions = Sessions()
         self.resolver = NameResolver()
+        self.claims = ReaderClaims(lambda _: False)
         self.nodes: list[Node] = []
         self._kafka = [(host, int(port)) for host, port in (found.rsplit(":", 1) for found in kafka.split(","))]
         self._count = nodes
@@ -197,7 +199,7 @@ class VirtualCluster:
         for address, server, gateway, upstream in zip(addresses, servers, gateways, upstreams, strict=True):
             directory = NodeDirectory(address)
             directory.placement = Placement(addresses)
-            fetches = FetchApi(upstream, self.resolver, gateway.tasks, Readers(self.resolver))
+            fetches = FetchApi(upstream, self.resolver, self.claims, gateway.tasks, Readers(self.resolver))
             gateway.closed_callbacks.append(fetches.client_closed)
             await self._compose(gateway, upstream, directory, fetches)
             self.nodes.append(Node(address, server, gateway, upstream, fetches))
@@ -216,6 +218,7 @@ class VirtualCluster:
 
         await wait_for_async(asked, "what Kafka serves")
         tables = TablesApi(upstream, self.resolver, gateway.tasks)
+        auto_reset = AutoReset(upstream, self.resolver, self.events)
         hot = {
             0: ProduceApi(upstream, self.resolver, _NothingGoverned(), gateway.tasks).handle,
             1: fetches.handle,
@@ -228,7 +231,7 @@ class VirtualCluster:
             3: cluster.handle_metadata,
             10: cluster.handle_find_coordinator,
             60: cluster.handle_describe_cluster,
-            **cold_apis(upstream, nodes, self.resolver, self.sessions, AutoReset(upstream, self.resolver, self.events)),
+            **cold_apis(upstream, nodes, self.resolver, self.claims, self.sessions, auto_reset),
         }
         assert hot.keys() | cold.keys() == APIS.keys()
         gateway.serve(Apis(hot, cold), cluster.served)

@@ -16,6 +16,7 @@ from sidecar.gateway.apis import cold_apis
 from sidecar.gateway.handler import ColdApi
 from sidecar.protocol.api import APIS, Route
 from sidecar.protocol.errors import KafkaError
+from sidecar.resources.readers import ReaderClaims
 from sidecar.shadow.auto_reset import AutoReset, Moved
 
 _HOT = {0, 1, 2, 18, 21, 23}
@@ -44,7 +45,8 @@ class NoHooks:
 
 def handlers(upstream: KafkaUpstream) -> dict[int, ColdApi]:
     nodes, resolver = NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver()
-    return cold_apis(upstream, nodes, resolver, NoSessions(), AutoReset(upstream, resolver, NoHooks()))
+    claims = ReaderClaims(lambda _: False)
+    return cold_apis(upstream, nodes, resolver, claims, NoSessions(), AutoReset(upstream, resolver, NoHooks()))
 
 
 def test_every_api_outside_the_hot_path_has_a_handler_and_no_other_has() -> None:

@@ -1,0 +1,212 @@
+"""Who may read and commit: claims of readers as the changelog has them, on every node. Decides; closes nothing.
+
+A claim is one group's, on a topic or on one of its partitions; the nearer one counts, so a partition that is claimed by
+itself is not the claimant's of the topic. Without a claim everybody may. Committing goes by the claims of the group;
+Fetch names no group, so whoever holds the partition in any group may read it, and only where the policy
+`exclusive_reader` holds for the name that is read: a shadow has claims of its own and its source's policy.
+
+A connection is the holder's if it is the claim's session, or asked for the claim's session by its producer id, or bears
+the claim's name. A name does not tell apart who lost the claim under the same one, nor does a library's default: then
+sessions alone count (Kafka wiki "Single Reader/Writer": there the connection is the owner).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from sidecar.changelog import Kind
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from sidecar.changelog import Change, Entry, Tailer
+
+
+class Reader(Protocol):
+    """A client connection."""
+
+    @property
+    def session(self) -> str:
+        """`conn:ID`."""
+        ...
+
+    @property
+    def bound_sessions(self) -> Collection[str]:
+        """The sessions `pid:N` for which this connection has asked by Own or Watch."""
+        ...
+
+    @property
+    def reader_name(self) -> str:
+        """The name in its client.id; "" where that is none (`ClientIdentity.is_named`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a claim. `name`: as readers are known; `deposed`: names of those who lost it while it was held."""
+
+    session: str
+    name: str
+    deposed: frozenset[str] = frozenset()
+    generation: int = 1
+
+    @classmethod
+    def of_record(cls, record: state.Claim) -> Holder:
+        """Read a changelog record."""
+        return cls(record.session, record.name, frozenset(record.deposed), record.generation)
+
+    def has_session(self, reader: Reader) -> bool:
+        """Whether a connection is, or asked for, the session that holds the claim."""
+        return reader.session == self.session or self.session in reader.bound_sessions
+
+    def is_reader(self, reader: Reader) -> bool:
+        """Whether a connection is the holder's."""
+        if self.has_session(reader):
+            return True
+        return bool(self.name) and reader.reader_name == self.name and self.name not in self.deposed
+
+
+class HandOver(NamedTuple):
+    """A claim that went from one holder to another."""
+
+    old: Holder
+    new: Holder
+
+    def severs(self, reader: Reader) -> bool:
+        """Whether a connection is the old holder's, as far as that can be told, and not the new one's session."""
+        if self.new.has_session(reader):
+            return False
+        if self.old.has_session(reader):
+            return True
+        return bool(self.old.name) and reader.reader_name == self.old.name != self.new.name
+
+
+def _nobody_cares(_: object) -> None:
+    """Before the node is composed."""
+
+
+class ReaderClaims:
+    """All claims of a cluster of nodes, as far as the changelog was read.
+
+    `any` is False where nothing is claimed for reading; `guards` False where no Fetch has to be looked at: every reader
+    pays one test of them and no more. `handed_over` is called when a claim has another holder, `narrowed` when somebody
+    may have lost the right to read a topic. Neither may raise or block.
+    """
+
+    __slots__ = ("_claims", "_guarded", "_is_exclusive", "any", "guards", "handed_over", "narrowed")
+
+    def __init__(self, is_exclusive: Callable[[bytes], bool]) -> None:
+        """`is_exclusive`: whether the policy `exclusive_reader` holds for a name."""
+        self.any = False
+        self.guards = False
+        self.handed_over: Callable[[HandOver], None] = _nobody_cares
+        self.narrowed: Callable[[bytes], None] = _nobody_cares
+        self._claims: dict[bytes, dict[str, dict[int | None, Holder]]] = {}
+        self._guarded: set[bytes] = set()
+        self._is_exclusive = is_exclusive
+
+    def start(self, tailer: Tailer) -> None:
+        """Take over what the changelog says, and follow it for good. Subscribe those first whom `is_exclusive` asks."""
+        tailer.subscribe(self.changed)
+        for entry in tailer.view.claims():
+            self._put(entry.value)
+        self._guard()
+
+    # What it decides ------------------------------------------------------------------------------------------------
+
+    def may_commit(self, group: str, topic: bytes, partition: int, reader: Reader) -> bool:
+        """Whether a connection may write the cursor of a group."""
+        of_group = self._claims.get(topic, {}).get(group)
+        holder = None if of_group is None else _nearest(of_group, partition)
+        return holder is None or holder.is_reader(reader)
+
+    def may_fetch(self, topic: bytes, partition: int, reader: Reader) -> bool:
+        """Whether a connection may read a partition under this name."""
+        if topic not in self._guarded:
+            return True
+        holders = [_nearest(of_group, partition) for of_group in self._claims[topic].values()]
+        found = [holder for holder in holders if holder is not None]
+        return not found or any(holder.is_reader(reader) for holder in found)
+
+    def refuses(self, partitions: Iterable[tuple[bytes, int]], reader: Reader) -> bool:
+        """Whether a connection may not read one of these."""
+        return any(not self.may_fetch(topic, partition, reader) for topic, partition in partitions)
+
+    def is_claimed(self, group: str) -> bool:
+        """Whether somebody holds anything in a group."""
+        return any(group in groups for groups in self._claims.values())
+
+    # How it learns --------------------------------------------------------------------------------------------------
+
+    def changed(self, change: Change) -> None:
+        """One record of the changelog, in the order of the log."""
+        kind = change.key.kind
+        if kind is Kind.CLAIM:
+            self._claim_changed(change.before, change.after)
+        elif kind in (Kind.POLICY, Kind.SHADOW):
+            self._guard()
+
+    def _claim_changed(self, before: Entry[state.Claim] | None, after: Entry[state.Claim] | None) -> None:
+        topic = b""
+        if before is not None:
+            topic = self._take(before.value)
+        if after is not None:
+            topic = self._put(after.value)
+        if topic:
+            self._guard(topic)
+        if before is not None and after is not None:
+            self._compare(before.value, after.value)
+
+    def _compare(self, before: state.Claim, after: state.Claim) -> None:
+        if (before.session, before.name) == (after.session, after.name):
+            return
+        old, new = Holder.of_record(before), Holder.of_record(after)
+        if before.resource.name:  # nobody reads or commits a free string: its name says nothing of connections
+            old, new = Holder(old.session, ""), Holder(new.session, "")
+        self.handed_over(HandOver(old, new))
+
+    def _put(self, record: state.Claim) -> bytes:
+        topic, partition = _place(record)
+        if topic:
+            groups = self._claims.setdefault(topic, {})
+            groups.setdefault(record.group, {})[partition] = Holder.of_record(record)
+            self.any = True
+        return topic
+
+    def _take(self, record: state.Claim) -> bytes:
+        topic, partition = _place(record)
+        if topic:
+            groups = self._claims[topic]
+            del groups[record.group][partition]
+            if not groups[record.group]:
+                del groups[record.group]
+            if not groups:
+                del self._claims[topic]
+            self.any = bool(self._claims)
+        return topic
+
+    def _guard(self, changed: bytes = b"") -> None:
+        """Find the claimed topics of which readers are held to the claims; `changed`: the only one that can differ."""
+        if changed:
+            narrowed = {changed} if changed in self._claims and self._is_exclusive(changed) else set[bytes]()
+            self._guarded -= {changed} - narrowed
+        else:
+            guarded = {topic for topic in self._claims if self._is_exclusive(topic)}
+            narrowed = guarded - self._guarded
+            self._guarded &= guarded
+        self._guarded |= narrowed
+        self.guards = bool(self._guarded)
+        for topic in narrowed:
+            self.narrowed(topic)
+
+
+def _place(record: state.Claim) -> tuple[bytes, int | None]:
+    """Topic and partition (None: all of them) that a claim is about; no topic where it is a free string's."""
+    resource = record.resource
+    return resource.topic.encode(), resource.partition if resource.HasField("partition") else None
+
+
+def _nearest(claims: Mapping[int | None, Holder], partition: int) -> Holder | None:
+    return claims.get(partition) or claims.get(None)
