@@ -35,7 +35,7 @@ _BEFORE: Final = """
 _NOTES: Final = {
     "sidecar topic set": (
         "Without `--access` the mode is shared. `--scope partition` gives each partition an owner of its own."
-        " `--exclusive-reader` is refused with exit code 2."
+        " `--exclusive-reader` holds where a reader has claimed a partition: what nobody claimed everybody reads."
         " `--log-append-time` sets the topic's own `message.timestamp.type`: it has to exist, and a prefix cannot."
     ),
     "sidecar producer fence": "Any node may be asked: it asks the one that serves the topic.",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalGenerationError, KafkaError
+from aiokafka.errors import CommitFailedError, IllegalGenerationError, TopicAuthorizationFailedError
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
@@ -165,15 +165,17 @@ class AiokafkaReader:
             async with asyncio.timeout(_PATIENCE):
                 while True:
                     await self._consumer.getone()
-        except KafkaError as error:
-            return error.errno
+        except TopicAuthorizationFailedError:
+            return TOPIC_AUTHORIZATION_FAILED
 
     async def commit(self, offset: int) -> int:
         """The error code of committing."""
         try:
             await self._consumer.commit({self._partition: offset})
         except CommitFailedError as error:
-            return IllegalGenerationError.errno if isinstance(error.__cause__, IllegalGenerationError) else error.errno
+            if isinstance(error.__cause__, IllegalGenerationError):
+                return ILLEGAL_GENERATION
+            raise
         return 0
 
     async def close(self) -> None:
