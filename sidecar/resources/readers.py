@@ -1,9 +1,10 @@
 """Who may read and commit: claims of readers as the changelog has them, on every node. Decides; closes nothing.
 
-A claim is one group's, on a topic or on one of its partitions; the nearer one counts, so a partition that is claimed by
-itself is not the claimant's of the topic. Without a claim everybody may. Committing goes by the claims of the group;
-Fetch names no group, so whoever holds the partition in any group may read it, and only where the policy
-`exclusive_reader` holds for the name that is read: a shadow has claims of its own and its source's policy.
+A claim is one group's, on a topic or on one of its partitions; the nearer one counts: where the two have different
+holders, as between two records of one batch, a partition is not the topic's claimant's. Without a claim everybody may.
+Committing goes by the claims of the group; Fetch names no group, so whoever holds the partition in any group may read
+it, and only where the policy `exclusive_reader` holds for the name that is read: a shadow has claims of its own and its
+source's policy.
 
 A connection is the holder's if it is the claim's session, or asked for the claim's session by its producer id, or bears
 the claim's name. A name does not tell apart who lost the claim under the same one, nor does a library's default: then
@@ -156,8 +157,23 @@ class ReaderClaims:
             topic = self._put(after.value)
         if topic:
             self._guard(topic)
-        if before is not None and after is not None:
+        if before is None:
+            return
+        if after is None:
+            self._see_who_took(before.value)
+        else:
             self._compare(before.value, after.value)
+
+    def _see_who_took(self, record: state.Claim) -> None:
+        """A partition's claim ends where somebody claims its topic over the holder's head, and the other way round: the
+        new claim stands in front of the tombstone, and what overlaps has two holders nowhere else.
+        """
+        topic, partition = _place(record)
+        of_group = self._claims.get(topic, {}).get(record.group, {})
+        old = Holder.of_record(record)
+        for place, new in of_group.items():
+            if None in (place, partition) and new.session != old.session:
+                self.handed_over(HandOver(old, new))
 
     def _compare(self, before: state.Claim, after: state.Claim) -> None:
         if (before.session, before.name) == (after.session, after.name):

@@ -254,6 +254,30 @@ def test_a_claim_that_was_let_go_of_severs_nobody() -> None:
     assert cluster.handed_over == []
 
 
+def test_a_topic_claimed_over_the_head_of_a_partitions_holder_is_handed_over() -> None:
+    cluster = Cluster()
+    cluster.append(claim(A, reading(partition=0)), claim(A, reading(partition=0), "h"), claim(A, reading("payments")))
+    cluster.append(claim(B, reading(), "g", "a"), gone(reading(partition=0)))
+    (passed,) = cluster.handed_over
+    assert (passed.old.session, passed.new.session) == ("conn:1", "conn:2")
+    assert passed.severs(Connection("conn:7", "a"))
+    cluster.append(claim(A, reading(partition=1), "g", "b"), claim(A, reading(partition=2), "g"), gone(reading()))
+    assert [each.new.session for each in cluster.handed_over[1:]] == ["conn:1"] * 2
+
+
+def test_a_partition_let_go_of_beside_a_claim_on_its_topic_severs_nobody() -> None:
+    cluster = Cluster()
+    cluster.append(claim(A, reading()), claim(A, reading(partition=0)), gone(reading(partition=0)))
+    cluster.append(claim(A, reading(partition=0)), claim(B, reading(partition=1), "h"), gone(reading()))
+    assert cluster.handed_over == []
+
+
+def test_a_partition_let_go_of_beside_another_ones_severs_nobody() -> None:
+    cluster = Cluster()
+    cluster.append(claim(A, reading(partition=0)), claim(B, reading(partition=1)), gone(reading(partition=0)))
+    assert cluster.handed_over == []
+
+
 def test_the_old_holders_connections_are_severed_by_session_and_by_name() -> None:
     passed = HandOver(Holder("conn:1", "a"), Holder("conn:2", "b"))
     assert passed.severs(A)
