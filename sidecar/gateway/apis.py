@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.gateway import groups, topics, transactions
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
+from sidecar.gateway.guarded_cursors import refusal_of_deleting
 from sidecar.gateway.merged import MergedApi
 from sidecar.gateway.opaque import OpaqueApi
 from sidecar.gateway.replicas import ReplicasApi
@@ -58,7 +60,7 @@ def cold_apis(
         32: configs.handle_describe,
         33: configs.handle_alter,
         35: merged.handle_log_dirs,
-        42: KeyedApi(coordinators, groups.DELETED).handle,
+        42: KeyedApi(coordinators, groups.DELETED, partial(refusal_of_deleting, claims)).handle,
         43: replicas.handle_elect,
         44: configs.handle_alter,
         45: replicas.handle_reassign,

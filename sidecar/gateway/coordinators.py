@@ -102,16 +102,25 @@ class Keyed:
 class KeyedApi:
     """Handles one API of that form: split by coordinator, each asked once, answered in the order of the request."""
 
-    def __init__(self, coordinators: Coordinators, form: Keyed) -> None:
+    def __init__(
+        self,
+        coordinators: Coordinators,
+        form: Keyed,
+        refusal: Callable[[Client, str], KafkaError | None] = lambda _client, _key: None,
+    ) -> None:
+        """`refusal`: why a client may not name a key, where that depends on the client."""
         self._coordinators = coordinators
         self._form = form
+        self._refusal = refusal
 
     async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """One request; a key named twice is asked and answered once."""
         form = self._form
         request = form.message.decode_request(frame.buffer, head.body, frame.end, head.version)
         keys: list[str] = list(dict.fromkeys(request[form.keys]))
-        refused = {key: error for key in keys if (error := form.may_name(key)) is not None}
+        refused = {
+            key: error for key in keys if (error := form.may_name(key) or self._refusal(client, key)) is not None
+        }
         brokers, failed = await self._coordinators.by_broker([key for key in keys if key not in refused], form.kind)
         answers = await asyncio.gather(
             *(self._ask(client, broker_id, head, request | {form.keys: some}) for broker_id, some in brokers.items())

@@ -4,7 +4,8 @@ what else a request names goes on.
 - Of shadows that the client may not read: 29, as Kafka answers for a topic without READ. A request for all cursors of a
   group is answered without theirs.
 - Written or deleted in a group where somebody else has claimed the partition for reading: 22 (`sidecar.resources`), as
-  the coordinator answers a member of an earlier generation. Everybody may look at them.
+  the coordinator answers a member of an earlier generation. Everybody may look at them. DeleteGroups (0-2) of such a
+  group: 68, as of one that has members.
 
 Where no shadow is guarded and nothing is claimed nothing is looked at.
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sidecar.gateway import asking
 from sidecar.network.client import RequestHead
 from sidecar.network.framing import Frame
-from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import groups
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ class Divided(NamedTuple):
     frame: Frame | None
     head: RequestHead
     refused: list[Refused]
+
+
+def refusal_of_deleting(claims: ReaderClaims, client: Client, group: str) -> KafkaError | None:
+    """Why a client may not delete a group with its cursors, as far as claims go."""
+    if not claims.any or claims.may_delete(group, client):
+        return None
+    return KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group} has a reader that has claimed its partitions")
 
 
 class GuardedCursors:

@@ -135,9 +135,10 @@ class ReaderClaims:
         """Whether a connection may not read one of these."""
         return any(not self.may_fetch(topic, partition, reader) for topic, partition in partitions)
 
-    def is_claimed(self, group: str) -> bool:
-        """Whether somebody holds anything in a group."""
-        return any(group in groups for groups in self._claims.values())
+    def may_delete(self, group: str, reader: Reader) -> bool:
+        """Whether a connection may delete a group with all its cursors: where nobody else has claimed any."""
+        of_group = (groups.get(group, {}) for groups in self._claims.values())
+        return all(holder.is_reader(reader) for holders in of_group for holder in holders.values())
 
     # How it learns --------------------------------------------------------------------------------------------------
 

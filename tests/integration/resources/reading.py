@@ -27,7 +27,7 @@ from tests.nodes import NodeProcess
 from tests.raw import RawClient
 from tests.wait import wait_for
 
-ILLEGAL_GENERATION, TOPIC_AUTHORIZATION_FAILED = 22, 29
+ILLEGAL_GENERATION, TOPIC_AUTHORIZATION_FAILED, NON_EMPTY_GROUP = 22, 29, 68
 _PATIENCE = 20.0
 
 

@@ -18,6 +18,7 @@ from tests.integration.gateway.conftest import create_internal_topics
 from tests.integration.gateway.requests import request
 from tests.integration.resources.reading import (
     ILLEGAL_GENERATION,
+    NON_EMPTY_GROUP,
     TOPIC_AUTHORIZATION_FAILED,
     AiokafkaReader,
     Claimed,
@@ -296,6 +297,22 @@ async def test_a_claimed_cursor_is_deleted_by_its_holder_alone(
         assert cursors(services.kafka_bootstrap, group) == {(topic, 0): 5}
         assert committed(holder.ask(asked)) == {(topic, 0): 0, (topic, 1): 0}
         assert cursors(services.kafka_bootstrap, group) == {}
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_a_group_with_claims_is_deleted_by_their_holder_alone(
+    node: NodeProcess, services: Services, coordinator: Coordinator, topic: str, unique: Unique, version: int
+) -> None:
+    claimed, free = unique("claimed"), unique("free")
+    asked = request(42, version, groups_names=[claimed, free])
+    with RawClient(node.bootstrap, "other") as other, RawClient(node.bootstrap, "first") as holder:
+        for group in (claimed, free):
+            assert committed(other.ask(commit(group, {(topic, 0): 5}))) == {(topic, 0): 0}
+        await coordinator.grant(Claimed(claimed, topic, 0), "first")
+        found = {result.group_id: raw.code(result) for result in other.ask(asked).results}
+        assert found == {claimed: NON_EMPTY_GROUP, free: 0}
+        assert cursors(services.kafka_bootstrap, claimed) == {(topic, 0): 5}
+        assert [raw.code(result) for result in holder.ask(request(42, version, groups_names=[claimed])).results] == [0]
 
 
 @pytest.mark.parametrize("version", range(4, 12))

@@ -183,6 +183,15 @@ def test_what_nobody_claimed_of_a_topic_everybody_may_read() -> None:
     assert cluster.may_fetch(B, 1)
 
 
+def test_a_group_is_deleted_by_whoever_holds_all_that_is_claimed_in_it() -> None:
+    cluster = Cluster()
+    cluster.append(claim(A, reading(partition=0)), claim(B, reading(), "h"))
+    assert [cluster.claims.may_delete("g", reader) for reader in (A, B)] == [True, False]
+    cluster.append(claim(B, reading("payments")))
+    assert [cluster.claims.may_delete("g", reader) for reader in (A, B)] == [False, False]
+    assert cluster.claims.may_delete("another", STRANGER)
+
+
 def test_one_partition_that_is_refused_shows_among_many() -> None:
     cluster = Cluster("orders")
     cluster.append(claim(A, reading(partition=1)))
