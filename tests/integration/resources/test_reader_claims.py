@@ -364,13 +364,13 @@ async def test_a_parked_poll_of_somebody_who_may_read_no_more_ends(
         assert rest.call("POST", f"/v1/topics/{guarded}/shadows", {"name": names[0]})[0] == 201
     readers = [RawClient(node.bootstrap, f"reader-{number}") for number in range(2 if way == "together" else 1)]
     with RawClient(node.bootstrap, "elsewhere") as bystander:
-        before = in_flight(node)
+        await wait_until(lambda: in_flight(node) == 0, "what earlier tests left under way")
         at_the_end = {(name, 0): RECORDS for name in names}
         for reader in readers:
             reader.ask(raw.fetch(at_the_end, max_wait=10))
             reader.send(raw.fetch(at_the_end, max_wait=_LONG_MS))
         bystander.send(raw.fetch({(guarded, 1): RECORDS}, max_wait=_LONG_MS))
-        await wait_until(lambda: in_flight(node) == before + len(readers) + 1, "the polls to be parked")
+        await wait_until(lambda: in_flight(node) == len(readers) + 1, "the polls to be parked")
         await coordinator.grant(Claimed(group, names[0], 0), "first")
         for reader in readers:
             assert reader.is_closed()
@@ -384,10 +384,10 @@ async def test_the_holders_own_parked_poll_stays(
     node: NodeProcess, services: Services, coordinator: Coordinator, guarded: str, group: str
 ) -> None:
     with RawClient(node.bootstrap, "first") as holder:
-        before = in_flight(node)
+        await wait_until(lambda: in_flight(node) == 0, "what earlier tests left under way")
         holder.ask(raw.fetch({(guarded, 0): RECORDS}, max_wait=10))
         holder.send(raw.fetch({(guarded, 0): RECORDS}, max_wait=_LONG_MS))
-        await wait_until(lambda: in_flight(node) == before + 1, "the poll to be parked")
+        await wait_until(lambda: in_flight(node) == 1, "the poll to be parked")
         await coordinator.grant(Claimed(group, guarded, 0), "first")
         producer = Producer({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
         producer.produce(guarded, "news", partition=0)

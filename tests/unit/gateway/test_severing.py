@@ -1,0 +1,107 @@
+"""Connections of readers that lost their claims are closed, however many there are and whatever changes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from sidecar.changelog import Change, Entry, claim_key
+from sidecar.gateway.passed_fetch import FetchExchange
+from sidecar.gateway.severing import Severing
+from sidecar.network.client import Exchange
+from sidecar.network.tasks import Tasks
+from sidecar.protocol.ids import Offset
+from sidecar.resources.readers import ReaderClaims
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+from tests.wait import wait_until
+
+if TYPE_CHECKING:
+    from sidecar.gateway.client import Client
+
+
+class Parked(FetchExchange):
+    """A Fetch without an answer."""
+
+    def __init__(self, *places: tuple[bytes, int]) -> None:
+        self.places = places
+
+    def partitions(self) -> Iterable[tuple[bytes, int]]:
+        return self.places
+
+
+@dataclass
+class Connection:
+    pending: list[Exchange] = field(default_factory=list)
+    aborted: int = 0
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+@dataclass
+class Reader:
+    """A client as far as severing looks at it."""
+
+    session: str
+    reader_name: str = ""
+    bound_sessions: frozenset[str] = frozenset()
+    connection: Connection = field(default_factory=Connection)
+
+
+class Cluster:
+    """Clients of a node, and claims on partitions of `orders`, all of it under the policy."""
+
+    def __init__(self, *readers: Reader) -> None:
+        self.readers = readers
+        self.crashed: list[BaseException] = []
+        self.claims = ReaderClaims(lambda _: True)
+        self._entries: dict[int, Entry[Any]] = {}
+        clients = cast("dict[int, Client]", dict(enumerate(readers)))
+        Severing(clients, self.claims, Tasks(self.crashed.append)).follow()
+
+    def grant(self, reader: Reader, partition: int = 0) -> None:
+        resource = control.Resource(topic="orders", partition=partition)
+        record = state.Claim(group="g", resource=resource, session=reader.session, name=reader.reader_name)
+        key = claim_key("g", resource)
+        entry = Entry(key, record, None, Offset(0), 0)
+        self.claims.changed(Change(key, self._entries.get(partition), entry))
+        self._entries[partition] = entry
+
+    def severed(self) -> list[str]:
+        return [reader.session for reader in self.readers if reader.connection.aborted]
+
+
+async def test_among_thousands_the_old_holders_connections_alone_are_closed() -> None:
+    crowd = [Reader(f"conn:{number}", f"r{number % 1_000}") for number in range(3_000)]
+    cluster = Cluster(*crowd)
+    cluster.grant(crowd[7])
+    cluster.grant(crowd[8])
+    await wait_until(lambda: len(cluster.severed()) == 3, "the last of them")
+    assert cluster.severed() == ["conn:7", "conn:1007", "conn:2007"]
+    assert not cluster.crashed
+
+
+async def test_what_changes_while_many_are_looked_at_counts_too() -> None:
+    crowd = [Reader(f"conn:{number}", f"r{number}") for number in range(3_000)]
+    crowd[-1].reader_name = "r1"
+    cluster = Cluster(*crowd)
+    cluster.grant(crowd[1])
+    cluster.grant(crowd[2])
+    await asyncio.sleep(0)
+    assert cluster.severed() == ["conn:1"], "it is under way"
+    cluster.grant(crowd[0])
+    await wait_until(lambda: cluster.severed() == ["conn:1", "conn:2", "conn:2999"], "the others")
+
+
+async def test_who_waits_for_what_others_hold_is_closed_and_nobody_else() -> None:
+    waiting = Reader("conn:1", "a", connection=Connection([Parked((b"orders", 1)), Parked((b"orders", 0))]))
+    elsewhere = Reader("conn:2", "b", connection=Connection([Parked((b"orders", 1), (b"payments", 0))]))
+    holder = Reader("conn:3", "c", connection=Connection([Parked((b"orders", 0))]))
+    idle = Reader("conn:4", "d")
+    cluster = Cluster(waiting, elsewhere, holder, idle)
+    cluster.grant(holder)
+    await wait_until(lambda: bool(cluster.severed()), "the reader that waits")
+    assert cluster.severed() == ["conn:1"]
