@@ -197,9 +197,7 @@ class Node:
         reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, self.resolver, name))
         Severing(gateway.clients, reader_claims, gateway.tasks).follow()
         reader_claims.start(changelog.tailer)
-        self.rooms = Rooms(
-            changelog, governor, forwarder, claims, membership, shadows, cursors, reader_claims, gateway
-        )
+        self.rooms = Rooms(changelog, governor, forwarder, claims, membership, shadows, cursors, reader_claims, gateway)
         self._observe(self.rooms)
         try:
             await membership.join()

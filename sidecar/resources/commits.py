@@ -216,5 +216,7 @@ _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nothing can be cla
 
 
 def records_of(change: Change) -> list[Record]:
-    """What a change is in the log."""
-    return [*[Record(key, None) for key in change.gone], *[Record(*item) for item in change.claims.items()]]
+    """What a change is in the log. Who owns comes first: whoever reads that a partition's claim is gone finds what
+    took its place, and severs by that.
+    """
+    return [*[Record(*item) for item in change.claims.items()], *[Record(key, None) for key in change.gone]]

@@ -32,7 +32,7 @@ class Connection(RawProducer):
 
     def __init__(self, bootstrap: str, client_id: str, producer_id: int = -1) -> None:
         super().__init__(bootstrap, client_id, producer_id)
-        self._socket.settimeout(10)
+        self.socket.settimeout(10)
 
     def push(self, topic: str, partition: int, batch: Octets, timeout_ms: int) -> int:
         """Send a batch; its correlation id. The answer comes with `finish`."""
@@ -40,12 +40,12 @@ class Connection(RawProducer):
         parts = produce_upstream.encode_request(
             self._correlation, self._client_id, 8, -1, timeout_ms, [(topic.encode(), partition, batch)]
         )
-        self._socket.sendall(b"".join(parts))
+        self.socket.sendall(b"".join(parts))
         return self._correlation
 
     def is_answered(self) -> bool:
         """Wait until an answer is here to be read."""
-        return bool(self._socket.recv(1, socket.MSG_PEEK))
+        return bool(self.socket.recv(1, socket.MSG_PEEK))
 
 
 class Application:

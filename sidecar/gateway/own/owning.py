@@ -84,6 +84,8 @@ class Ownerships:
     def _bind(self, client: Client, asked: Asked) -> None:
         try:
             self._rooms.coordinator.bind(client, asked.session)
+            if not asked.session.startswith(PLAIN):
+                client.bound_sessions.add(asked.session)  # as many as the coordinator takes
         except KafkaError as error:
             raise BadRequestError(error.message) from None
 

@@ -63,7 +63,8 @@ class Teller:
         if target.is_written:
             return self._of_topic(ticket.claims[target], target)
         (told,) = self.now([target])
-        if told.owner_session != ticket.asked.session:
+        superseded = target.key in self._coordinator.lost_by(ticket.asked.token)  # the session has another token for it
+        if superseded or told.owner_session != ticket.asked.session:
             told.error, told.message = control.DEPOSED, _LOST
         elif not self._coordinator.coordinates:
             told.error, told.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
