@@ -24,7 +24,7 @@ _SHADOWS: Final = """
 _OWN: Final = """
     Kafka's framing with request header v1 and response header v0; the body is a message of
     `proto/sidecar/v1/control.proto`, an error is a field of it. They are served whether ApiVersions lists them or not;
-    it lists them to clients whose software name (KIP-511) begins with `sidecar`.
+    it lists them to clients whose software name (KIP-511) begins with `sidecar`. [How to write a client](own-apis.md).
     """
 
 
