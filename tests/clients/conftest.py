@@ -15,9 +15,10 @@ from sidecar.local import KafkaConfig
 from sidecar.local.jars import Jars, resolve
 from sidecar.local.java import find_java
 from sidecar.local.kafka_config import default_version
+from tests.nodes import NodeProcess, running_node
 from tests.services import Services, choose
 
-from . import setting
+from . import gobuild, setting
 from .features import CELLS
 from .outcome import Route
 from .report import Report, as_markdown, as_text
@@ -89,6 +90,20 @@ def matrix(
         if report.complete(Route.NODE):
             PAGE.parent.mkdir(parents=True, exist_ok=True)
             PAGE.write_text(as_markdown(report), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def ownctl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The client of the own APIs in Go, built."""
+    if reason := gobuild.refusal():
+        pytest.skip(reason)
+    return gobuild.build(tmp_path_factory.mktemp("go") / "own")
+
+
+@pytest.fixture(scope="session")
+def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
+        yield process
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pytest
 
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import StartNode, Unique
 from tests.integration.dedup.conftest import deduplicate
 from tests.integration.dedup.ids import IdProducer, OwnClient
 from tests.integration.exclusive.conftest import Rest, create_topic
-from tests.nodes import NodeProcess, running_node
+from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for
 
-from . import gobuild
 from .ownctl import OwnCtl
-
-Ask = Callable[..., OwnCtl]
-
-
-@pytest.fixture(scope="session")
-def ownctl(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program."""
-    if reason := gobuild.refusal():
-        pytest.skip(reason)
-    return gobuild.build(tmp_path_factory.mktemp("go") / "own")
-
-
-@pytest.fixture(scope="session")
-def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
-        yield process
 
 
 def topic_with_ids(services: Services, node: NodeProcess, **policy: object) -> str:

@@ -35,7 +35,7 @@ var (
 	patience  = flag.Duration("patience", 30*time.Second, "how long to try where no node answers; to wait in line has no end")
 	watch     = flag.Bool("watch", false, "own: wait and hold by Watch, on a second connection, instead of by Own alone")
 	wait      = flag.Duration("wait", 10*time.Second, "how long a Watch is parked")
-	errEnded  = errors.New("the connection ended, and the claim with it")
+	errLost   = errors.New("the connection ended, and the claim with it")
 )
 
 func main() {
@@ -53,8 +53,7 @@ func main() {
 	case errors.As(err, &refusal):
 		say("refused", nil, "error", refusal.Code.String(), "message", refusal.Message)
 		os.Exit(4)
-	case errors.Is(err, errEnded):
-		say("severed", nil)
+	case errors.Is(err, errLost):
 		os.Exit(4)
 	case err != nil:
 		say("failed", nil, "message", err.Error())
@@ -93,9 +92,24 @@ func run(command, text string) error {
 	return nil
 }
 
-// owning claims, says so, and holds on until standard input ends or the claim is lost.
+// owning claims and holds on until standard input ends or the claim is lost. A session that is no connection outlives
+// the end of one: the same request again says whether it owns still.
 func owning(request *pb.OwnRequest) error {
-	ctx, cancel := context.WithCancel(context.Background())
+	over, end := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		end()
+	}()
+	for {
+		if err := holding(over, request); !errors.Is(err, errLost) || client.Session < 0 {
+			return err
+		}
+	}
+}
+
+// holding claims and holds on once, until the connection ends.
+func holding(over context.Context, request *pb.OwnRequest) error {
+	ctx, cancel := context.WithCancel(over)
 	defer cancel()
 	unanswered := time.AfterFunc(*patience, cancel)
 	claim, err := client.Own(ctx, request, !*watch, func(got *pb.OwnResponse) {
@@ -103,28 +117,29 @@ func owning(request *pb.OwnRequest) error {
 			say("waiting", got)
 		}
 	})
-	if unanswered.Stop(); err != nil {
-		return err
+	unanswered.Stop()
+	if err == nil {
+		defer claim.Close()
+		granted(claim)
+		lost := make(chan error, 1)
+		if *watch {
+			go func() { lost <- watching(ctx, claim) }()
+		}
+		select {
+		case err = <-lost:
+		case <-claim.Gone():
+			say("ended", nil)
+			err = errLost
+		case <-over.Done():
+		}
 	}
-	defer claim.Close()
-	granted(claim)
-	lost, over := make(chan error, 1), make(chan struct{})
-	if *watch {
-		go func() { lost <- watching(ctx, claim) }()
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(over)
-	}()
-	select {
-	case err := <-lost:
-		return err
-	case <-claim.Gone():
-		return errEnded
-	case <-over:
+	if over.Err() != nil {
+		within, cancel := context.WithTimeout(context.Background(), *patience)
+		defer cancel()
 		release := &pb.ReleaseRequest{Group: request.Group, Token: request.Token}
-		return told("released", nil, client.Release(ctx, release, own.AboutClaims(request)))
+		err = told("released", nil, client.Release(within, release, own.AboutClaims(request)))
 	}
+	return err
 }
 
 // watching prints changes. A promotion is fetched at once: one that nobody fetches passes on to the next.
