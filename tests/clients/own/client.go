@@ -55,12 +55,15 @@ type About struct {
 	Resources []*pb.Resource
 }
 
-// Own claims what the request names. With stay it waits until it is granted where the mode says so, else it returns
-// once it has a place: the answer is TIMED_OUT, and Watch tells of the promotion. placed hears each TIMED_OUT.
+// Own claims what the request names. With stay it waits until it is granted where the mode says so, else it returns as
+// soon as it has a place: the answer is TIMED_OUT, and Watch tells of the promotion. placed hears each TIMED_OUT.
 func (c *Client) Own(ctx context.Context, request *pb.OwnRequest, stay bool, placed func(*pb.OwnResponse)) (*Claim, error) {
 	request.ProducerId = c.Session
 	if len(request.Token) == 0 {
 		request.Token = NewToken()
+	}
+	if !stay {
+		request.WaitMs = 0
 	}
 	got := &pb.OwnResponse{}
 	q := &question{key: ownKey, request: request, got: got, waitMs: request.WaitMs, about: AboutClaims(request)}
