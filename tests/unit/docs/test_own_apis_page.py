@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from sidecar.gateway import own_apis
-from sidecar.network.client import ClientConnection, RequestHead
+from sidecar.gateway.own import asked, bodies
+from sidecar.network.client import FIRST_FRAME_LIMIT, ClientConnection, RequestHead
 from sidecar.network.framing import Frame
-from sidecar.protocol.api import NOT_SERVED, OWN_APIS
+from sidecar.protocol.api import OWN_APIS
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT, page
 
@@ -69,9 +69,7 @@ def test_the_types_of_the_page_are_those_that_control_proto_writes() -> None:
 
 def test_every_key_stands_on_the_page() -> None:
     told = {int(key): re.sub(r"\[(\w+)\]\(.*\)", r"\1", name) for key, name, *_ in table("key")}
-    served = {key: api.name for key, api in OWN_APIS.items()}
-    left_out = {key: text.split(":")[0] for key, text in NOT_SERVED.items() if key >= 1000}
-    assert told == served | left_out
+    assert told == {key: api.name for key, api in OWN_APIS.items()}
 
 
 # Frames ---------------------------------------------------------------------------------------------------------------
@@ -100,7 +98,7 @@ def test_the_request_of_the_page_is_read_as_it_is_explained() -> None:
     [(received, head)] = requests.received
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert (head.key, head.version, head.correlation_id, head.client_id) == (1000, 0, 7, b"own-client")
-    assert own_apis.decode(control.OwnRequest, received, head) == control.OwnRequest(
+    assert bodies.decode(control.OwnRequest, received, head) == control.OwnRequest(
         claims=[control.Claim(resource=control.Resource(name="leader"))],
         mode=control.WAIT_FOR_EXCLUSIVE,
         producer_name="billing-1",
@@ -120,7 +118,7 @@ def test_the_answer_of_the_page_is_what_a_node_writes() -> None:
         since_ms=1_767_225_600_000,
     )
     answer = control.OwnResponse(ownerships=[owned], producer_name="billing-1")
-    assert own_apis.encode_answer(7, answer) == frame("OwnResponse")
+    assert bodies.encode_answer(7, answer) == frame("OwnResponse")
 
 
 @pytest.mark.parametrize("name", ["OwnRequest", "OwnResponse"])
@@ -143,5 +141,6 @@ def test_a_frame_is_explained_as_the_bytes_are(name: str) -> None:
 
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     limits = " ".join(" ".join(row) for row in table("what"))
-    for number in (own_apis.BODY_BYTES, own_apis.RESOURCES, own_apis.NAME_BYTES):
+    sizes = (bodies.BODY_BYTES, bodies.RESOURCES, bodies.NAME_BYTES, bodies.STRING_BYTES, asked.TOKEN_BYTES)
+    for number in (*sizes, asked.LONGEST_WAIT_MS, FIRST_FRAME_LIMIT):
         assert f"{number:,}" in limits

@@ -1,0 +1,249 @@
+"""What docs/reference/own-apis.md tells authors of clients, row by row, against a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from sidecar.protocol.api import OWN_APIS
+from sidecar.v1 import control_pb2 as control
+from tests.conftest import Unique
+from tests.integration.exclusive.conftest import create_topic
+from tests.nodes import NodeProcess
+from tests.own import EXCLUSIVE, FENCING, WAIT, OwnClient, claims, new_token, string, topic
+from tests.raw import ClosedError, RawClient, metadata
+from tests.services import Services
+from tests.unit.docs.pages import page
+
+PAGE = page("docs/reference/own-apis.md")
+Connect = Callable[[], OwnClient]
+
+
+@pytest.fixture
+def connect(node: NodeProcess) -> Iterator[Connect]:
+    """Opens connections."""
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(OwnClient(node.bootstrap))
+
+
+def frame(name: str) -> bytes:
+    """The bytes of a block; what stands behind # is for people."""
+    [block] = [block for block in PAGE.blocks if block.comment == f"hex {name}"]
+    return bytes.fromhex(" ".join(line.split("#")[0] for line in block.text.splitlines()))
+
+
+# Frames and connections -----------------------------------------------------------------------------------------------
+
+
+def test_the_request_of_the_page_gets_the_answer_of_the_page(node: NodeProcess) -> None:
+    with RawClient(node.bootstrap) as client:
+        client.send_bytes(frame("OwnRequest"))
+        answer = client.receive_frame()
+        told = control.OwnResponse.FromString(answer[8:])
+        expected = control.OwnResponse.FromString(frame("OwnResponse")[8:])
+        [owned] = expected.ownerships
+        assert told.ownerships[0].since_ms > owned.since_ms
+        owned.since_ms = told.ownerships[0].since_ms
+        owned.owner_session = told.ownerships[0].owner_session
+    assert (answer[4:8], told) == (frame("OwnResponse")[4:8], expected)
+    assert owned.owner_session.startswith("conn:")
+
+
+def test_a_producer_id_that_is_left_out_is_0(connect: Connect, unique: Unique) -> None:
+    asked = control.OwnRequest(claims=claims(string(unique("s"))), token=new_token())
+    answer = connect().ask(1000, asked.SerializeToString(), control.OwnResponse)
+    assert answer.ownerships[0].owner_session == "pid:0"
+
+
+def test_what_is_sent_behind_a_watch_waits_with_it(node: NodeProcess, connect: Connect, unique: Unique) -> None:
+    name, token, other = string(unique("s")), new_token(), connect()
+    with RawClient(node.bootstrap) as client:
+        asked = control.OwnRequest(claims=claims(name), token=token, producer_id=-1)
+        watched = control.WatchRequest(token=token, wait_ms=20_000)
+        for key, message in ((1000, asked), (1004, watched)):
+            body = message.SerializeToString()
+            head = key.to_bytes(2, "big") + bytes(6) + b"\xff\xff"
+            client.send_bytes((len(head) + len(body)).to_bytes(4, "big") + head + body)
+        client.send(metadata([]))
+        assert control.OwnResponse.FromString(client.receive_frame()[8:]).error == control.NONE
+        assert other.release(token).error == control.NONE  # which ends the Watch
+        assert control.WatchResponse.FromString(client.receive_frame()[8:]).error == control.DEPOSED
+        assert client.receive().brokers
+
+
+@pytest.mark.parametrize("key", OWN_APIS)
+def test_kafka_itself_hangs_up(services: Services, key: int) -> None:
+    with OwnClient(services.kafka_bootstrap) as client, pytest.raises(ConnectionError):
+        client.ask(key, b"", control.OwnResponse)
+
+
+@pytest.mark.parametrize("key", OWN_APIS)
+def test_another_version_closes_the_connection(node: NodeProcess, key: int) -> None:
+    with OwnClient(node.bootstrap) as client, pytest.raises((ConnectionError, ClosedError)):
+        client.ask(key, b"", control.OwnResponse, version=1)
+
+
+# Generations ----------------------------------------------------------------------------------------------------------
+
+
+class Actor:
+    """Claims one resource over a connection of its own, each time with a new token."""
+
+    def __init__(self, client: OwnClient, what: control.Resource, group: str) -> None:
+        self.client = client
+        self._what = what
+        self._group = group
+        self.token = b""
+
+    def own(self, **fields: Any) -> int | str:
+        """The generation that was granted, or the name of the error."""
+        self.token = new_token()
+        answer = self.client.own(self._what, group=self._group, token=self.token, **fields)
+        return answer.ownerships[0].generation if answer.error == control.NONE else control.Error.Name(answer.error)
+
+    def release(self) -> None:
+        """Give it back."""
+        assert self.client.release(self.token, group=self._group).error == control.NONE
+
+
+@pytest.mark.parametrize("kind", ["string", "reader", "topic"])
+def test_the_table_of_generations(services: Services, connect: Connect, unique: Unique, kind: str) -> None:
+    what = string(unique("s")) if kind == "string" else topic(create_topic(services.kafka_bootstrap))
+    group = unique("g") if kind == "reader" else ""
+    forgets = kind != "topic"
+
+    def another() -> Actor:
+        return Actor(connect(), what, group)
+
+    first = another()
+    assert first.own() == 1
+    assert first.own() == 1  # the owner asks again
+    fencer = another()
+    assert fencer.own(mode=FENCING) == 2
+    fencer.release()
+    assert fencer.own() == (1 if forgets else 2)  # free, and nobody had it meanwhile
+    fencer.release()
+    next_one = another()
+    assert next_one.own() == (1 if forgets else 3)  # free
+    next_one.release()
+    assert another().own(generation=2) == (1 if forgets else "LOWER_GENERATION")  # free
+    assert another().own(generation=7) == 7
+    assert another().own(generation=6) == "LOWER_GENERATION"
+    equal = another()
+    assert equal.own(generation=7) == 8
+    higher = another()
+    assert higher.own(generation=50) == 50
+    zero = another()
+    assert zero.own(generation=0) == (1 if forgets else 51)
+    waiting = another()
+    assert waiting.own(mode=WAIT) == "TIMED_OUT"
+    zero.release()
+    token = waiting.token
+    promoted = waiting.client.own(what, group=group, mode=WAIT, token=token, wait_ms=20_000)
+    assert promoted.ownerships[0].generation == (1 if forgets else 52)
+
+
+# Modes ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "free", "held"),
+    [
+        (control.ACCESS_MODE_UNSPECIFIED, "NONE", "HELD"),
+        (control.SHARED, "INVALID_REQUEST", "INVALID_REQUEST"),
+        (EXCLUSIVE, "NONE", "HELD"),
+        (WAIT, "NONE", "TIMED_OUT"),
+        (FENCING, "NONE", "NONE"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["string", "reader", "topic"])
+def test_the_table_of_modes(
+    services: Services, connect: Connect, unique: Unique, kind: str, mode: control.AccessMode, free: str, held: str
+) -> None:
+    what = string(unique("s")) if kind == "string" else topic(create_topic(services.kafka_bootstrap))
+    group = unique("g") if kind == "reader" else ""
+    token, owner = new_token(), connect()
+    assert control.Error.Name(owner.own(what, group=group, mode=mode, token=token).error) == free
+    owner.own(what, group=group)
+    assert control.Error.Name(connect().own(what, group=group, mode=mode).error) == held
+
+
+# Tokens ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_stands_for_one_request(connect: Connect, unique: Unique) -> None:
+    one, two, token, client = string(unique("s")), string(unique("s")), new_token(), connect()
+    assert client.own(one, token=token).error == control.NONE
+    assert client.own(one, token=token, wait_ms=5).error == control.NONE
+    refused = client.own(two, token=token)
+    assert (refused.error, "another request" in refused.message) == (control.INVALID_REQUEST, True)
+
+
+def test_a_lost_connection_takes_the_claims_of_its_own_session_along(connect: Connect, unique: Unique) -> None:
+    name, token, client = string(unique("s")), new_token(), connect()
+    assert client.own(name, token=token).error == control.NONE
+    client.close()
+    again = connect().own(name, mode=WAIT, wait_ms=20_000)
+    assert (again.error, again.ownerships[0].generation) == (control.NONE, 1)
+
+
+def test_another_token_of_the_owner_takes_the_claim_over(connect: Connect, unique: Unique) -> None:
+    name, old, new, client = string(unique("s")), new_token(), new_token(), connect()
+    assert client.own(name, token=old).error == control.NONE
+    assert client.own(name, token=new).error == control.NONE
+    assert client.release(new).error == control.NONE
+    assert client.owner(name).owner_session == ""
+
+
+def test_releasing_twice_does_no_harm(connect: Connect, unique: Unique) -> None:
+    name, token, client, rival = string(unique("s")), new_token(), connect(), connect()
+    assert client.own(name, token=token).error == control.NONE
+    assert [client.release(token).error for _ in range(2)] == [control.NONE, control.NONE]
+    assert rival.own(name).error == control.NONE
+    assert client.release(new_token(), name).error == control.HELD
+    assert client.release(new_token()).error == control.NONE
+
+
+# Watch ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_is_told_once_and_then_that_nothing_is_left(connect: Connect, unique: Unique) -> None:
+    name, token = string(unique("s")), new_token()
+    owner, rival, watcher = connect(), connect(), connect()
+    assert owner.own(name, token=token).error == control.NONE
+    assert (watcher.watch(token).error, list(watcher.watch(token).changed)) == (control.NONE, [])
+    watcher.begin_watch(token, 20_000)
+    assert rival.own(name, mode=FENCING).error == control.NONE
+    told = watcher.finish(control.WatchResponse)
+    assert (told.error, [each.error for each in told.changed]) == (control.NONE, [control.DEPOSED])
+    assert owner.is_severed()
+
+
+def test_a_token_that_nobody_knows_is_named(connect: Connect) -> None:
+    assert connect().watch(new_token()).error == control.UNKNOWN_RESOURCE
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_where_the_page_says(connect: Connect, unique: Unique) -> None:
+    client, s = connect(), unique("s")
+    assert client.own(string(s + "x" * (1_024 - len(s)))).error == control.NONE
+    assert client.own(string(s), group="g" * 1_024, name="n" * 255).error == control.NONE
+    wrong: list[dict[str, Any]] = [
+        {"group": "g" * 1_025},
+        {"name": "n" * 256},
+        {"token": b"t" * 15},
+        {"producer_id": -2},
+    ]
+    for fields in wrong:
+        assert client.own(string(s), **fields).error == control.INVALID_REQUEST, fields
+    assert client.own(string("x" * 1_025)).error == control.INVALID_REQUEST
+    assert client.own(string(s), group="a\nb").error == control.INVALID_REQUEST
+    assert client.own(*[string(f"{s}-{number}") for number in range(1_000)]).error == control.NONE
+    assert client.own(*[string(f"{s}-{number}") for number in range(1_001)]).error == control.INVALID_REQUEST
+    assert client.own(topic("x" * 250)).error == control.UNKNOWN_RESOURCE
+    assert client.own(string(s), wait_ms=2**31 - 1).error == control.NONE
