@@ -7,9 +7,10 @@ from pathlib import Path
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import StartNode, Unique
 from tests.integration.dedup.conftest import deduplicate
-from tests.integration.dedup.ids import IdProducer, OwnClient
+from tests.integration.dedup.ids import IdProducer
 from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.nodes import NodeProcess
+from tests.own import OwnClient
 from tests.services import Services
 from tests.wait import wait_for
 

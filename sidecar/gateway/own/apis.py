@@ -146,7 +146,7 @@ class OwnApis:
         return self._changed(ticket)
 
     def _changed(self, ticket: Ticket) -> control.WatchResponse:
-        changed, ticket.news = list(ticket.news.values()), {}
+        changed = ticket.heard()
         if not changed and ticket.stand is Stand.OVER:
             message = "nothing is left of this token's claims: claim with a new one"
             return control.WatchResponse(error=control.DEPOSED, message=message)

@@ -95,7 +95,7 @@ class Ownerships:
         with self.attended(ticket, by_own=True):
             while client.is_alive():
                 if ticket.stand is Stand.OWNING:
-                    ticket.news.clear()
+                    ticket.heard()
                     return self._rooms.teller.owned(ticket)
                 if ticket.stand is Stand.OVER:
                     return self._over(ticket)
@@ -108,7 +108,7 @@ class Ownerships:
         return self._rooms.teller.waiting(ticket)
 
     def _over(self, ticket: Ticket) -> control.OwnResponse:
-        ticket.news.clear()
+        ticket.heard()
         if ticket.answer is None:
             return self._rooms.teller.owned(ticket)
         if ticket.stand is Stand.OVER and not ticket.lost:
@@ -132,7 +132,7 @@ class Ownerships:
 
     def _leave_alone(self, ticket: Ticket) -> None:
         """Nobody calls for a request for the time being."""
-        if ticket.calls == 0 and (ticket.stand is Stand.WAITING or (ticket.stand is Stand.OWNING and ticket.news)):
+        if ticket.calls == 0 and ticket.lapses:
             ticket.kept_until = asyncio.get_running_loop().time() + KEPT_S
             self._unattended[ticket.asked.token] = ticket
 
@@ -232,7 +232,9 @@ class Ownerships:
         else:
             ticket.answer = None
         if ticket.own_calls == 0:
-            ticket.news.update(zip(ticket.asked.targets, answer.ownerships, strict=True))
+            ticket.is_promoted = ticket.stand is Stand.OWNING
+            told = zip(ticket.asked.targets, answer.ownerships, strict=True)
+            ticket.news.update((target, each) for target, each in told if each.error or ticket.is_promoted)
         self._leave_alone(ticket)
         ticket.notify()
 
@@ -334,7 +336,7 @@ class Ownerships:
             await asyncio.sleep(_SWEEP_S)
             now = asyncio.get_running_loop().time()
             for token, ticket in list(self._unattended.items()):
-                if ticket.stand is Stand.OVER or (ticket.stand is Stand.OWNING and not ticket.news):
+                if not ticket.lapses:
                     del self._unattended[token]
                 elif now > ticket.kept_until:
                     del self._unattended[token]

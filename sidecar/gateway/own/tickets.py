@@ -58,6 +58,8 @@ class Ticket:
     calls: int = 0
     own_calls: int = 0
     kept_until: float = 0.0
+    is_promoted: bool = False
+    """It was granted while no Own waited for it, and nobody has heard of that."""
     is_driven: bool = False
     is_stirred: bool = False
     listeners: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
@@ -71,6 +73,18 @@ class Ticket:
     def client(self) -> Client:
         """The connection that spoke for it last."""
         return next(reversed(self.clients.values()))
+
+    @property
+    def lapses(self) -> bool:
+        """Whether it is given up where nobody calls: a place, or a promotion. A loss that nobody heard of costs no
+        more than what was lost.
+        """
+        return self.stand is Stand.WAITING or (self.stand is Stand.OWNING and self.is_promoted)
+
+    def heard(self) -> list[control.Ownership]:
+        """What was not told yet, and is now."""
+        news, self.news, self.is_promoted = list(self.news.values()), {}, False
+        return news
 
     def spoken_for(self, client: Client) -> None:
         """A connection calls for it."""

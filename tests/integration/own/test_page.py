@@ -17,6 +17,7 @@ from tests.own import EXCLUSIVE, FENCING, WAIT, OwnClient, claims, new_token, st
 from tests.raw import ClosedError, RawClient, metadata
 from tests.services import Services
 from tests.unit.docs.pages import page
+from tests.wait import wait_for
 
 PAGE = page("docs/reference/own-apis.md")
 Connect = Callable[[], OwnClient]
@@ -220,6 +221,36 @@ def test_a_change_is_told_once_and_then_that_nothing_is_left(connect: Connect, u
     told = watcher.finish(control.WatchResponse)
     assert (told.error, [each.error for each in told.changed]) == (control.NONE, [control.DEPOSED])
     assert owner.is_severed()
+
+
+def test_no_promotion_is_told_of_a_set_that_was_refused(services: Services, connect: Connect, unique: Unique) -> None:
+    held, free, token = (
+        topic(create_topic(services.kafka_bootstrap)),
+        topic(create_topic(services.kafka_bootstrap)),
+        new_token(),
+    )
+    owner, waiting, watcher, fencer = connect(), connect(), connect(), connect()
+    assert owner.own(held).error == control.NONE
+    assert waiting.own(held, free, mode=WAIT, token=token).error == control.TIMED_OUT
+    watcher.begin_watch(token, 20_000)
+    assert fencer.own(held, mode=FENCING).error == control.NONE
+    told = watcher.finish(control.WatchResponse)
+    assert [(each.resource, each.error) for each in told.changed] == [(held, control.DEPOSED)]
+    assert watcher.watch(token).error == control.DEPOSED
+
+
+def test_a_loss_that_nobody_hears_of_costs_nothing_else(services: Services, connect: Connect, unique: Unique) -> None:
+    lost, kept = topic(create_topic(services.kafka_bootstrap)), topic(create_topic(services.kafka_bootstrap))
+    owner, watcher, fencer, token = connect(), connect(), connect(), new_token()
+    assert owner.own(lost, kept, token=token, producer_id=2**40).error == control.NONE
+    assert watcher.watch(token).error == control.NONE
+    assert fencer.own(lost, mode=FENCING).error == control.NONE
+    watcher.close()
+    clock = string(unique("s"))
+    assert fencer.own(clock).error == control.NONE
+    assert connect().own(clock, mode=WAIT).error == control.TIMED_OUT
+    wait_for(lambda: not fencer.owners(clock).waiting, "a place that began later to be given up", timeout=30)
+    assert fencer.owner(kept).owner_session == f"pid:{2**40}"
 
 
 def test_a_token_that_nobody_knows_is_named(connect: Connect) -> None:
