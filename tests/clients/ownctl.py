@@ -50,6 +50,12 @@ class OwnCtl:
         assert line["event"] == event, line
         return line
 
+    def until(self, event: str) -> dict[str, Any]:
+        """The next line that tells of this event; those in front of it are passed over."""
+        while (line := self.next())["event"] != event:
+            pass
+        return line
+
     def ended(self) -> int:
         """The exit code, once it has ended by itself and printed nothing more."""
         assert self._lines.get(timeout=PATIENCE) is None

@@ -218,21 +218,21 @@ def test_whichever_node_is_asked_first_the_one_that_serves_is_found(
         assert owner.finish() == 0
 
 
+@pytest.mark.parametrize("flags", [(), ("-watch",)], ids=["by-own", "by-watch"])
 def test_a_session_that_is_a_producer_goes_on_when_the_node_dies(
-    start: Start, node_process: StartNode, unique: Unique
+    start: Start, node_process: StartNode, unique: Unique, flags: tuple[str, ...]
 ) -> None:
     nodes, leader = two_nodes(node_process, unique("c"), RECONNECT_GRACE_MS="60000"), string(unique("leader"))
     with IdProducer(nodes[0].bootstrap, "billing") as billing:
         session = billing.producer_id
     everywhere = ",".join(node.bootstrap for node in nodes)
     start(claim(leader), at=nodes[0]).expect("granted")
-    owner = start(claim(leader, generation=7), "-producer-id", str(session), "-bootstrap", everywhere)
+    owner = start(claim(leader, generation=7), "-producer-id", str(session), "-bootstrap", everywhere, *flags)
     granted = owner.expect("granted")["answer"]["ownerships"][0]
     assert granted["generation"] == "7"  # a claim of what is free would get 1
     serving, other = sorted(nodes, key=lambda node: node.node_id != granted["serving_node"])
     serving.kill()
-    owner.expect("ended")
-    again = owner.expect("granted")["answer"]["ownerships"][0]
+    again = owner.until("granted")["answer"]["ownerships"][0]
     assert (again["owner_session"], again["generation"]) == (f"pid:{session}", granted["generation"])
     assert (granted["serving_node"], again["serving_node"]) == (serving.node_id, other.node_id)
 

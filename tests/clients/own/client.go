@@ -35,6 +35,12 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
+// Moved tells whether a Watch was refused because another node serves now, or may do so.
+func Moved(err error) bool {
+	var refusal *Refusal
+	return errors.As(err, &refusal) && (refusal.Code == pb.Error_NOT_SERVING || refusal.Code == pb.Error_UNKNOWN_RESOURCE)
+}
+
 // Client asks nodes, each question on a connection of its own; the first is one of Bootstrap.
 type Client struct {
 	Bootstrap []string // host:port

@@ -10,8 +10,8 @@ import pytest
 
 from sidecar.protocol.api import OWN_APIS
 from sidecar.v1 import control_pb2 as control
-from tests.conftest import Unique
-from tests.integration.exclusive.conftest import create_topic
+from tests.conftest import StartNode, Unique
+from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.nodes import NodeProcess
 from tests.own import EXCLUSIVE, FENCING, WAIT, OwnClient, claims, new_token, string, topic
 from tests.raw import ClosedError, RawClient, metadata
@@ -278,3 +278,33 @@ def test_limits_are_where_the_page_says(connect: Connect, unique: Unique) -> Non
     assert client.own(*[string(f"{s}-{number}") for number in range(1_001)]).error == control.INVALID_REQUEST
     assert client.own(topic("x" * 250)).error == control.UNKNOWN_RESOURCE
     assert client.own(string(s), wait_ms=2**31 - 1).error == control.NONE
+
+
+# Finding the node -----------------------------------------------------------------------------------------------------
+
+
+def test_the_way_to_the_node_that_serves(services: Services, node_process: StartNode, unique: Unique) -> None:
+    cluster = unique("c")
+    nodes = {number: node_process(cluster=cluster, node_id=number) for number in (1, 2)}
+    rests = [Rest(node.admin_url) for node in nodes.values()]
+    wait_for(lambda: all(len(rest.call("GET", "/v1/status")[1]["nodes"]) == 2 for rest in rests), "both nodes")
+    with OwnClient(nodes[1].bootstrap) as one, OwnClient(nodes[2].bootstrap) as two:
+        clients = {1: one, 2: two}
+        topics = {number: topic(create_topic(services.kafka_bootstrap)) for number in nodes}
+        for number, client in clients.items():  # the node that is asked takes over what nobody serves
+            [owned] = client.own(topics[number]).ownerships
+            assert (owned.error, owned.serving_node) == (control.NONE, number)
+        for number, client in clients.items():
+            other = topics[3 - number]
+            wait_for(lambda: client.owner(other).serving_node == 3 - number, "the node to know who serves")  # noqa: B023
+            [refused] = client.own(other).ownerships
+            assert (refused.error, refused.serving_node) == (control.NOT_SERVING, 3 - number)
+        assert one.own(*topics.values()).error == control.NOT_SERVING  # no node serves both
+
+        leader = string(unique("leader"))
+        [there] = {client.owner(leader).serving_node for client in clients.values()}
+        assert clients[3 - there].own(leader).error == control.NOT_SERVING
+        assert clients[there].own(leader).error == control.NONE
+        with RawClient(nodes[3 - there].bootstrap) as raw:
+            brokers = {each.node_id: f"{each.host}:{each.port}" for each in raw.ask(metadata([], version=1)).brokers}
+        assert brokers == {number: node.bootstrap for number, node in nodes.items()}

@@ -126,7 +126,10 @@ func holding(over context.Context, request *pb.OwnRequest) error {
 			go func() { lost <- watching(ctx, claim) }()
 		}
 		select {
-		case err = <-lost:
+		case err = <-lost: // where the token is no longer known, or moved, the same request again says what became of it
+			if own.Moved(err) {
+				err = errLost
+			}
 		case <-claim.Gone():
 			say("ended", nil)
 			err = errLost
