@@ -17,6 +17,8 @@ import uvloop
 
 from benchmarks import machine, profiles, report, rounds
 from benchmarks.arena import Arena
+from benchmarks.claims import report as claims_report
+from benchmarks.claims import run as claims_run
 from benchmarks.ids import report as ids_report
 from benchmarks.ids import run as ids_run
 from benchmarks.measures import Target
@@ -33,8 +35,11 @@ DOCUMENT = ROOT / "docs" / "performance.md"
 OWNERSHIP = "ownership"
 IDS = "ids"
 SHADOWS = "shadows"
-OWN_RUNS = (OWNERSHIP, IDS, SHADOWS)
+CLAIMS = "claims"
+OWN_RUNS = (OWNERSHIP, IDS, SHADOWS, CLAIMS)
 """Parts that are runs of their own."""
+PROFILES = (SHADOWS, CLAIMS)
+"""Those of them that can be profiled."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         say("CPU, memory and sockets are read from /proc: the benchmarks run on Linux alone")
         return 1
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    measure = {OWNERSHIP: _ownership, IDS: _ids, SHADOWS: _shadows}.get(options.own_run, _load)
+    measure = {OWNERSHIP: _ownership, IDS: _ids, SHADOWS: _shadows, CLAIMS: _claims}.get(options.own_run, _load)
     try:
         with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory:
             told = measure(options, Path(directory), when)
@@ -139,6 +144,24 @@ def _shadows(options: argparse.Namespace, directory: Path, when: str) -> Told | 
     )
 
 
+def _claims(options: argparse.Namespace, directory: Path, when: str) -> Told | None:
+    """What claims by request cost; None where a profile was asked for, which prints itself."""
+    started = time.monotonic()
+    work = claims_run.QUICK if options.quick else claims_run.Work()
+    with Arena(directory, sampled=options.profile, settings=claims_run.SETTINGS) as arena:
+        if options.profile:
+            claims_run.profile(arena, work)
+            return None
+        around = _around(arena, when)
+        results = claims_run.run(arena, work, started)
+    return Told(
+        claims_report.terminal(results, around),
+        claims_report.document(results, around),
+        (claims_report.BEGIN, claims_report.END),
+        partial(claims_report.write_json, results=results, around=around),
+    )
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -148,8 +171,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     if own:
         if len(only) > 1:
             parser.error(f"--only {options.own_run} is a run of its own")
-        if (options.profile and options.own_run != SHADOWS) or options.rounds or options.targets or options.limit:
-            profile = "--profile, --subscribers, " if options.own_run == SHADOWS else ""
+        if (options.profile and options.own_run not in PROFILES) or options.rounds or options.targets or options.limit:
+            profile = "--profile, " if options.own_run in PROFILES else ""
+            profile += "--subscribers, " if options.own_run == SHADOWS else ""
             parser.error(f"--only {options.own_run} takes {profile}--quick, --json and --write-docs alone")
     if options.subscribers and options.own_run != SHADOWS:
         parser.error(f"--subscribers goes with --only {SHADOWS}")

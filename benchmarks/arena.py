@@ -34,7 +34,7 @@ from sidecar.local.valkey import find_valkey
 from sidecar.protocol.calls import CreateTopics, DescribeTopics, NewTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
 _READY_S: Final = 60.0
@@ -50,13 +50,16 @@ class Arena:
     """What runs during a benchmark; a context manager. `directory` takes its data and logs.
 
     `sampled`: the node can be asked for samples of its CPU time (`benchmarks/sampler`), which it writes to `samples`.
-    `nodes` of one cluster are numbered from 1.
+    `nodes` of one cluster are numbered from 1. `settings` are environment variables for them.
     """
 
-    def __init__(self, directory: Path, *, sampled: bool = False, nodes: int = 1) -> None:
+    def __init__(
+        self, directory: Path, *, sampled: bool = False, nodes: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
         self.samples = directory / "samples"
         self._sampled = sampled
+        self._settings = dict(settings or {})
         self.run = uuid.uuid4().hex[:6]
         self.tools: Tools = find_tools()
         self.load = PerfTools(self.tools, self.check_alive)
@@ -204,6 +207,7 @@ class Arena:
             "SIDECAR_LISTEN": f"{HOST}:{port}",
             "SIDECAR_ADMIN_LISTEN": f"{HOST}:{admin}",
             "SIDECAR_NODE_ID": str(number),
+            **self._settings,
         }
         if self._sampled:
             path = [str(_SAMPLER), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -116,7 +116,7 @@ def _measure(
     cpu = machine.cpu_seconds(node)
     time.sleep(load.idle_s)
     idle = (machine.cpu_seconds(node) - cpu) / load.idle_s
-    lag, clock, own, spent = _lag(arena), machine.Clock.now(), arena.cpu_seconds(), _cpu(arena, crowd)
+    lag, clock, own, spent = event_loop_lag(arena), machine.Clock.now(), arena.cpu_seconds(), _cpu(arena, crowd)
     began = time.perf_counter()
     appended = Appended(1, _append(connection, writer, load))
     took, spent = time.perf_counter() - began, {name: now - spent[name] for name, now in _cpu(arena, crowd).items()}
@@ -124,7 +124,7 @@ def _measure(
     found = Found(Receipts(), len(appended.at), idle_cpu=idle, memory_waiting=waiting)
     found.connections_waiting, found.connections = connections, machine.connections_to(node, kafka_port)
     found.receipts = _receipts(crowd, appended)
-    found.lag_s = largest_lag(lag, _lag(arena))
+    found.lag_s = largest_lag(lag, event_loop_lag(arena))
     found.node_cpu, found.kafka_cpu, found.crowd_cpu = (spent[name] / took for name in ("node", "kafka", "crowd"))
     found.memory_after = machine.memory(node).resident
     found.neighbours = of_others
@@ -181,7 +181,7 @@ def _receipts(process: subprocess.Popen[str], appended: Appended) -> Receipts:
 # The event loop -----------------------------------------------------------------------------------------------------
 
 
-def _lag(arena: Arena) -> dict[float, float]:
+def event_loop_lag(arena: Arena) -> dict[float, float]:
     """How many timers of the node were no later than each bound, in seconds."""
     with urllib.request.urlopen(f"http://{HOST}:{arena.admin_port(1)}/metrics", timeout=30) as answer:
         page = answer.read().decode()
