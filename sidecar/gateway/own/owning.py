@@ -124,7 +124,8 @@ class Ownerships:
         ticket.own_calls += by_own
         self._unattended.pop(ticket.asked.token, None)
         try:
-            yield
+            with self._rooms.coordinator.attending(ticket.asked.token):  # one that does not park keeps its place, too
+                yield
         finally:
             ticket.calls -= 1
             ticket.own_calls -= by_own

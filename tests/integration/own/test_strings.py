@@ -121,6 +121,17 @@ def test_those_who_wait_are_served_in_their_order(node: NodeProcess, unique: Uni
     clients[-1].close()
 
 
+def test_who_only_asks_now_and_then_keeps_the_place_like_one_who_waits(node: NodeProcess, unique: Unique) -> None:
+    leader, asks, waits = string(unique("leader")), new_token(), new_token()
+    with OwnClient(node.bootstrap) as holder, OwnClient(node.bootstrap) as a, OwnClient(node.bootstrap) as b:
+        assert generations(holder.own(leader)) == [1]
+        assert a.own(leader, mode=WAIT, token=asks, name="asks").error == control.TIMED_OUT
+        for _ in range(4):  # a place lapses 5 s after it was asked for last
+            assert b.own(leader, mode=WAIT, token=waits, name="waits", wait_ms=2_000).error == control.TIMED_OUT
+            assert a.own(leader, mode=WAIT, token=asks, name="asks").error == control.TIMED_OUT
+            assert [found.name for found in holder.owners(leader).waiting] == ["asks", "waits"]
+
+
 def test_two_sets_that_overlap_never_wait_for_each_other(node: NodeProcess, unique: Unique) -> None:
     one, two, three = (string(unique(name)) for name in ("one", "two", "three"))
     with OwnClient(node.bootstrap) as holder, OwnClient(node.bootstrap) as a, OwnClient(node.bootstrap) as b:
