@@ -53,15 +53,17 @@ async def test_two_consumers_with_manual_assignment_never_both_read_and_commit(
     group, partition = unique("readers"), TopicPartition(orders, 0)
     own = await asyncio.to_thread(OwnClient, node.bootstrap, "coordination")
     first, second = reader(node, "first", group, partition), reader(node, "second", group, partition)
+    claim = topic(orders, 0)
+    assert generations(await asyncio.to_thread(own.own, claim, group=group, name="first")) == [1]
     await first.start()
-    await second.start()
+    await second.start()  # a consumer reads ahead: before the claim it would have
     try:
-        claim = topic(orders, 0)
-        assert generations(await asyncio.to_thread(own.own, claim, group=group, name="first")) == [1]
-        assert (await first.getone()).value == b"0"
-        await first.commit({partition: 1})
+        record = await asyncio.wait_for(first.getone(), 20)
+        assert record.value == b"0"
+        behind = record.offset + 1
+        await first.commit({partition: behind})
         with pytest.raises(CommitFailedError) as refused:
-            await second.commit({partition: 3})
+            await second.commit({partition: behind + 2})
         assert isinstance(refused.value.__cause__, IllegalGenerationError)
         with pytest.raises(TopicAuthorizationFailedError):
             await asyncio.wait_for(second.getone(), 20)
@@ -71,13 +73,13 @@ async def test_two_consumers_with_manual_assignment_never_both_read_and_commit(
         assert generations(granted) == [2]
         assert await asyncio.to_thread(own.is_severed)
         with pytest.raises(CommitFailedError):
-            await first.commit({partition: 3})
-        assert await second.committed(partition) == 1
-        second.seek(partition, 1)
-        found = [(await asyncio.wait_for(second.getone(), 20)).value for _ in range(2)]
-        assert b"1" in found  # what was asked for before the seek may come first
-        await second.commit({partition: 2})
-        assert await second.committed(partition) == 2
+            await first.commit({partition: behind + 2})
+        assert await second.committed(partition) == behind
+        second.seek(partition, behind)
+        got = await asyncio.wait_for(second.getone(), 20)
+        assert (got.offset, got.value) == (behind, b"1")
+        await second.commit({partition: behind + 1})
+        assert await second.committed(partition) == behind + 1
         rival.close()
     finally:
         await first.stop()
