@@ -25,7 +25,7 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from sidecar.client.connection import Connection
     from sidecar.client.requests import Layout, Producer
@@ -42,28 +42,38 @@ _WAITS: Final = "wait_for_exclusive"
 
 
 class Standing(NamedTuple):
-    """Who owns the topic: the generations of what this session owns, under None the whole topic's, and the rest for
-    people.
+    """Who owns the topic: the generations of what this session owns, under None the whole topic's; whether one owner
+    has all of it; and the rest for people.
     """
 
     owned: dict[int | None, int]
+    is_whole: bool
     told: str
 
 
 class Claim:
-    """A session and what it owns. `timeout` (seconds) bounds each request, and how long a node may not be there.
+    """A session and what it owns. `wanted`: these partitions, in rising order, of a topic whose partitions have owners
+    of their own; None: all of it. `timeout` (seconds) bounds each request, and how long a node may not be there.
 
     Methods raise `SidecarUnavailableError` where no node can tell in that time; the next call connects anew.
     """
 
     def __init__(
-        self, bootstrap: tuple[tuple[str, int], ...], topic: str, name: str, mode: str, timeout: float
+        self,
+        bootstrap: tuple[tuple[str, int], ...],
+        topic: str,
+        name: str,
+        mode: str,
+        timeout: float,
+        wanted: tuple[int, ...] | None = None,
     ) -> None:
         self.topic = topic
+        self.wanted = wanted
         self.producer: Producer = NOBODY
         self.next_sequences: dict[int, int] = {}
         """What the session sends next, by partition; kept by whoever sends."""
-        self.partitions: int = 0
+        self.count: int = 0
+        """How many partitions the topic has."""
         self._bootstrap = bootstrap
         self._name = name
         self._mode = mode
@@ -78,6 +88,13 @@ class Claim:
     def generation(self) -> int:
         """The generation under which the topic is owned, the highest where partitions have owners; 0 before."""
         return max(self._owned.values(), default=0)
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """Those that are owned, in rising order; where partitions have owners of their own none joins them later."""
+        if None in self._owned:
+            return range(self.count)
+        return tuple(sorted(index for index in self._owned if index is not None))
 
     def generation_of(self, partition: int) -> int:
         """The generation under which a record is written to a partition."""
@@ -98,7 +115,8 @@ class Claim:
     # Taking ---------------------------------------------------------------------------------------------------------
 
     async def take(self) -> None:
-        """Own the topic; every partition of it where each has an owner of its own. Waits where the mode says so.
+        """Own the topic; where each partition has an owner of its own, those that are wanted. Waits where the mode says
+        so.
 
         Raises `ProducerBusyError`, and `SidecarError` where no waiting helps.
         """
@@ -126,16 +144,33 @@ class Claim:
             self.producer, self._owned, self.next_sequences, self._heir = heir, owned, {}, None
 
     async def _own(self, producer: Producer) -> dict[int | None, int]:
+        """One partition after the other, in one order: of two who want the same ones neither waits for the other."""
         waits = self._mode == _WAITS
-        await self._patiently(lambda: self._claim(0, producer), waits=waits)
+        if self.wanted is not None:
+            self._check_wanted(self.wanted, await self._patiently(lambda: self._look(producer)))
+        first, *rest = self.wanted or (0,)
+        await self._patiently(lambda: self._claim(first, producer), waits=waits)
         standing = await self._patiently(lambda: self._look(producer))
-        if 0 in standing.owned:  # in one order, so that of two who want all of it none waits for the other
-            for partition in range(1, self.partitions):
-                await self._patiently(lambda index=partition: self._claim(index, producer), waits=waits)
+        if self.wanted is not None:
+            self._check_wanted(self.wanted, standing)
+        elif None not in standing.owned:
+            rest = list(range(1, self.count))
+        for partition in rest:
+            await self._patiently(lambda index=partition: self._claim(index, producer), waits=waits)
+        if rest:
             standing = await self._patiently(lambda: self._look(producer))
-        if None not in standing.owned and len(standing.owned) < self.partitions:
+        if None not in standing.owned and not {first, *rest} <= standing.owned.keys():
             raise _lost(standing.told)
         return standing.owned
+
+    def _check_wanted(self, wanted: tuple[int, ...], standing: Standing) -> None:
+        if wanted[-1] >= self.count:
+            message = f"{self.topic} has the partitions 0 to {self.count - 1}, not {wanted[-1]}"
+            raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        if standing.is_whole:
+            message = f"{self.topic} is owned as a whole: own it without partitions, or first give each an owner of its"
+            message += f" own (`sidecar topic set {self.topic} --access exclusive --scope partition`)"
+            raise SidecarError(ErrorCode.INVALID_REQUEST, message)
 
     async def last_ids(self) -> dict[int, int] | None:
         """The highest sequence ids in the log by partition; None for a topic without deduplication."""
@@ -223,7 +258,8 @@ class Claim:
         else:
             owned.update({each.resource.partition: each.generation for each in parts if each.owner_session == session})
         owner = f"{whole.owner_name or whole.owner_session} owns" if whole.owner_session else "nobody owns"
-        return Standing(owned, f"{owner} {self.topic} now (generation {whole.generation})")
+        told = f"{owner} {self.topic} now (generation {whole.generation})"
+        return Standing(owned, bool(whole.owner_session), told)
 
     async def _ask_ids(self) -> dict[int, int] | None:
         connection = await self._connected()
@@ -273,7 +309,7 @@ class Claim:
         layout: Layout = await connection.call(DescribeTopic(self.topic), _SHORT_S)
         if layout.error and not layout.leaders:
             raise of_kafka(layout.error, f"topic {self.topic} is not described")
-        self.partitions, self._nodes = len(layout.leaders), layout.nodes
+        self.count, self._nodes = len(layout.leaders), layout.nodes
         leader = layout.nodes.get(layout.leaders.get(0, -1))
         if leader is None:
             raise of_kafka(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.topic} has no leader now")

@@ -13,18 +13,20 @@ from sidecar.client.errors import SequenceError
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 NO_ID: Final = -1
 HIGHEST: Final = 2**63 - 1
 
 
 class Numbering:
-    """The sequence ids of one producer. `last` are the highest in the log by partition, None for a topic without
-    deduplication: its records bear none. `initial` is the id of the first record that is given none.
+    """The sequence ids of one producer of these partitions. `last` are the highest in the log by partition, None for a
+    topic without deduplication: its records bear none. `initial` is the id of the first record that is given none.
     """
 
-    def __init__(self, topic: str, last: Mapping[int, int] | None, partitions: int, initial: int | None = None) -> None:
+    def __init__(
+        self, topic: str, last: Mapping[int, int] | None, partitions: Sequence[int], initial: int | None = None
+    ) -> None:
         self.topic = topic
         self.partitions = partitions
         self._counts = last is not None
@@ -50,8 +52,8 @@ class Numbering:
 
     @property
     def last_id(self) -> int:
-        """The least of them over all partitions, `NO_ID` where any has none."""
-        return min((self._last.get(index, NO_ID) for index in range(self.partitions)), default=NO_ID)
+        """The least of them over the producer's partitions, `NO_ID` where any has none."""
+        return min((self._last.get(index, NO_ID) for index in self.partitions), default=NO_ID)
 
     def last_of(self, partition: int) -> int:
         """The highest id in the log of a partition, `NO_ID` where there is none."""

@@ -24,7 +24,7 @@ from sidecar.client.receipt import Pending, Receipt
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from types import TracebackType
 
 Mode: TypeAlias = Literal["exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
@@ -64,7 +64,12 @@ class ExclusiveProducer:
     globally unique name is assigned, which `name` tells; nobody resumes under that.
 
     `async with` owns the topic before it enters the block and without writing a record, and gives it up behind it.
-    Where each partition has an owner of its own (the policy's scope), it owns every partition.
+    Where each partition has an owner of its own (the policy's scope `partition`), it owns every partition that there
+    is then, or those in `partitions` alone: it writes to no other, its records without key and partition are spread
+    over these, `last_sequence_id` is the least of theirs, and losing one of them is losing all. A key still decides
+    among all partitions of the topic, so that a key stays where it is whoever owns what; `send` refuses one that
+    belongs to somebody else's partition. For one partition that may move to another instance (a task of a stream
+    processor), let the name move with it: `name="totals-3", partitions=[3]`.
 
     **Sequence ids** are on where the topic has deduplication. Without `sequence_id` they count up from
     `last_sequence_id` + 1, or from `initial_sequence_id`: that is the id of the first record (PIP-6; Pulsar's own
@@ -88,6 +93,7 @@ class ExclusiveProducer:
         mode: Mode = "wait_for_exclusive",
         initial_sequence_id: int | None = None,
         *,
+        partitions: Collection[int] | None = None,
         timeout: float = 30.0,
         compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
     ) -> None:
@@ -102,8 +108,9 @@ class ExclusiveProducer:
         self._initial = initial_sequence_id
         self._timeout = timeout
         self._compression: str | None = compression
-        self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout)
-        self._numbering = Numbering(topic, None, 0)
+        wanted = None if partitions is None else _checked_partitions(partitions)
+        self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted)
+        self._numbering = Numbering(topic, None, ())
         self._pipeline: Pipeline | None = None
         self._started = False
         self._error: SidecarError | None = None
@@ -126,6 +133,11 @@ class ExclusiveProducer:
         return self._topic
 
     @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it owns or owned, in rising order; empty before."""
+        return tuple(self._claim.partitions)
+
+    @property
     def generation(self) -> int:
         """The generation under which the topic is or was owned: it rises with each owner, from 1 on; 0 before. The
         highest, where partitions have owners of their own.
@@ -134,12 +146,12 @@ class ExclusiveProducer:
 
     @property
     def last_sequence_id(self) -> int:
-        """Where to resume: the least of `last_sequence_ids` over all partitions, -1 where any has none."""
+        """Where to resume: the least of `last_sequence_ids` over `partitions`, -1 where any has none."""
         return self._numbering.last_id
 
     @property
     def last_sequence_ids(self) -> dict[int, int]:
-        """The highest sequence id under this name that is in the log, by partition; absent: none."""
+        """The highest sequence id under this name that is in the log, by partition of the topic; absent: none."""
         return self._numbering.last_ids
 
     async def lost(self) -> None:
@@ -184,9 +196,9 @@ class ExclusiveProducer:
 
         Raises `ProducerFencedError` once the topic is lost; `SequenceError`; `SidecarUnavailableError` after `timeout`
         seconds: whether the record will be written is not known then, and giving its `sequence_id` again is safe;
-        `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition): it is
-        not in the log, and neither are those that left in one batch with it, which fail alike. A cancelled `send` takes
-        its record back if that has not left.
+        `SidecarError` with Kafka's code where the record itself is refused (10: too large, 3: no such partition, 42:
+        one that this producer does not own): it is not in the log, and neither are those that left in one batch with
+        it, which fail alike. A cancelled `send` takes its record back if that has not left.
         """
         record, index = self._record(value, key, tuple(headers), partition, sequence_id)
         assert self._pipeline is not None
@@ -228,24 +240,32 @@ class ExclusiveProducer:
         return Pending(key, value, headers, number, int(time.time() * 1000), size, outcome), index
 
     def _partition(self, key: bytes | None, partition: int | None, number: int | None) -> int:
-        count = self._claim.partitions
-        if partition is not None:
-            if not 0 <= partition < count:
-                message = f"{self._topic} has the partitions 0 to {count - 1}, not {partition}"
-                raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-            return partition
-        if key is not None:
-            everything = list(range(count))
-            return _partition_of(key, everything, everything)
-        self._turn += 1
-        return (self._turn if number is None else number) % count
+        claim, mine = self._claim, self._claim.partitions
+        if partition is None and key is None:
+            self._turn += 1
+            return mine[(self._turn if number is None else number) % len(mine)]
+        index = self._partition_of_key(key) if partition is None else partition
+        if index in mine:
+            return index
+        if 0 <= index < claim.count:
+            owned = ", ".join(map(str, mine))
+            message = f"partition {index} of {self._topic} is not this producer's: it owns {owned}"
+            raise SidecarError(ErrorCode.INVALID_REQUEST, message)
+        message = f"{self._topic} has the partitions 0 to {claim.count - 1}, not {index}"
+        raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+    def _partition_of_key(self, key: bytes | None) -> int:
+        claim = self._claim
+        everything = list(claim.partitions if claim.wanted is None else range(claim.count))
+        return int(_partition_of(key, everything, everything))
 
     # Life -----------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Own the topic, as `async with` does. Raises `ProducerBusyError`; `SequenceError` where `initial_sequence_id`
         is given and the topic has no deduplication; `SidecarUnavailableError`; `SidecarError` with code 3 for a topic
-        that does not exist. Whatever it raises, or cancelled: nothing stays open.
+        or partition that does not exist, with code 42 for `partitions` of a topic that has one owner. Whatever it
+        raises, or cancelled: nothing stays open.
         """
         if self._started:
             raise RuntimeError("a producer is used once: create another one")
@@ -345,3 +365,12 @@ def _checked(name: str) -> str:
     if _NO_NAMES.match(name) or name.endswith(_CUT):
         raise ValueError(f"name {name!r} is a default of client libraries: two producers may bear it")
     return name
+
+
+def _checked_partitions(partitions: Collection[int]) -> tuple[int, ...]:
+    wrong = [each for each in partitions if isinstance(each, bool) or not isinstance(each, int) or each < 0]
+    if wrong:
+        raise ValueError(f"partitions: {wrong[0]!r} is no number of a partition, from 0 on")
+    if not partitions:
+        raise ValueError("partitions is empty: name some, or None for every partition of the topic")
+    return tuple(sorted(set(partitions)))

@@ -6,6 +6,7 @@ import asyncio
 import time
 import urllib.request
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aiokafka.errors import ProducerFenced
@@ -193,6 +194,83 @@ async def test_where_partitions_have_owners_it_owns_every_one(node: NodeProcess,
         path = f"/v1/topics/{topic}/fence?partition=1"
         assert (await asyncio.to_thread(rest.call, "POST", path))[0] == 200
         await asyncio.wait_for(producer.lost(), 5)
+
+
+async def test_of_a_topic_whose_partitions_have_owners_it_owns_those_that_are_named(
+    services: Services, node: NodeProcess, rest: Rest, new_topic: Topic
+) -> None:
+    topic = await asyncio.to_thread(new_topic, rest, 4, access_mode="exclusive", scope="partition", deduplication=True)
+    one = ExclusiveProducer(node.bootstrap, topic=topic, name="one", mode="exclusive", partitions=[3, 1])
+    two = ExclusiveProducer(node.bootstrap, topic=topic, name="two", mode="exclusive", partitions={0})
+    async with one, two:
+        owners = (await asyncio.to_thread(rest.topic, topic))["owners"]
+        assert {index: owner["name"] for index, owner in owners.items()} == {"0": "two", "1": "one", "3": "one"}
+        assert (one.partitions, two.partitions) == ((1, 3), (0,))
+        receipts = [await one.send(b"one") for _ in range(3)] + [await two.send(b"two")]
+        assert [(each.partition, each.sequence_id) for each in receipts] == [(1, 0), (3, 1), (1, 2), (0, 0)]
+        assert (one.last_sequence_id, one.last_sequence_ids, two.last_sequence_id) == (1, {1: 2, 3: 1}, 0)
+        for partition in (0, 2):
+            with pytest.raises(SidecarError, match=f"partition {partition} .* it owns 1, 3") as refused:
+                await one.send(b"astray", partition=partition)
+            assert (refused.value.code, refused.value.retryable) == (42, False)
+        with pytest.raises(SidecarError, match="partitions 0 to 3") as unknown:
+            await one.send(b"astray", partition=4)
+        assert unknown.value.code == 3
+        rival = ExclusiveProducer(node.bootstrap, topic=topic, name="rival", mode="exclusive", partitions=[2, 3])
+        with pytest.raises(ProducerBusyError, match="one"):
+            await rival.start()
+        fence = f"/v1/topics/{topic}/fence?partition=3"
+        assert (await asyncio.to_thread(rest.call, "POST", fence))[0] == 200
+        await asyncio.wait_for(one.lost(), 5)
+        assert (await two.send(b"two")).generation == 1
+    logs = [await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, each) for each in range(4)]
+    assert logs == [[b"two"] * 2, [b"one"] * 2, [], [b"one"]]
+
+
+async def test_a_partition_goes_on_where_it_stood_whoever_owns_it_next(
+    node: NodeProcess, rest: Rest, new_topic: Topic
+) -> None:
+    topic = await asyncio.to_thread(new_topic, rest, 2, access_mode="exclusive", scope="partition", deduplication=True)
+    async with ExclusiveProducer(node.bootstrap, topic=topic, name="totals-1", partitions=[1]) as first:
+        await first.send(b"0")
+        await first.send(b"1")
+    async with ExclusiveProducer(node.bootstrap, topic=topic, name="totals-1", partitions=[1]) as second:
+        assert (second.last_sequence_id, second.generation) == (1, 2)
+        assert (await second.send(b"1", sequence_id=1)).duplicate
+        assert (await second.send(b"2", sequence_id=2)).sequence_id == 2
+
+
+async def test_a_key_stays_in_its_partition_whoever_owns_what(node: NodeProcess, rest: Rest, new_topic: Topic) -> None:
+    topic = await asyncio.to_thread(new_topic, rest, 3, access_mode="exclusive", scope="partition")
+    keys = [str(number).encode() for number in range(12)]
+    async with ExclusiveProducer(node.bootstrap, topic=topic, name="all") as everything:
+        places = {key: (await everything.send(b"v", key=key)).partition for key in keys}
+    assert set(places.values()) == {0, 1, 2}
+    async with ExclusiveProducer(node.bootstrap, topic=topic, name="some", partitions=[1, 2]) as some:
+        for key, place in places.items():
+            if place:
+                assert (await some.send(b"v", key=key)).partition == place
+            else:
+                with pytest.raises(SidecarError, match="partition 0"):
+                    await some.send(b"v", key=key)
+
+
+async def test_partitions_of_a_topic_with_one_owner_are_not_to_be_had(
+    node: NodeProcess, rest: Rest, new_topic: Topic
+) -> None:
+    topic = await asyncio.to_thread(new_topic, rest, 2, access_mode="exclusive")
+    parts: dict[str, Any] = {"topic": topic, "name": "parts", "mode": "exclusive_with_fencing", "partitions": [0]}
+    with pytest.raises(SidecarError, match="--scope partition") as free:
+        await ExclusiveProducer(node.bootstrap, **parts).start()
+    assert (free.value.code, free.value.retryable) == (42, False)
+    await until(lambda: rest.topic(topic)["owner"] is None, "the topic to be free")
+    async with ExclusiveProducer(node.bootstrap, topic=topic, name="owner") as owner:
+        with pytest.raises(SidecarError, match="--scope partition"):
+            await ExclusiveProducer(node.bootstrap, **parts).start()
+        assert (await owner.send(b"still mine")).generation == 2
+    with pytest.raises(SidecarError, match="partitions 0 to 1, not 2") as unknown:
+        await ExclusiveProducer(node.bootstrap, topic=topic, name="parts", partitions=[0, 2]).start()
+    assert unknown.value.code == 3
 
 
 # What cannot be -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from sidecar.client.numbering import HIGHEST, Numbering
 
 
 def numbering(last: Mapping[int, int] | None = None, partitions: int = 2, initial: int | None = None) -> Numbering:
-    return Numbering("orders", {} if last is None else last, partitions, initial)
+    return Numbering("orders", {} if last is None else last, range(partitions), initial)
 
 
 def send(found: Numbering, number: int | None = None, partition: int = 0) -> int | None:
@@ -34,6 +34,12 @@ def test_they_go_on_behind_the_least_of_all_partitions(last: dict[int, int], res
     found = numbering(last)
     assert (found.last_id, found.last_ids) == (resumes, last)
     assert send(found) == resumes + 1
+
+
+def test_only_the_producers_own_partitions_say_where_it_goes_on() -> None:
+    found = Numbering("orders", {0: 2, 1: 9, 3: 5}, (1, 3))
+    assert (found.last_id, found.last_ids) == (5, {0: 2, 1: 9, 3: 5})
+    assert Numbering("orders", {0: 2, 1: 9}, (1, 3)).last_id == -1
 
 
 def test_the_initial_id_is_the_first_ones() -> None:
@@ -99,9 +105,9 @@ def test_the_highest_id_is_the_last() -> None:
 
 
 def test_without_deduplication_records_bear_none_and_giving_one_names_the_policy() -> None:
-    found = Numbering("orders", None, 2)
+    found = Numbering("orders", None, range(2))
     assert (found.last_id, found.last_ids, send(found), send(found)) == (-1, {}, None, None)
-    for make in (lambda: send(found, 3), lambda: Numbering("orders", None, 2, 3)):
+    for make in (lambda: send(found, 3), lambda: Numbering("orders", None, range(2), 3)):
         with pytest.raises(SequenceError, match="sidecar topic set orders --dedup"):
             make()
 
@@ -113,7 +119,7 @@ def test_what_arrives_moves_the_place_to_resume() -> None:
     found.arrived(1, 2)
     found.arrived(0, 1)
     assert (found.last_id, found.last_ids) == (2, {0: 3, 1: 2})
-    found.partitions = 3
+    found.partitions = range(3)
     assert found.last_id == -1
 
 

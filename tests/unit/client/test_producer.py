@@ -53,6 +53,10 @@ def test_a_name_that_is_assigned_is_one_and_nobody_elses() -> None:
         ({"topic": ""}, "topic"),
         ({"timeout": 0}, "timeout"),
         ({"bootstrap": ""}, "address"),
+        ({"partitions": []}, "partitions is empty"),
+        ({"partitions": [0, -1]}, "-1 is no number of a partition"),
+        ({"partitions": "01"}, "'0' is no number of a partition"),
+        ({"partitions": [True]}, "True is no number of a partition"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(settings: dict[str, Any], told: str) -> None:
