@@ -1,4 +1,4 @@
-"""The SDK for Python: producers that own their topic, and readers of shadow topics, on aiokafka.
+"""The SDK for Python: producers that own their topic, readers of shadow topics, and the admin port of nodes.
 
 ```python
 import asyncio
@@ -12,6 +12,7 @@ asyncio.run(main())
 ```
 """
 
+from sidecar.client.admin import AdminClient
 from sidecar.client.errors import (
     OwnError,
     ProducerBusyError,
@@ -25,6 +26,7 @@ from sidecar.client.reader import ShadowReader
 from sidecar.client.receipt import Receipt
 
 __all__ = [
+    "AdminClient",
     "ExclusiveProducer",
     "Mode",
     "OwnError",

@@ -1,12 +1,13 @@
-"""The errors of the SDK, and what each code of Kafka's and of the sidecar's own APIs becomes: two tables.
+"""The errors of the SDK, and what each code of Kafka's, of the sidecar's own APIs and of HTTP becomes: three tables.
 
 `retryable` says whether the same call, unchanged, may succeed later. Codes: docs of the sidecar's client.id, Kafka's
-protocol, `proto/sidecar/v1/control.proto`.
+protocol, `proto/sidecar/v1/control.proto`, `/openapi.json` of a node.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiokafka.errors import BrokerResponseError, KafkaError, ProducerFenced
@@ -35,8 +36,9 @@ class OwnError(IntEnum):
 class SidecarError(Exception):
     """Base of all errors of the SDK.
 
-    `code` is Kafka's error code (see `sidecar.protocol.errors.ErrorCode`), or an `OwnError` where one of the sidecar's
-    own APIs gave it. `retryable`: the same call may succeed if it is made again.
+    `code` is Kafka's error code (see `sidecar.protocol.errors.ErrorCode`), an `OwnError` where one of the sidecar's own
+    APIs gave it, or an `http.HTTPStatus` where the admin port did: 400 and above, which no code of Kafka's is.
+    `retryable`: the same call may succeed if it is made again.
     """
 
     def __init__(self, code: int, message: str = "", *, retryable: bool = False) -> None:
@@ -46,7 +48,7 @@ class SidecarError(Exception):
         Exception.__init__(self, code, message)
 
     def __str__(self) -> str:
-        name = self.code.name if isinstance(self.code, OwnError) else error_name(self.code)
+        name = self.code.name if isinstance(self.code, OwnError | HTTPStatus) else error_name(self.code)
         return f"{name} ({int(self.code)})" + (f": {self.message}" if self.message else "")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -136,6 +138,16 @@ OF_OWN: Final[Mapping[OwnError, Meaning]] = {
     OwnError.QUEUE_FULL: _BUSY,
 }
 
+OF_HTTP: Final[Mapping[HTTPStatus, Meaning]] = {
+    HTTPStatus.REQUEST_TIMEOUT: _AWAY,
+    HTTPStatus.TOO_MANY_REQUESTS: _AWAY,
+    HTTPStatus.BAD_GATEWAY: _AWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE: _AWAY,
+    HTTPStatus.GATEWAY_TIMEOUT: _AWAY,
+    HTTPStatus.CONFLICT: _AGAIN,
+}
+"""Statuses that may be another one later; all others are final."""
+
 
 def of_kafka(code: int, message: str = "") -> SidecarError:
     """The error for a code that Kafka, or a node in its place, answered."""
@@ -150,6 +162,16 @@ def of_own(code: int, message: str = "") -> SidecarError:
     except ValueError:
         return SidecarError(code, message)
     meaning = OF_OWN[known]
+    return meaning.error(known, message, retryable=meaning.retryable)
+
+
+def of_http(status: int, message: str = "") -> SidecarError:
+    """The error for a status that the admin port answered."""
+    try:
+        known = HTTPStatus(status)
+    except ValueError:
+        return SidecarError(status, message)
+    meaning = OF_HTTP.get(known, _FINAL)
     return meaning.error(known, message, retryable=meaning.retryable)
 
 

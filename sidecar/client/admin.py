@@ -1,0 +1,322 @@
+"""A node's REST interface for applications: one method per operation of its OpenAPI document, answers as `facts`.
+
+Decides nothing: what a fence does, and who may, the node knows. Pulsar's paths, the schema registry, metrics and health
+are for others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+
+from sidecar.client.errors import SidecarError, SidecarUnavailableError
+from sidecar.client.facts import Cursor, Event, ProducerIds, ProducerState, Shadow, Status, Topic
+from sidecar.client.rest import Rest, path_of
+from sidecar.client.shapes import ShapeError, read
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Collection
+    from types import TracebackType
+
+FactT = TypeVar("FactT")
+
+DEFAULT_URL: Final = "http://127.0.0.1:18080"
+_AGAIN_S: Final = 0.5
+_PAGE: Final = "1000"
+
+
+class AdminClient:
+    """Looks after topics, owners, sequence ids and shadows, by the admin port of any node.
+
+    ```python
+    import asyncio
+    from sidecar.client import AdminClient
+
+    async def main() -> None:
+        async with AdminClient("http://127.0.0.1:18080") as admin:
+            topic = await admin.set_policy("orders", access_mode="exclusive", deduplication=True)
+            print(topic.generation, topic.owner)
+            async for topic in admin.topics(governed=True):
+                print(topic.topic, topic.policy)
+
+    asyncio.run(main())
+    ```
+
+    `url` is `SIDECAR_ADMIN_URL` where none is given, or else `http://127.0.0.1:18080`; `token` is what the nodes have
+    as `SIDECAR_ADMIN_TOKEN`, by default this variable: without one a node takes writes from its own machine only.
+    `timeout` (seconds) bounds each request; a node takes 60 at most.
+
+    Results are the frozen dataclasses of `sidecar.client.facts`; what a newer node adds to them is passed over.
+
+    Errors are `SidecarError` with the HTTP status as `code`, an `http.HTTPStatus`, and the node's own words: 400 for
+    what cannot be, 401 and 403 without the right to write, 404 for what is not there, 409 for what cannot be now.
+    `SidecarUnavailableError`: 503 where the node cannot now, Kafka's codes 13 where nobody answers and 7 where nobody
+    did in time; a write may have been done then. An answer that no node gives: code -1.
+
+    A topic may be a prefix where a policy is meant: `payments.*`. Use it in one event loop, once.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout: float = 70.0) -> None:
+        if timeout <= 0:
+            raise ValueError(f"timeout is {timeout:g} s")
+        found = url or os.environ.get("SIDECAR_ADMIN_URL") or DEFAULT_URL
+        shown = os.environ.get("SIDECAR_ADMIN_TOKEN") if token is None else token
+        self._rest = Rest(found, shown, timeout)
+        self._timeout = timeout
+        self._started = False
+
+    @property
+    def url(self) -> str:
+        """Whom it asks."""
+        return self._rest.url
+
+    async def __aenter__(self) -> Self:
+        if self._started:
+            raise RuntimeError("a client is used once: create another one")
+        self._started = True
+        self._rest.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every connection; what is under way fails. Repeating it is harmless."""
+        self._started = True
+        await self._rest.close()
+
+    # The node -------------------------------------------------------------------------------------------------------
+
+    async def status(self) -> Status:
+        """The node that is asked, and what it sees."""
+        return await self._read(Status, "GET", "/v1/status")
+
+    async def events(self, topic: str | None = None, *, after: int | None = None) -> AsyncGenerator[Event]:
+        """What happens, of one topic or of all, as it happens and for ever: behind the position `after` (-1: all that
+        is kept, 90 days), by default from the moment on in which the first is waited for.
+
+        Where the connection ends it goes on behind the last event by itself, and raises `SidecarUnavailableError` once
+        no node answered for `timeout` seconds. A node has room for 8 such readers, so close it where you stop early:
+
+        ```python
+        import asyncio
+        from contextlib import aclosing
+        from sidecar.client import AdminClient
+
+        async def main() -> None:
+            async with AdminClient("http://127.0.0.1:18080") as admin:
+                async with aclosing(admin.events("orders", after=-1)) as events:
+                    async for event in events:
+                        print(event.at, event.kind, event.name, event.generation)
+                        break
+
+        asyncio.run(main())
+        ```
+        """
+        query = {} if topic is None else {"topic": topic}
+        if after is not None and after < 0:
+            query["from"], after = "0", None
+        now = asyncio.get_running_loop().time
+        until = 0.0
+        while True:
+            try:
+                async with aclosing(
+                    self._rest.stream("/v1/events", query, None if after is None else str(after))
+                ) as sent:
+                    async for each in sent:
+                        until = now() + self._timeout
+                        if each is not None:
+                            event = _event(each.id, each.data)
+                            after = event.position
+                            query.pop("from", None)
+                            yield event
+            except SidecarUnavailableError:
+                if now() > until:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+
+    # Topics ---------------------------------------------------------------------------------------------------------
+
+    async def topics(self, *, governed: bool = False) -> AsyncGenerator[Topic]:
+        """All topics and prefixes by name, page by page; `governed`: only those that have a policy."""
+        async for each in self._pages(Topic, "/v1/topics", {"governed": str(governed).lower()}):
+            yield each
+
+    async def topic(self, topic: str) -> Topic:
+        """One topic or prefix, with its newest producer names and its shadows in numbers."""
+        return await self._read(Topic, "GET", path_of("v1", "topics", topic))
+
+    async def set_policy(
+        self,
+        topic: str,
+        *,
+        access_mode: Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"] | None = None,
+        deduplication: bool | None = None,
+        exclusive_reader: bool | None = None,
+        scope: Literal["topic", "partition"] | None = None,
+        log_append_time: bool | None = None,
+    ) -> Topic:
+        """Set these fields of the policy of a topic or prefix, which need not exist yet, and leave the others (None) as
+        they are. Returns when it is in force, with the topic as it is then.
+        """
+        fields = {
+            "access_mode": access_mode,
+            "deduplication": deduplication,
+            "exclusive_reader": exclusive_reader,
+            "scope": scope,
+            "log_append_time": log_append_time,
+        }
+        body = {name: value for name, value in fields.items() if value is not None}
+        return await self._read(Topic, "PUT", path_of("v1", "topics", topic, "policy"), body=body)
+
+    async def delete_policy(self, topic: str) -> None:
+        """Forget the policy of a topic or prefix; 404 where it has none of its own."""
+        await self._rest.call("DELETE", path_of("v1", "topics", topic, "policy"))
+
+    async def delete_topic(self, topic: str, *, force: bool = False) -> None:
+        """Delete a topic with its records; 409 where it has shadows, which go first where `force` says so."""
+        await self._rest.call("DELETE", path_of("v1", "topics", topic), {"force": str(force).lower()})
+
+    async def fence(self, topic: str, *, partition: int | None = None) -> Topic:
+        """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
+        `partition`.
+        """
+        return await self._read(Topic, "POST", path_of("v1", "topics", topic, "fence"), _of(partition))
+
+    async def release(self, topic: str, *, partition: int | None = None) -> Topic:
+        """Clear the owner, who may claim again; otherwise as `fence`."""
+        return await self._read(Topic, "POST", path_of("v1", "topics", topic, "release"), _of(partition))
+
+    # Sequence ids ---------------------------------------------------------------------------------------------------
+
+    async def producers(self, topic: str, *, limit: int = 100) -> tuple[ProducerIds, ...]:
+        """The producer names that wrote to a topic last, newest first: `limit` at most, 1 to 1,000."""
+        return await self._list(ProducerIds, path_of("v1", "topics", topic, "dedup"), {"page_size": str(limit)})
+
+    async def producer(self, topic: str, name: str) -> ProducerState:
+        """All that is known of a producer name; 404: not known, 409: the topic has no deduplication."""
+        return await self._read(ProducerState, "GET", path_of("v1", "topics", topic, "dedup", name))
+
+    async def forget_producer(self, topic: str, name: str) -> None:
+        """Forget a producer name and its ids: its next id may be any. 409 while a connected session writes under it."""
+        await self._rest.call("DELETE", path_of("v1", "topics", topic, "dedup", name))
+
+    # Shadows --------------------------------------------------------------------------------------------------------
+
+    async def shadows(self, source: str | None = None) -> tuple[Shadow, ...]:
+        """The shadows of a topic by name, or all, those too whose source is gone."""
+        path = "/v1/shadows" if source is None else path_of("v1", "topics", source, "shadows")
+        return await self._list(Shadow, path)
+
+    async def shadow(self, name: str) -> Shadow:
+        """One shadow, in numbers too."""
+        return await self._read(Shadow, "GET", path_of("v1", "shadows", name))
+
+    async def create_shadow(
+        self, source: str, name: str, *, allow: Collection[str] | None = None, auto_reset_backlog_entries: int = 0
+    ) -> Shadow:
+        """Make a shadow of a topic; returns when every node serves it. `allow`: the principals that may read it, as
+        `User:audit`; None: the node's default. 409 where the name is taken.
+        """
+        body: dict[str, Any] = {"name": name, "auto_reset_backlog_entries": auto_reset_backlog_entries}
+        if allow is not None:
+            body["allow"] = list(allow)
+        return await self._read(Shadow, "POST", path_of("v1", "topics", source, "shadows"), body=body)
+
+    async def change_shadow(
+        self, name: str, *, allow: Collection[str] | None = None, auto_reset_backlog_entries: int | None = None
+    ) -> Shadow:
+        """Change these fields of a shadow, and leave the others (None) as they are. An empty `allow` means nobody."""
+        body: dict[str, Any] = {} if allow is None else {"allow": list(allow)}
+        if auto_reset_backlog_entries is not None:
+            body["auto_reset_backlog_entries"] = auto_reset_backlog_entries
+        return await self._read(Shadow, "PATCH", path_of("v1", "shadows", name), body=body)
+
+    async def delete_shadow(self, source: str, name: str) -> None:
+        """Delete a shadow with its cursors; the topic is as it was."""
+        await self._rest.call("DELETE", path_of("v1", "topics", source, "shadows", name))
+
+    async def cursors(self, shadow: str) -> AsyncGenerator[Cursor]:
+        """What groups have committed for a shadow, by group, page by page; a few seconds old at most."""
+        async for each in self._pages(Cursor, path_of("v1", "shadows", shadow, "cursors"), {}):
+            yield each
+
+    async def reset_cursor(
+        self,
+        shadow: str,
+        group: str,
+        to: Literal["earliest", "latest"] | int | datetime,
+        *,
+        partitions: Collection[int] | None = None,
+    ) -> Cursor:
+        """Move the cursor of a group, in some partitions or all: to the earliest or latest record, to an offset, or to
+        the first record of a time (with its zone). 409 while the group has members; a group that has none gets one.
+        """
+        target: object = to
+        if isinstance(to, datetime):
+            if to.tzinfo is None:
+                raise ValueError(f"{to.isoformat()} has no time zone")
+            target = {"timestamp": to.isoformat()}
+        elif isinstance(to, int):
+            target = {"offset": to}
+        body: dict[str, Any] = {"to": target} | ({} if partitions is None else {"partitions": sorted(partitions)})
+        return await self._read(Cursor, "POST", path_of("v1", "shadows", shadow, "cursors", group, "reset"), body=body)
+
+    # Answers --------------------------------------------------------------------------------------------------------
+
+    async def _read(
+        self,
+        kind: type[FactT],
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: dict[str, Any] | None = None,
+    ) -> FactT:
+        return _fact(kind, await self._rest.call(method, path, query, body), f"{method} {path}")
+
+    async def _list(self, kind: type[FactT], path: str, query: dict[str, str] | None = None) -> tuple[FactT, ...]:
+        items, _ = _page(kind, await self._rest.call("GET", path, query), path)
+        return items
+
+    async def _pages(self, kind: type[FactT], path: str, query: dict[str, str]) -> AsyncGenerator[FactT]:
+        token: str | None = ""
+        while token is not None:
+            asked = {**query, "page_size": _PAGE} | ({"page_token": token} if token else {})
+            before, (items, token) = token, _page(kind, await self._rest.call("GET", path, asked), path)
+            if token == before:
+                raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"GET {path}: page {token!r} is followed by itself")
+            for each in items:
+                yield each
+
+
+def _of(partition: int | None) -> dict[str, str]:
+    return {} if partition is None else {"partition": str(partition)}
+
+
+def _fact(kind: type[FactT], found: Any, where: str) -> FactT:
+    try:
+        return read(kind, found, "answer")
+    except ShapeError as error:
+        message = f"{where}: {error}; is it the admin port of a node?"
+        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from None
+
+
+def _page(kind: type[FactT], found: Any, where: str) -> tuple[tuple[FactT, ...], str | None]:
+    items, token = (found.get("items"), found.get("next_page_token")) if isinstance(found, dict) else (None, None)
+    if not isinstance(items, list) or not isinstance(token, str | None):
+        message = f"GET {where}: the answer is no list; is it the admin port of a node?"
+        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+    return tuple(_fact(kind, each, f"GET {where}") for each in items), token
+
+
+def _event(position: str, data: Any) -> Event:
+    if not position.isascii() or not position.isdigit():
+        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"an event has the position {position[:50]!r}")
+    found: Any = {**data, "position": int(position)} if isinstance(data, dict) else data
+    return _fact(Event, found, "GET /v1/events")

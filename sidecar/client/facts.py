@@ -1,0 +1,225 @@
+"""What a node tells over HTTP, as frozen dataclasses: the results of `AdminClient`.
+
+Names are those of the REST interface (`/openapi.json` of a node describes each). Times are `datetime` in UTC, lists are
+tuples, partitions are int keys. Strings that stand for one of a few words (states, modes, kinds of events) stay
+strings: a newer node may know more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A node or a broker, and where it listens."""
+
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that a node looks at; where it is `required` and not `ok` the node is not ready."""
+
+    name: str
+    ok: bool
+    required: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many topics have deduplication, by what the node knows of their sequence ids."""
+
+    ready: int
+    reading: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A node and what it sees. `state`: starting, serving or draining."""
+
+    version: str
+    node_id: int
+    cluster: str
+    state: str
+    ready: bool
+    started: datetime
+    advertise: str
+    kafka_cluster_id: str | None
+    nodes: tuple[Peer, ...]
+    brokers: tuple[Peer, ...]
+    client_connections: int
+    governed_topics: int
+    deduplication: Counted
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is decided for a topic; None in the policy of a prefix: not decided there.
+
+    `access_mode`: shared, exclusive, wait_for_exclusive or exclusive_with_fencing; `scope`: topic or partition;
+    `log_append_time`: the topic's message.timestamp.type is LogAppendTime.
+    """
+
+    access_mode: str | None = None
+    deduplication: bool | None = None
+    exclusive_reader: bool | None = None
+    scope: str | None = None
+    log_append_time: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who owns a topic: `session` is `pid:N` or `conn:ID`, `client` its address and software as far as known."""
+
+    name: str
+    session: str
+    mode: str
+    since: datetime
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOwner(Owner):
+    """Who owns one partition, and under which generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who waits for a topic, since when."""
+
+    name: str
+    session: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIds:
+    """A producer name with its highest sequence ids in the log, by partition. `last_sequence_id`: the least of them
+    over all partitions, -1 where one has none.
+    """
+
+    name: str
+    last_sequence_id: int
+    last_sequence_ids: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState(ProducerIds):
+    """All that is known of a producer name: the offsets of the records with its highest ids (None: not known), when it
+    wrote last, and whether a connected session writes under it.
+    """
+
+    offsets: Mapping[int, int | None]
+    last_seen: Mapping[int, datetime]
+    in_use: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowStats:
+    """A shadow in numbers: `readers` (connections in the last 30 s), `bytes` and `cursor_resets` of the node that was
+    asked since it started; `groups` and lags, in records, of the cluster, None where they are not known.
+    """
+
+    readers: int
+    bytes: int
+    last_read: datetime | None
+    cursor_resets: int
+    groups: int | None
+    total_lag: int | None
+    max_lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic, or a prefix (`payments.*`) that has a policy.
+
+    `generation` rises with each owner, 0: never owned. Where each partition has an owner of its own (`policy.scope` is
+    partition) they stand in `owners` and `owner` is None. `producers` are the newest names, where the node that was
+    asked serves the topic. `deduplication_state`: off, idle, reading, ready, lost or elsewhere; None of a prefix.
+    """
+
+    topic: str
+    policy: Policy | None
+    generation: int
+    owner: Owner | None
+    waiting: tuple[Waiting, ...]
+    producers: tuple[ProducerIds, ...]
+    shadows: tuple[str, ...]
+    serving_node: int | None
+    partitions: int
+    deduplication_state: str | None = None
+    deduplication_detail: str | None = None
+    owners: Mapping[int, PartitionOwner] | None = None
+    shadow_stats: Mapping[str, ShadowStats] | None = field(default=None, metadata={"name": "shadowReplication"})
+    """By name of the shadow; only where one topic was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A read-only view of `source`. `allow`: the principals that may read it. A cursor that more than
+    `auto_reset_backlog_entries` records lie behind is reset to the end, 0: never. `state`: making, open or closed;
+    `reason`: why it is closed and what to do; `warning`: why nobody can read it now. `stats` only where one shadow was
+    asked for.
+    """
+
+    name: str
+    source: str
+    allow: tuple[str, ...]
+    created: datetime
+    is_made: bool
+    auto_reset_backlog_entries: int
+    state: str
+    reason: str | None
+    warning: str | None
+    stats: ShadowStats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CursorPosition:
+    """Where a group stands in a partition, where that ends, and how many offsets are between."""
+
+    offset: int
+    end: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a group has committed for a shadow. `state` and `members` are those of Kafka's consumer group."""
+
+    group: str
+    state: str
+    members: int
+    lag: int
+    partitions: Mapping[int, CursorPosition]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of history. `kind`: claimed, deposed, released, failover, shadow or policy. The same event may come
+    twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on behind it.
+    """
+
+    id: str
+    at: datetime
+    kind: str
+    topic: str
+    partition: int | None
+    generation: int
+    session: str
+    name: str
+    mode: str | None
+    client: str
+    node: int
+    detail: str
+    position: int = -1

@@ -1,0 +1,138 @@
+"""HTTP to a node's admin port: one session, JSON there and back, server-sent events, each failure a `SidecarError`.
+
+`code` is the HTTP status where a node answered, and Kafka's code where none did (13: not reached, 7: not in time). No
+redirect is followed: the token is for this address.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
+from yarl import URL
+
+from sidecar.client.errors import SidecarError, SidecarUnavailableError, of_http
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+
+_SILENT_S: Final = 30.0
+"""A stream says something every few seconds, be it that there is nothing to tell."""
+_LONGEST: Final = 64 * 1024 * 1024
+
+
+class Sent(NamedTuple):
+    """A server-sent event: its id and its data, decoded."""
+
+    id: str
+    data: Any
+
+
+class Rest:
+    """Requests to one address. `timeout` (seconds) bounds each."""
+
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"url {url!r} is not of the form http://host:port")
+        self.url = url.rstrip("/")
+        self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._timeout = timeout
+        self._session: ClientSession | None = None
+
+    def open(self) -> None:
+        """Begin; in a running event loop."""
+        self._session = ClientSession(headers=self._headers, timeout=ClientTimeout(total=self._timeout))
+
+    async def close(self) -> None:
+        """End every connection; what is under way fails. Repeating it is harmless."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def call(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The JSON that is answered, None where that is empty. Raises `SidecarError`."""
+        async with self._asked(method, path, query, json=body) as answer:
+            text = await _text(answer)
+        return _decoded(text, f"{method} {path}") if text else None
+
+    async def stream(self, path: str, query: Mapping[str, str], last_id: str | None) -> AsyncGenerator[Sent | None]:
+        """Server-sent events from behind `last_id` on as they come; None for a sign of life. Ends with the connection.
+
+        Raises `SidecarError`; an answer that breaks off is a `SidecarUnavailableError`.
+        """
+        headers = {"Accept": "text/event-stream"} | ({} if last_id is None else {"Last-Event-ID": last_id})
+        timeout = ClientTimeout(sock_connect=self._timeout, sock_read=_SILENT_S)
+        async with self._asked("GET", path, query, headers=headers, timeout=timeout) as answer:
+            fields: dict[str, str] = {}
+            async for line in answer.content:
+                name, colon, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
+                if name or colon:
+                    fields[name] = value.removeprefix(" ")
+                elif "data" in fields:
+                    yield Sent(fields.get("id", ""), _decoded(fields["data"], path))
+                    fields = {}
+                else:
+                    yield None
+                    fields = {}
+
+    @asynccontextmanager
+    async def _asked(
+        self, method: str, path: str, query: Mapping[str, str] | None, **more: Any
+    ) -> AsyncIterator[ClientResponse]:
+        """The answer, once it begins, where it is no error."""
+        if self._session is None:
+            raise RuntimeError("the client is not open: use `async with`")
+        target = self.url + path + (f"?{urlencode(query)}" if query else "")
+        try:
+            async with self._session.request(
+                method, URL(target, encoded=True), allow_redirects=False, **more
+            ) as answer:
+                if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    raise of_http(answer.status, f"{method} {path}: {_message(await _text(answer), self.url)}")
+                yield answer
+        except ValueError as error:  # aiohttp's, of a line that does not end
+            raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{method} {path}: {error}") from error
+        except TimeoutError as error:
+            message = f"{self.url} did not answer {method} {path} in time"
+            raise SidecarUnavailableError(ErrorCode.REQUEST_TIMED_OUT, message, retryable=True) from error
+        except (ClientError, OSError) as error:
+            message = f"no node answers at {self.url} ({error or type(error).__name__})"
+            raise SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=True) from error
+
+
+def path_of(*parts: str) -> str:
+    """A path whose parts may hold anything."""
+    return "".join("/" + quote(each, safe="*") for each in parts)
+
+
+async def _text(answer: ClientResponse) -> str:
+    found = await answer.content.read(_LONGEST)
+    while found and (more := await answer.content.read(_LONGEST)):
+        found += more
+        if len(found) > _LONGEST:
+            raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"an answer of more than {_LONGEST} bytes")
+    return found.decode(errors="replace")
+
+
+def _decoded(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        message = f"{where}: the answer is no JSON; is it the admin port of a node?"
+        raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from None
+
+
+def _message(text: str, url: str) -> str:
+    try:
+        found = json.loads(text)["message"]
+    except (ValueError, TypeError, KeyError):
+        found = None
+    return found if isinstance(found, str) else f"{url} gives no reason; is it the admin port of a node?"
