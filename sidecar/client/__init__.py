@@ -1,4 +1,4 @@
-"""The SDK for Python: producers that own their topic, readers of shadow topics, and the admin port of nodes.
+"""The SDK for Python: producers that own their topic, leadership, readers of shadow topics, the admin port of nodes.
 
 ```python
 import asyncio
@@ -21,13 +21,16 @@ from sidecar.client.errors import (
     SidecarError,
     SidecarUnavailableError,
 )
-from sidecar.client.producer import ExclusiveProducer, Mode
+from sidecar.client.leadership import Leadership
+from sidecar.client.names import Mode
+from sidecar.client.producer import ExclusiveProducer
 from sidecar.client.reader import ShadowReader
 from sidecar.client.receipt import Receipt
 
 __all__ = [
     "AdminClient",
     "ExclusiveProducer",
+    "Leadership",
     "Mode",
     "OwnError",
     "ProducerBusyError",

@@ -71,6 +71,19 @@ class Connection:
         host, port = self.address
         return SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, f"{host}:{port}: {why}", retryable=True)
 
+    async def ended(self) -> None:
+        """Return once the other side ends it. Others' calls wait meanwhile: cancel this first. Whatever the other side
+        says unasked ends it too.
+        """
+        async with self._turn:
+            with contextlib.suppress(OSError):
+                await self._reader.read(1)
+            self._writer.close()
+
+    def drop(self) -> None:
+        """End it without waiting for that."""
+        self._writer.close()
+
     async def close(self) -> None:
         """End it; a call under way fails."""
         self._writer.close()

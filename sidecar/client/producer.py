@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
-import uuid
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -18,6 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from sidecar.client.claim import Claim, again
 from sidecar.client.connection import addresses
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
+from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
 from sidecar.client.numbering import Numbering
 from sidecar.client.pipeline import Pipeline
 from sidecar.client.receipt import Pending, Receipt
@@ -27,13 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from types import TracebackType
 
-Mode: TypeAlias = Literal["exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
-
 ID_HEADER: Final = "sidecar-sequence-id"
 NAME_HEADER: Final = "sidecar-producer-name"
-_NO_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z", re.DOTALL)
-_CUT: Final = "…"
-_NAME_BYTES: Final = 255
 _POLL_S: Final = 1.0
 _AGAIN_S: Final = 0.2
 _POLLS_PER_REFRESH: Final = 30
@@ -97,13 +91,12 @@ class ExclusiveProducer:
         timeout: float = 30.0,
         compression: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
     ) -> None:
-        if mode not in get_args(Mode):
-            raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+        check_mode(mode)
         if not topic:
             raise ValueError("topic is empty")
         if timeout <= 0:
             raise ValueError(f"timeout is {timeout:g} s")
-        self._name: str = f"sidecar-{uuid.uuid4()}" if name is None else _checked(name)
+        self._name: str = assigned_name() if name is None else checked_name(name)
         self._topic: str = topic
         self._initial = initial_sequence_id
         self._timeout = timeout
@@ -357,14 +350,6 @@ def _seen(outcome: asyncio.Future[Receipt]) -> None:
     """Nobody may be left to ask for it: no reason to complain."""
     if not outcome.cancelled():
         outcome.exception()
-
-
-def _checked(name: str) -> str:
-    if not 1 <= len(name.encode()) <= _NAME_BYTES or ";" in name:
-        raise ValueError(f"name {name[:50]!r}: 1 to {_NAME_BYTES} bytes of UTF-8 without ;")
-    if _NO_NAMES.match(name) or name.endswith(_CUT):
-        raise ValueError(f"name {name!r} is a default of client libraries: two producers may bear it")
-    return name
 
 
 def _checked_partitions(partitions: Collection[int]) -> tuple[int, ...]:

@@ -19,6 +19,9 @@ from sidecar.v1 import control_pb2 as control
 
 MessageT = TypeVar("MessageT", bound=Message)
 
+_OWN: Final = 1000
+_RELEASE: Final = 1001
+_WATCH: Final = 1004
 _ALL_REPLICAS: Final = -1
 _NO_TRANSACTION_MS: Final = 60_000
 _AHEAD: Final = 2**20
@@ -73,6 +76,56 @@ class LastSequence(FixedRequest):
         return _message(control.LastSequenceResponse, reader)
 
 
+@dataclass(frozen=True, slots=True)
+class Own(FixedRequest):
+    """Claims resources, all or nothing; again with the same token: the same claims, kept or waited for."""
+
+    api_key: ClassVar[int] = _OWN
+    api_version: ClassVar[int] = 0
+
+    asked: control.OwnRequest
+
+    def encode(self, writer: Writer) -> None:
+        writer.raw(self.asked.SerializeToString())
+
+    def decode(self, reader: Reader) -> control.OwnResponse:
+        return _message(control.OwnResponse, reader)
+
+
+@dataclass(frozen=True, slots=True)
+class Release(FixedRequest):
+    """Lets go of everything that a token owns or waits for."""
+
+    api_key: ClassVar[int] = _RELEASE
+    api_version: ClassVar[int] = 0
+
+    group: str
+    token: bytes
+
+    def encode(self, writer: Writer) -> None:
+        writer.raw(control.ReleaseRequest(group=self.group, token=self.token).SerializeToString())
+
+    def decode(self, reader: Reader) -> control.ReleaseResponse:
+        return _message(control.ReleaseResponse, reader)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(FixedRequest):
+    """What becomes of a token's claims: answered at the first news, or without any after `wait_ms`."""
+
+    api_key: ClassVar[int] = _WATCH
+    api_version: ClassVar[int] = 0
+
+    token: bytes
+    wait_ms: int
+
+    def encode(self, writer: Writer) -> None:
+        writer.raw(control.WatchRequest(token=self.token, wait_ms=self.wait_ms).SerializeToString())
+
+    def decode(self, reader: Reader) -> control.WatchResponse:
+        return _message(control.WatchResponse, reader)
+
+
 def _message(kind: type[MessageT], reader: Reader) -> MessageT:
     try:
         return kind.FromString(reader.raw(reader.remaining))
@@ -93,16 +146,17 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopic(FixedRequest):
-    """Metadata of one topic, which is not created."""
+    """Metadata of one topic, which is not created; of None: the nodes alone."""
 
     api_key: ClassVar[int] = api.METADATA
     api_version: ClassVar[int] = 5
 
-    topic: str
+    topic: str | None
 
     def encode(self, writer: Writer) -> None:
-        writer.array(1)
-        writer.string(self.topic)
+        writer.array(0 if self.topic is None else 1)
+        if self.topic is not None:
+            writer.string(self.topic)
         writer.boolean(False)
 
     def decode(self, reader: Reader) -> Layout:

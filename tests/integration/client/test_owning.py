@@ -18,7 +18,7 @@ from sidecar.client import (
     SidecarError,
     SidecarUnavailableError,
 )
-from sidecar.client.producer import Mode
+from sidecar.client.names import Mode
 from sidecar.local.ports import free_ports
 from tests.integration.client.conftest import Topic
 from tests.integration.client.proxy import Proxy

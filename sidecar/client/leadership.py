@@ -1,0 +1,231 @@
+"""Leadership: one of many processes does something, by the claim to a name, a topic or a group's reading of it.
+
+Decides nothing by itself: `tenure` claims, waits and watches; this is its life, once, and what an application sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Self
+
+from sidecar.client.connection import addresses
+from sidecar.client.errors import SidecarError
+from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
+from sidecar.client.tenure import Tenure
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+_LEAST_SILENCE_S: Final = 1.0
+_HIGHEST: Final = 2**63 - 1
+_MODES: Final[Mapping[Mode, control.AccessMode]] = {
+    "exclusive": control.EXCLUSIVE,
+    "wait_for_exclusive": control.WAIT_FOR_EXCLUSIVE,
+    "exclusive_with_fencing": control.EXCLUSIVE_WITH_FENCING,
+}
+
+
+class Leadership:
+    """Owns a name that all nodes agree on, and so leads; nobody else does until it lets go or loses it.
+
+    ```python
+    import asyncio
+    from sidecar.client import Leadership
+
+    async def lead() -> None:
+        await asyncio.sleep(0.1)  # what only one may do at a time
+
+    async def main() -> None:
+        async with Leadership("localhost:19092", "scheduler", name="host-1") as leadership:
+            print(leadership.generation)
+            work, lost = asyncio.create_task(lead()), asyncio.create_task(leadership.lost())
+            await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (work, lost):
+                task.cancel()
+
+    asyncio.run(main())
+    ```
+
+    `bootstrap` is `host:port,…` of nodes, or several of them. What is claimed is `resource`, any string; or `topic=`,
+    all of it or its `partition=`, for writing: then no other producer writes there. With `group=` a topic or partition
+    is claimed for reading in this group, and a string in the group's own room. `name` is who this is, for people; a
+    consumer that reads under a claim bears it as its client.id (Kafka wiki, Single Reader/Writer). Without one a
+    globally unique name is assigned.
+
+    `mode`, where somebody else owns it or waits for it: `exclusive` raises `ProducerBusyError`, `wait_for_exclusive`
+    waits as long as it takes, in the order in which they came, `exclusive_with_fencing` takes it away, and those who
+    wait get a `ProducerFencedError`. With a `generation` nobody waits: it is taken from an owner whose generation is
+    equal or lower, else that is a `ProducerBusyError`; 0 always wins.
+
+    `generation` tells one owner from the next, not for ever: that of a string, or of reading, begins again with 1 once
+    nobody owned it. That of a topic for writing never falls.
+
+    **What `lost()` tells.** The claim belongs to a connection and ends with it: when this process dies, and when the
+    node does. It is never taken back; lead again by a new `Leadership`. `lost()` returns at once where somebody takes
+    the claim, an administrator does or the node dies. A node that is silent, or a network in between, says nothing:
+    then `lost()` returns, and `is_leader` turns False, `silence` seconds after the last question that the node answered
+    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced, and
+    whoever is stalled himself does not see it, nor stop what is on its way to elsewhere. So let what leads *write*
+    through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former owner,
+    or a store that compares the generation of a topic.
+
+    `timeout` (seconds) bounds how long `async with` tries while no node answers; waiting for others does not count.
+    While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
+    a new one it stands last. Use it in one event loop, once.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str],
+        resource: str | None = None,
+        name: str | None = None,
+        mode: Mode = "wait_for_exclusive",
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        generation: int | None = None,
+        timeout: float = 30.0,
+        silence: float = 10.0,
+    ) -> None:
+        check_mode(mode)
+        if timeout <= 0:
+            raise ValueError(f"timeout is {timeout:g} s")
+        if silence < _LEAST_SILENCE_S:
+            raise ValueError(f"silence is {silence:g} s, less than {_LEAST_SILENCE_S:g}")
+        if generation is not None and not 0 <= generation <= _HIGHEST:
+            raise ValueError(f"generation {generation} is none: they go from 0 to 2^63-1")
+        if group == "":
+            raise ValueError("group is empty: name one, or None for writing and for names")
+        self._name: str = assigned_name() if name is None else checked_name(name)
+        asked = control.OwnRequest(
+            group=group or "",
+            claims=[control.Claim(resource=_resource(resource, topic, partition), generation=generation)],
+            mode=_MODES[mode],
+            producer_name=self._name,
+            producer_id=-1,
+        )
+        self._tenure = Tenure(addresses(bootstrap), asked, timeout, silence)
+        self._started = False
+        self._leads = False
+        self._error: SidecarError | None = None
+        self._over = asyncio.Event()
+        self._taking: asyncio.Task[bool] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    # What it knows --------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Who leads, given or assigned."""
+        return self._name
+
+    @property
+    def generation(self) -> int:
+        """The generation under which the claim is or was owned; 0 before."""
+        return self._tenure.generation
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the claim is owned, as far as a node told within `silence`; once False, for ever. See the class for
+        what that leaves open. To be asked in the event loop.
+        """
+        return self._leads and self._tenure.is_fresh
+
+    @property
+    def error(self) -> SidecarError | None:
+        """Why it was lost: `ProducerFencedError` where it was taken, `SidecarUnavailableError` where the connection
+        ended or the node was silent; None before, and where it was let go of.
+        """
+        return self._error
+
+    async def lost(self) -> None:
+        """Return once it leads no more: it lost the claim (`error` says why), or was closed."""
+        await self._over.wait()
+
+    # Life -----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Own it, as `async with` does. Raises `ProducerBusyError`; `ProducerFencedError` where somebody took it by
+        force from all who waited; `SidecarUnavailableError`; `SidecarError` with an `OwnError` for what cannot be
+        claimed. Whatever it raises, or cancelled: nothing stays open, and nothing owned.
+        """
+        if self._started:
+            raise RuntimeError("a leadership is used once: create another one")
+        self._started = True
+        self._taking = asyncio.create_task(self._take())
+        try:
+            closed = await self._taking
+        except BaseException:
+            self._end()
+            await self._tenure.close()
+            raise
+        if closed or self._ending is not None:
+            raise RuntimeError("the leadership was closed before it began")
+        self._leads = True
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def close(self) -> None:
+        """Let go of it; returns when it is free for others, where the node answers. Repeating it is harmless."""
+        self._started = True
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._shut())
+        try:
+            await asyncio.shield(self._ending)
+        except asyncio.CancelledError:
+            await self._tenure.close()
+            await asyncio.wait({self._ending})
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _take(self) -> bool:
+        """Whether it was closed meanwhile."""
+        try:
+            await self._tenure.take()
+        except asyncio.CancelledError:
+            if self._ending is None:
+                raise
+            return True
+        return False
+
+    async def _keep(self) -> None:
+        error = await self._tenure.keep()
+        self._error = error
+        self._end()
+        await self._tenure.close()
+
+    async def _shut(self) -> None:
+        self._end()
+        for task in (self._taking, self._keeper):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        try:
+            await self._tenure.release()
+        finally:
+            await self._tenure.close()
+
+    def _end(self) -> None:
+        self._leads = False
+        self._over.set()
+
+
+def _resource(name: str | None, topic: str | None, partition: int | None) -> control.Resource:
+    if (name is None) is (topic is None):
+        raise ValueError("name either a resource or a topic")
+    if name == "" or topic == "":
+        raise ValueError("the resource is empty" if name == "" else "the topic is empty")
+    if partition is not None and (topic is None or partition < 0):
+        raise ValueError(f"partition {partition} is none of a topic: they are numbers from 0 on")
+    return control.Resource(name=name, topic=topic, partition=partition)

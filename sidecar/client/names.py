@@ -1,0 +1,33 @@
+"""How owners are called and how they claim: the names and modes that a node takes. Pure."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Final, Literal, TypeAlias, get_args
+
+Mode: TypeAlias = Literal["exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
+
+_NO_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z", re.DOTALL)
+_CUT: Final = "…"
+_NAME_BYTES: Final = 255
+
+
+def assigned_name() -> str:
+    """A globally unique name for whoever has none."""
+    return f"sidecar-{uuid.uuid4()}"
+
+
+def checked_name(name: str) -> str:
+    """The name, where it is one that a node takes for one. Raises ValueError."""
+    if not 1 <= len(name.encode()) <= _NAME_BYTES or ";" in name:
+        raise ValueError(f"name {name[:50]!r}: 1 to {_NAME_BYTES} bytes of UTF-8 without ;")
+    if _NO_NAMES.match(name) or name.endswith(_CUT):
+        raise ValueError(f"name {name!r} is a default of client libraries: two producers may bear it")
+    return name
+
+
+def check_mode(mode: str) -> None:
+    """Raises ValueError where it is none."""
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")

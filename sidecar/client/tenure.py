@@ -1,0 +1,242 @@
+"""One claim by Own: the node found that can grant it, waited for, held by one connection and watched by another.
+
+The claim belongs to the connection that asked for it and ends with that, so nothing here takes back what was lost:
+each connection asks with a token of its own, and no other connection is opened once the claim was granted. A node says
+at once what becomes of the claim (Watch), by ending the connection too; while it says nothing the claim counts for
+`silence` seconds from the last question that was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final
+
+from sidecar.client.connection import connect
+from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, of_own
+from sidecar.client.requests import DescribeTopic, Own, Release, Watch
+from sidecar.protocol.errors import ErrorCode
+from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from sidecar.client.connection import Connection
+
+    Address = tuple[str, int]
+
+_AGAIN_S: Final = 0.1
+_SHORT_S: Final = 5.0
+"""What a node answers out of its memory."""
+_TOKEN_BYTES: Final = 16
+_QUESTIONS: Final = 4
+"""How often a node is asked in `silence`."""
+
+
+class Tenure:
+    """The claim that `asked` asks for, without token and time. `timeout` (seconds): how long no node may answer while
+    it is taken; `silence` (seconds): as the module says.
+    """
+
+    def __init__(
+        self, bootstrap: tuple[Address, ...], asked: control.OwnRequest, timeout: float, silence: float
+    ) -> None:
+        self.generation = 0
+        """Under which it was granted."""
+        self.heard = 0.0
+        """By the loop's clock, when the last question was sent that was answered with nothing against the claim."""
+        self._bootstrap = bootstrap
+        self._asked = asked
+        self._timeout = timeout
+        self._silence = silence
+        self._token = b""
+        self._owner: Connection | None = None
+        self._watcher: Connection | None = None
+        self._nodes: dict[int, Address] = {}
+        self._first: Address | None = None
+        self._last: Address | None = None
+        self._unsure = False
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether a node vouched for the claim within `silence`."""
+        return asyncio.get_running_loop().time() - self.heard <= self._silence
+
+    # Taking ---------------------------------------------------------------------------------------------------------
+
+    async def take(self) -> None:
+        """Claim it, and wait as long as it takes where the mode says so. Raises `ProducerBusyError`;
+        `ProducerFencedError` where who waits is evicted; `SidecarUnavailableError`; `SidecarError`.
+        """
+        now = asyncio.get_running_loop().time
+        until = now() + self._timeout
+        while True:
+            try:
+                if await self._claim():
+                    return
+                until = now() + self._timeout
+            except SidecarUnavailableError as error:
+                if isinstance(error.code, ErrorCode):
+                    await self._leave()
+                if now() > until:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _claim(self) -> bool:
+        """Whether it is granted; False: it is still waited for."""
+        owner = await self._connected()
+        waits = self._asked.mode == control.WAIT_FOR_EXCLUSIVE
+        asked = control.OwnRequest()
+        asked.CopyFrom(self._asked)
+        asked.token, asked.wait_ms = self._token, self._patience_ms if waits else 0
+        answer = await self._own(owner, asked)
+        if answer.error == control.TIMED_OUT and waits:
+            return False
+        found = answer.ownerships[0] if answer.ownerships else control.Ownership()
+        if answer.error == control.NONE:
+            await self._vouched()
+            self.generation = found.generation
+            return True
+        error = of_own(answer.error, answer.message or found.message)
+        if answer.error == control.NOT_SERVING:
+            await self._leave(self._nodes.get(found.serving_node))
+        if answer.error == control.HELD and self._unsure and found.owner_name == self._asked.producer_name:
+            # a claim of ours whose answer was lost: the node lets go of it once it knows that its connection ended
+            raise SidecarUnavailableError(error.code, error.message, retryable=True)
+        raise error
+
+    async def _own(self, owner: Connection, asked: control.OwnRequest) -> control.OwnResponse:
+        patience = max(self._silence, _SHORT_S) + asked.wait_ms / 1000
+        try:
+            return await owner.call(Own(asked), patience)
+        except SidecarUnavailableError:
+            self._unsure = True
+            raise
+
+    async def _vouched(self) -> None:
+        """The claim still stands behind a question that was sent after it was granted."""
+        now = asyncio.get_running_loop().time()
+        if (lost := await self._look(0, now + _SHORT_S)) is not None:
+            raise lost
+
+    @property
+    def _patience_ms(self) -> int:
+        return int(self._silence * 1000 / _QUESTIONS)
+
+    # Keeping --------------------------------------------------------------------------------------------------------
+
+    async def keep(self) -> SidecarError:
+        """Return once it is lost, with the reason: `ProducerFencedError`, or `SidecarUnavailableError` where the
+        connection ended or the node is silent. It is let go of then.
+        """
+        assert self._owner is not None, "it was taken"
+        ended, watching = asyncio.ensure_future(self._owner.ended()), asyncio.ensure_future(self._watch())
+        tasks = {ended, watching}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():  # severed by who took it, which the node may be about to tell
+                await asyncio.wait(tasks, timeout=_AGAIN_S)
+            if watching.done():
+                return watching.result()
+            host, port = self._owner.address
+            return _away(f"{host}:{port} ended the connection, and with it the claim")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self) -> SidecarError:
+        now = asyncio.get_running_loop().time
+        while now() < (until := self.heard + self._silence):
+            try:
+                if (lost := await self._look(self._patience_ms, until)) is not None:
+                    return lost
+            except SidecarUnavailableError:
+                await asyncio.sleep(_AGAIN_S)
+        return _away(f"no node vouched for the claim for {self._silence:g} s")
+
+    async def _look(self, wait_ms: int, until: float) -> SidecarError | None:
+        """Why it is lost; None while it stands. Raises `SidecarUnavailableError` where nobody tells by `until`."""
+        now = asyncio.get_running_loop().time
+        assert self._owner is not None, "it was granted"
+        if self._watcher is None or not self._watcher.is_open:
+            self._watcher = await connect(self._owner.address, self._asked.producer_name, until - now())
+        sent = now()
+        answer = await self._watcher.call(Watch(self._token, wait_ms), until - sent)
+        if answer.error == control.UNAVAILABLE or now() > until:
+            raise of_own(control.UNAVAILABLE, answer.message)
+        if answer.error not in (control.NONE, control.TIMED_OUT):
+            return _lost(answer.error, answer.message)
+        for each in answer.changed:
+            if each.error != control.NONE:
+                return _lost(each.error, each.message)
+        self.heard = sent
+        return None
+
+    # Ending ---------------------------------------------------------------------------------------------------------
+
+    async def release(self) -> None:
+        """Let go of it and wait for the node's word that it is free; `close` does so without."""
+        if self._owner is not None and self._owner.is_open:
+            with contextlib.suppress(SidecarError):
+                await self._owner.call(Release(self._asked.group, self._token), _SHORT_S)
+
+    async def close(self) -> None:
+        """End both connections, and with them the claim."""
+        connections = [each for each in (self._watcher, self._owner) if each is not None]
+        self._watcher = self._owner = None
+        for each in connections:
+            each.drop()
+        for each in connections:
+            await each.close()
+
+    # Connections ----------------------------------------------------------------------------------------------------
+
+    async def _connected(self) -> Connection:
+        if self._owner is not None and self._owner.is_open:
+            return self._owner
+        await self.close()
+        failure = _away("no node is known")
+        for address in self._candidates():
+            try:
+                self._owner = await self._open(address)
+            except SidecarUnavailableError as error:
+                failure = error
+            else:
+                self._token = os.urandom(_TOKEN_BYTES)
+                return self._owner
+        self._first = None
+        raise failure
+
+    async def _open(self, address: Address) -> Connection:
+        connection = await connect(address, self._asked.producer_name, min(_SHORT_S, self._timeout))
+        try:
+            self._nodes = (await connection.call(DescribeTopic(None), min(_SHORT_S, self._timeout))).nodes
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def _candidates(self) -> list[Address]:
+        """Where nodes may be, the likeliest first; the one that was left last comes last."""
+        known = dict.fromkeys((*self._nodes.values(), *self._bootstrap))
+        first = [] if self._first is None else [self._first]
+        rest = [each for each in known if each not in (self._first, self._last)]
+        return [*first, *rest, *([self._last] if self._last in known and self._last != self._first else [])]
+
+    async def _leave(self, to: Address | None = None) -> None:
+        """End the connection, and with it the claim or place; go on at `to`, or elsewhere if possible."""
+        if self._owner is not None:
+            self._last = self._owner.address
+        self._first = to
+        await self.close()
+
+
+def _lost(code: int, message: str) -> SidecarError:
+    found = of_own(code, message)
+    if isinstance(found, ProducerFencedError):
+        return found
+    return ProducerFencedError(found.code, message or "the claim is not known any more")
+
+
+def _away(message: str) -> SidecarUnavailableError:
+    return SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=True)
