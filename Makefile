@@ -18,7 +18,7 @@ ARGS ?=
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-clients bench check format requirements proto docs clean
+.PHONY: help setup spark up demo test test-slow test-clients bench check format requirements proto sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
 
 proto: setup ## generate sidecar/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=. --pyi_out=. $$(cd proto && find sidecar -name '*.proto')
+
+sync: setup ## generate the SDK's synchronous twins
+	@$(BIN)/python -m tools.sync
 
 docs: setup ## generate the reference pages from the code
 	@$(BIN)/python -m docs.generate

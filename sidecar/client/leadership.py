@@ -131,7 +131,7 @@ class Leadership:
     @property
     def is_leader(self) -> bool:
         """Whether the claim is owned, as far as a node told within `silence`; once False, for ever. See the class for
-        what that leaves open. To be asked in the event loop.
+        what that leaves open.
         """
         return self._leads and self._tenure.is_fresh
 

@@ -136,6 +136,10 @@ class ShadowReader:
     ) -> None:
         await self._stop()
 
+    async def close(self) -> None:
+        """End it; its group's other readers get its partitions. Repeating it is harmless."""
+        await self._stop()
+
     async def _stop(self) -> None:
         if self._kafka is not None:
             with contextlib.suppress(KafkaError):

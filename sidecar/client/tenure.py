@@ -20,6 +20,8 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.client.connection import Connection
 
     Address = tuple[str, int]
@@ -55,11 +57,12 @@ class Tenure:
         self._first: Address | None = None
         self._last: Address | None = None
         self._unsure = False
+        self._clock: Callable[[], float] = lambda: 0.0
 
     @property
     def is_fresh(self) -> bool:
         """Whether a node vouched for the claim within `silence`."""
-        return asyncio.get_running_loop().time() - self.heard <= self._silence
+        return self._clock() - self.heard <= self._silence
 
     # Taking ---------------------------------------------------------------------------------------------------------
 
@@ -67,7 +70,7 @@ class Tenure:
         """Claim it, and wait as long as it takes where the mode says so. Raises `ProducerBusyError`;
         `ProducerFencedError` where who waits is evicted; `SidecarUnavailableError`; `SidecarError`.
         """
-        now = asyncio.get_running_loop().time
+        self._clock = now = asyncio.get_running_loop().time
         until = now() + self._timeout
         while True:
             try:

@@ -183,7 +183,7 @@ async def test_whoever_was_stalled_himself_does_not_believe_to_lead(
         assert lead.is_leader
         loop = asyncio.get_running_loop()
         late = loop.time() + 5.1
-        monkeypatch.setattr(loop, "time", lambda: late)
+        monkeypatch.setattr(lead._tenure, "_clock", lambda: late)
         assert not lead.is_leader
         monkeypatch.undo()
 

@@ -1,0 +1,129 @@
+"""The synchronous twin of `sidecar.client.leadership`: written by `python -m tools.sync`, not by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from sidecar.client.errors import SidecarError
+from sidecar.client.leadership import Leadership as _Leadership
+from sidecar.client.names import Mode
+from sidecar.client.sync.twin import LosableTwin
+
+
+class Leadership(LosableTwin["_Leadership"]):
+    """Owns a name that all nodes agree on, and so leads; nobody else does until it lets go or loses it.
+
+    ```python
+    from sidecar.client.sync import Leadership
+
+    def step() -> bool:
+        return False  # a bit of what only one may do at a time: whether there is more
+
+    with Leadership("localhost:19092", "scheduler", name="host-1") as leadership:
+        print(leadership.generation)
+        while leadership.is_leader and step():
+            pass
+    ```
+
+    `bootstrap` is `host:port,…` of nodes, or several of them. What is claimed is `resource`, any string; or `topic=`,
+    all of it or its `partition=`, for writing: then no other producer writes there. With `group=` a topic or partition
+    is claimed for reading in this group, and a string in the group's own room. `name` is who this is, for people; a
+    consumer that reads under a claim bears it as its client.id (Kafka wiki, Single Reader/Writer). Without one a
+    globally unique name is assigned.
+
+    `mode`, where somebody else owns it or waits for it: `exclusive` raises `ProducerBusyError`, `wait_for_exclusive`
+    waits as long as it takes, in the order in which they came, `exclusive_with_fencing` takes it away, and those who
+    wait get a `ProducerFencedError`. With a `generation` nobody waits: it is taken from an owner whose generation is
+    equal or lower, else that is a `ProducerBusyError`; 0 always wins.
+
+    `generation` tells one owner from the next, not for ever: that of a string, or of reading, begins again with 1 once
+    nobody owned it. That of a topic for writing never falls.
+
+    **What `lost()` tells.** The claim belongs to a connection and ends with it: when this process dies, and when the
+    node does. It is never taken back; lead again by a new `Leadership`. `lost()` returns at once where somebody takes
+    the claim, an administrator does or the node dies. A node that is silent, or a network in between, says nothing:
+    then `lost()` returns, and `is_leader` turns False, `silence` seconds after the last question that the node answered
+    was sent. The claim may be another's before that: a node that does not renew its lease (3 s) is replaced, and
+    whoever is stalled himself does not see it, nor stop what is on its way to elsewhere. So let what leads *write*
+    through something that refuses an old leader: an `ExclusiveProducer`, whose topic takes nothing of a former owner,
+    or a store that compares the generation of a topic.
+
+    `timeout` (seconds) bounds how long `with` tries while no node answers; waiting for others does not count.
+    While it waits it goes on to other nodes by itself; its place in the queue belongs to its connection, so that with
+    a new one it stands last. Use it once, from as many threads as you like.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str],
+        resource: str | None = None,
+        name: str | None = None,
+        mode: Mode = "wait_for_exclusive",
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        generation: int | None = None,
+        timeout: float = 30.0,
+        silence: float = 10.0,
+    ) -> None:
+        super().__init__(
+            _Leadership(
+                bootstrap,
+                resource,
+                name,
+                mode,
+                topic=topic,
+                partition=partition,
+                group=group,
+                generation=generation,
+                timeout=timeout,
+                silence=silence,
+            )
+        )
+
+    @property
+    def name(self) -> str:
+        """Who leads, given or assigned."""
+        return self._call(lambda: self._twin.name)
+
+    @property
+    def generation(self) -> int:
+        """The generation under which the claim is or was owned; 0 before."""
+        return self._call(lambda: self._twin.generation)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the claim is owned, as far as a node told within `silence`; once False, for ever. See the class for
+        what that leaves open.
+        """
+        return self._call(lambda: self._twin.is_leader)
+
+    @property
+    def error(self) -> SidecarError | None:
+        """Why it was lost: `ProducerFencedError` where it was taken, `SidecarUnavailableError` where the connection
+        ended or the node was silent; None before, and where it was let go of.
+        """
+        return self._call(lambda: self._twin.error)
+
+    def start(self) -> None:
+        """Own it, as `with` does. Raises `ProducerBusyError`; `ProducerFencedError` where somebody took it by
+        force from all who waited; `SidecarUnavailableError`; `SidecarError` with an `OwnError` for what cannot be
+        claimed. Whatever it raises, or interrupted: nothing stays open, and nothing owned.
+        """
+        return self._start(self._twin.start)
+
+    def close(self) -> None:
+        """Let go of it; returns when it is free for others, where the node answers. Repeating it is harmless."""
+        self._finish(self._twin.close)
+
+    def __enter__(self) -> Self:
+        self._start(self._twin.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish(lambda: self._twin.__aexit__(kind, error, trace))

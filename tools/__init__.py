@@ -1,0 +1,1 @@
+"""What keeps this repository as it is: programs for those who develop it."""
