@@ -19,9 +19,6 @@ from sidecar.v1 import control_pb2 as control
 
 MessageT = TypeVar("MessageT", bound=Message)
 
-_OWN: Final = 1000
-_RELEASE: Final = 1001
-_WATCH: Final = 1004
 _ALL_REPLICAS: Final = -1
 _NO_TRANSACTION_MS: Final = 60_000
 _AHEAD: Final = 2**20
@@ -80,7 +77,7 @@ class LastSequence(FixedRequest):
 class Own(FixedRequest):
     """Claims resources, all or nothing; again with the same token: the same claims, kept or waited for."""
 
-    api_key: ClassVar[int] = _OWN
+    api_key: ClassVar[int] = api.OWN
     api_version: ClassVar[int] = 0
 
     asked: control.OwnRequest
@@ -96,7 +93,7 @@ class Own(FixedRequest):
 class Release(FixedRequest):
     """Lets go of everything that a token owns or waits for."""
 
-    api_key: ClassVar[int] = _RELEASE
+    api_key: ClassVar[int] = api.RELEASE
     api_version: ClassVar[int] = 0
 
     group: str
@@ -113,7 +110,7 @@ class Release(FixedRequest):
 class Watch(FixedRequest):
     """What becomes of a token's claims: answered at the first news, or without any after `wait_ms`."""
 
-    api_key: ClassVar[int] = _WATCH
+    api_key: ClassVar[int] = api.WATCH
     api_version: ClassVar[int] = 0
 
     token: bytes

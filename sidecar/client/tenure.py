@@ -172,6 +172,7 @@ class Tenure:
         for each in answer.changed:
             if each.error != control.NONE:
                 return _lost(each.error, each.message)
+            self.generation = each.generation
         self.heard = sent
         return None
 
