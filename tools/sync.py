@@ -221,7 +221,7 @@ def _docstring(
     assert text is not None, f"{node.name} has no docstring"
     if example is not None:
         text = re.sub(r"(?<=```python\n).*?(?=```)", lambda _: example, text, count=1, flags=re.DOTALL)
-    text = re.sub(r"\(await ([^()]*\([^()]*\))\)", r"\1", text)
+    text = re.sub(r"(?<!\w)\(await ([^()]*\([^()]*\))\)", r"\1", text)
     for word, instead in _WORDS:
         text = text.replace(word, instead)
     left = re.search(r"\basync\b|\bawait|asyncio|event loop", text)

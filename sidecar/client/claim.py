@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from sidecar.client._requests import NOBODY, ClaimTopic, DescribeOwners, DescribeTopic, LastSequence, NewProducer
 from sidecar.client.connection import connect
 from sidecar.client.errors import (
     ProducerBusyError,
@@ -20,15 +21,14 @@ from sidecar.client.errors import (
     of_kafka,
     of_own,
 )
-from sidecar.client.requests import NOBODY, ClaimTopic, DescribeOwners, DescribeTopic, LastSequence, NewProducer
 from sidecar.protocol.errors import ErrorCode
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from sidecar.client._requests import Layout, Producer
     from sidecar.client.connection import Connection
-    from sidecar.client.requests import Layout, Producer
 
 ResultT = TypeVar("ResultT")
 

@@ -17,6 +17,11 @@ from sidecar.protocol.errors import ErrorCode, error_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    class _Fenced(Exception):  # noqa: N818  aiokafka tells no types
+        pass
+else:
+    _Fenced = ProducerFenced
+
 
 class OwnError(IntEnum):
     """What the sidecar's own APIs answer: `Error` of control.proto."""
@@ -59,7 +64,7 @@ def _again(kind: type[SidecarError], code: int, message: str, retryable: bool) -
     return kind(code, message, retryable=retryable)
 
 
-class ProducerFencedError(SidecarError, ProducerFenced):
+class ProducerFencedError(SidecarError, _Fenced):
     """The topic was lost to somebody else, or by an administrator's word. Final: this producer never writes again;
     create a new one. Also `aiokafka.errors.ProducerFenced`.
     """

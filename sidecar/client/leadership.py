@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
+from sidecar.client._tenure import Tenure
 from sidecar.client.connection import addresses
 from sidecar.client.errors import SidecarError
 from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
-from sidecar.client.tenure import Tenure
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:

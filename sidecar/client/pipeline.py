@@ -15,10 +15,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from sidecar.client._requests import SEQUENCES
 from sidecar.client.claim import again
 from sidecar.client.errors import OF_KAFKA, SidecarError, SidecarUnavailableError, of_kafka
 from sidecar.client.receipt import Receipt
-from sidecar.client.requests import SEQUENCES
 from sidecar.client.transport import BATCH_BYTES, BatchError, Transport, open_transport
 from sidecar.protocol.errors import ErrorCode
 

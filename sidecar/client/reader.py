@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
+from sidecar.client._requests import DescribeOwners, DescribeTopic
 from sidecar.client.connection import addresses, connect
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
-from sidecar.client.requests import DescribeOwners, DescribeTopic
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

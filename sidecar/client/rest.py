@@ -40,7 +40,7 @@ class Rest:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"url {url!r} is not of the form http://host:port")
-        self.url = url.rstrip("/")
+        self.url: str = url.rstrip("/")
         self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._timeout = timeout
         self._session: ClientSession | None = None

@@ -22,8 +22,8 @@ from sidecar.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sidecar.client._requests import Producer
     from sidecar.client.receipt import Pending
-    from sidecar.client.requests import Producer
 
 BATCH_BYTES: Final = 64 * 1024
 """Of a batch with more than one record."""

@@ -35,9 +35,9 @@ class Reader:
     __slots__ = ("buffer", "end", "position")
 
     def __init__(self, buffer: Octets, position: int = 0, end: int | None = None) -> None:
-        self.buffer = buffer
-        self.position = position
-        self.end = len(buffer) if end is None else end
+        self.buffer: Octets = buffer
+        self.position: int = position
+        self.end: int = len(buffer) if end is None else end
 
     @property
     def remaining(self) -> int:
@@ -180,7 +180,7 @@ class Writer:
     __slots__ = ("out",)
 
     def __init__(self) -> None:
-        self.out = bytearray()
+        self.out: bytearray = bytearray()
 
     def finish(self) -> bytes:
         return bytes(self.out)

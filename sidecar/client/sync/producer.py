@@ -23,7 +23,7 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
         with ExclusiveProducer("localhost:19092", topic="orders", name="billing") as producer:
             for number, line in enumerate(lines):
                 if number > producer.last_sequence_id:  # with deduplication: not what an earlier run wrote
-                    printproducer.send(line)
+                    print(producer.send(line))
 
     main()
     ```

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sidecar.client import SidecarUnavailableError
+from sidecar.client._requests import LastSequence
 from sidecar.client.connection import addresses, connect
-from sidecar.client.requests import LastSequence
 from sidecar.local.ports import free_ports
 from sidecar.v1 import control_pb2 as control
 

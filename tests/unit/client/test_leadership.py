@@ -350,7 +350,7 @@ async def test_closed_while_it_waits_it_ends(node: PaperClaims) -> None:
 async def test_a_silent_node_does_not_hold_up_the_end_for_long(
     node: PaperClaims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.client.tenure._SHORT_S", 0.2)
+    monkeypatch.setattr("sidecar.client._tenure._SHORT_S", 0.2)
     lead = Leadership(at(node), "scheduler", name="a")
     async with lead:
         node.silent = True

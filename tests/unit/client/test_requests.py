@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from sidecar.client.requests import (
+from sidecar.client._requests import (
     NOBODY,
     ClaimTopic,
     DescribeOwners,

@@ -13,9 +13,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
+from sidecar.client._requests import DescribeTopic, Own, Release, Watch
 from sidecar.client.connection import connect
 from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, of_own
-from sidecar.client.requests import DescribeTopic, Own, Release, Watch
 from sidecar.protocol.errors import ErrorCode
 from sidecar.v1 import control_pb2 as control
 
@@ -42,9 +42,9 @@ class Tenure:
     def __init__(
         self, bootstrap: tuple[Address, ...], asked: control.OwnRequest, timeout: float, silence: float
     ) -> None:
-        self.generation = 0
+        self.generation: int = 0
         """Under which it was granted."""
-        self.heard = 0.0
+        self.heard: float = 0.0
         """By the loop's clock, when the last question was sent that was answered with nothing against the claim."""
         self._bootstrap = bootstrap
         self._asked = asked
