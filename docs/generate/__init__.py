@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docs.generate import api_table, cli, licences, metrics, settings
+from docs.generate import api_table, cli, licences, metrics, sdk, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/api-table.md": api_table.page,
     "reference/cli.md": cli.page,
     "reference/metrics.md": metrics.page,
+    "reference/sdk.md": sdk.page,
     "reference/settings.md": settings.page,
     "licences.md": licences.page,
 }

@@ -1,0 +1,164 @@
+"""docs/reference/sdk.md from the docstrings of `sidecar.client` and the tables of its errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+import sidecar.client
+from docs.generate import markdown
+from sidecar.client import AdminClient, ExclusiveProducer, Leadership, Receipt, ShadowReader, facts
+from sidecar.client.errors import OF_HTTP, OF_KAFKA, OF_OWN, SidecarError
+from sidecar.protocol.errors import error_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sidecar.client.errors import Meaning
+
+_CLASSES: Final = (ExclusiveProducer, Leadership, ShadowReader, AdminClient)
+_ERRORS: Final = tuple(
+    found
+    for name in sidecar.client.__all__
+    if isinstance(found := getattr(sidecar.client, name), type) and issubclass(found, SidecarError)
+)
+_BEFORE: Final = """
+    Classes on asyncio and [aiokafka](https://aiokafka.readthedocs.io) in `sidecar.client`; the same in
+    `sidecar.client.sync` for programs that block. `pip install kafka-sidecar`; Python 3.11 or newer; every type is
+    told (`py.typed`).
+
+    What only these add to an ordinary client: a topic is owned before anything is written, a loss is told to who is
+    idle too, what was lost is never taken back, and a record whose answer was lost is sent again under its id. Ordinary
+    clients need nothing of this: [client.id](client-id.md). Other languages: [own APIs](own-apis.md).
+    """
+_RECOVERY: Final = (
+    (
+        "a connection breaks, a node dies",
+        "it connects anew, shows its session and sends again what has no answer: nothing is lost, repeated, reordered",
+        "it is lost: its claim belonged to the connection. Whoever waits goes on at another node",
+    ),
+    (
+        "somebody took it, an administrator fenced it",
+        "`lost()` returns within two seconds, every `send` raises `ProducerFencedError`, for ever",
+        "`lost()` returns at once, `error` says who",
+    ),
+    (
+        "a node is silent, a network stands still",
+        "`send` raises `SidecarUnavailableError` after `timeout`; giving its `sequence_id` again is safe",
+        "`lost()` returns `silence` seconds after the last question that was answered; another may lead before that",
+    ),
+    (
+        "the program stands still and comes back",
+        "what it sends then is refused where somebody else owned the topic meanwhile",
+        "`is_leader` is False at once where that took longer than `silence`",
+    ),
+    (
+        "the program dies",
+        "the topic is free at once, and its next owner goes on behind `last_sequence_id`",
+        "the next who waits leads at once",
+    ),
+    (
+        "a place in Kafka's log is forgotten (45)",
+        "a new session goes on under the next generation; records fail that may be there and bear no sequence id",
+        "",
+    ),
+    ("Redis is away", "owners keep writing; whoever wants to own waits", "leaders keep leading"),
+)
+_SYNC: Final = """
+    `from sidecar.client.sync import ExclusiveProducer, Leadership, ShadowReader, AdminClient`: the same constructors,
+    methods and errors, without `await`; `with` for `async with`, `for` for `async for`. They are written from the
+    classes above (`make sync`). `lost(timeout=None)` tells whether it is lost, and waits for it so long.
+
+    Each object has a thread of its own for its event loop, from `with` (or `start`) to its end. Any thread may call it;
+    a call that is interrupted by Ctrl-C is cancelled, and has ended when KeyboardInterrupt goes on. What is left open
+    is closed when it is forgotten or the interpreter exits, 5 seconds at most. Make objects behind a fork: in a child
+    those of the parent raise RuntimeError; and the child has the parent's connections open as well, so that what they
+    own is free only once both are gone (`tests/unit/client/test_sync.py`, `tests/integration/client/test_sync.py`).
+    """
+
+
+def page() -> str:
+    """The classes, their errors, and what becomes of them when things break."""
+    lines = ["# SDK for Python", "", *markdown.note("the docstrings of `sidecar.client`"), *markdown.prose(_BEFORE)]
+    for found in _CLASSES:
+        lines += _class(found)
+    lines += ["## What breaks", "", *markdown.table(("what", "`ExclusiveProducer`", "`Leadership`"), _RECOVERY), ""]
+    lines += ["## Errors", "", *_docstring(SidecarError), *_errors()]
+    lines += ["## `sidecar.client.sync`", "", *markdown.prose(_SYNC)]
+    lines += ["## `Receipt`", "", f"`{_fields(Receipt)}`", "", *_docstring(Receipt)]
+    lines += ["## `sidecar.client.facts`", "", *_docstring(facts)]
+    rows = [
+        (f"`{name}`", f"`{_fields(found)}`", _line(found))
+        for name, found in vars(facts).items()
+        if dataclasses.is_dataclass(found) and isinstance(found, type)
+    ]
+    return markdown.page([*lines, *markdown.table(("class", "fields", "meaning"), rows)])
+
+
+def _class(found: type[Any]) -> Iterator[str]:
+    yield from (f"## `{found.__name__}`", "", f"`{found.__name__}{_signature(found)}`", "", *_docstring(found))
+    for name, member in vars(found).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            yield from (f"### `{name}`", "", *_docstring(member))
+        else:
+            awaited = "await " if inspect.iscoroutinefunction(member) else ""
+            awaited = "async for … in " if inspect.isasyncgenfunction(member) else awaited
+            yield from (f"### `{awaited}{name}{_signature(member)}`", "", *_docstring(member))
+
+
+class _Type:
+    """An annotation that is shown as it stands in the source."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _signature(found: Any) -> str:
+    """Without `self`."""
+    signature = inspect.signature(found)
+    parameters = [
+        each.replace(annotation=_Type(each.annotation)) for name, each in signature.parameters.items() if name != "self"
+    ]
+    returns = signature.return_annotation
+    shown = signature.replace(parameters=parameters, return_annotation=_Type(returns) if returns != "None" else None)
+    return str(shown).removesuffix(" -> None")
+
+
+def _docstring(found: Any) -> list[str]:
+    """Prose with each paragraph on one line; examples as they are."""
+    lines: list[str] = []
+    for number, part in enumerate(inspect.cleandoc(found.__doc__ or "").split("```")):
+        if number % 2:
+            lines += [f"```{part.rstrip()}", "```", ""]
+        else:
+            lines += markdown.prose(part) if part.strip() else []
+    return lines
+
+
+def _fields(found: type[Any]) -> str:
+    return ", ".join(each.name for each in dataclasses.fields(found))
+
+
+def _errors() -> Iterator[str]:
+    meanings = [(f"`{each.__name__}`", _line(each)) for each in _ERRORS if each is not SidecarError]
+    yield from markdown.table(("error", "meaning"), meanings)
+    rows: list[tuple[str, str, str, str]] = []
+    tables: list[tuple[str, Mapping[Any, Meaning]]] = [("Kafka", OF_KAFKA), ("`OwnError`", OF_OWN), ("HTTP", OF_HTTP)]
+    for family, table in tables:
+        for code, meaning in table.items():
+            name = code.name if family != "Kafka" else error_name(code)
+            retryable = "yes" if meaning.retryable else "no"
+            rows.append((family, f"{int(code)} {name}", f"`{meaning.error.__name__}`", retryable))
+    yield ""
+    yield from markdown.table(("`code` of", "code", "error", "`retryable`"), rows)
+    yield from ("", "Every other code is a `SidecarError` that is not retryable.", "")
+
+
+def _line(found: Any) -> str:
+    return " ".join(inspect.cleandoc(found.__doc__ or "").split())
