@@ -72,13 +72,13 @@ def test_it_finds_the_node_that_serves_the_topic(
     nodes = [node_process(cluster=cluster, node_id=number) for number in (1, 2)]
     rests = [Rest(node.admin_url) for node in nodes]
     wait_for(lambda: all(len(r.call("GET", "/v1/status")[1]["nodes"]) == 2 for r in rests), "both nodes")
-    topic = topic_with_ids(services, nodes[0])
-    with IdProducer(nodes[0].bootstrap, "billing") as billing:
-        assert billing.write(topic, 7).error == 0
-    wait_for(lambda: rests[1].topic(topic)["serving_node"] == 1, "the other node to know who serves the topic")
+    topic = topic_with_ids(services, nodes[0], access_mode="exclusive")
     asked = control.LastSequenceRequest(topic=topic, producer_name="billing")
-    with OwnClient(nodes[1].bootstrap) as there:
-        assert there.last_sequence(topic, "billing").error == control.NOT_SERVING
-    with OwnCtl(ownctl, nodes[1].bootstrap, "last-sequence", asked) as ctl:
-        assert ctl.expect("known")["answer"]["last_sequence_ids"] == {"0": "7"}
-        assert ctl.ended() == 0
+    with IdProducer(nodes[0].bootstrap, "billing") as billing:  # as long as it is there the topic stays where it is
+        assert billing.write(topic, 7).error == 0
+        wait_for(lambda: rests[1].topic(topic)["serving_node"] == 1, "the other node to know who serves the topic")
+        with OwnClient(nodes[1].bootstrap) as there:
+            assert there.last_sequence(topic, "billing").error == control.NOT_SERVING
+        with OwnCtl(ownctl, nodes[1].bootstrap, "last-sequence", asked) as ctl:
+            assert ctl.expect("known")["answer"]["last_sequence_ids"] == {"0": "7"}
+            assert ctl.ended() == 0
