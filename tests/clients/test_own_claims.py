@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import StartNode, Unique
@@ -171,6 +172,38 @@ def test_a_topic_is_owned_for_a_producer_before_its_first_record(
         assert granted["answer"]["ownerships"][0]["owner_session"] == f"pid:{billing.producer_id}"
         assert rival.write(name, 1).error == 44
         assert billing.write(name, 1).error == 0
+
+
+# Readers --------------------------------------------------------------------------------------------------------------
+
+
+def commit(node: NodeProcess, client_id: str, group: str, name: str) -> str:
+    """What becomes of a commit of librdkafka's: "ok", or the name of the error."""
+    consumer = Consumer(
+        {"bootstrap.servers": node.bootstrap, "client.id": client_id, "group.id": group, "log_level": 0}
+    )
+    try:
+        [found] = consumer.commit(offsets=[TopicPartition(name, 1, 5)], asynchronous=False) or []
+    except KafkaException as error:
+        return error.args[0].name()
+    else:
+        return "ok" if found.error is None else found.error.name()
+    finally:
+        consumer.close()
+
+
+def test_an_unmodified_consumer_holds_a_claim_by_its_name(
+    start: Start, services: Services, node: NodeProcess, unique: Unique
+) -> None:
+    name, group = create_topic(services.kafka_bootstrap), unique("billing")
+    asked = claim(topic(name, 1), group=group, producer_name="billing-1", mode=EXCLUSIVE)
+    owner = start(asked)
+    owner.expect("granted")
+    assert commit(node, "billing-2", group, name) == "ILLEGAL_GENERATION"
+    assert commit(node, "billing-1", group, name) == "ok"
+    assert commit(node, "billing-2", unique("other"), name) == "ok"
+    assert owner.finish() == 0
+    assert commit(node, "billing-2", group, name) == "ok"
 
 
 # Mistakes -------------------------------------------------------------------------------------------------------------
