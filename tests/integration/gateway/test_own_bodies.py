@@ -139,6 +139,7 @@ def _waits(key: int, body: bytes) -> bool:
 
 def test_a_body_beyond_the_limit_is_answered(client: RawClient) -> None:
     for key in OWN_APIS:
+        ask(client, key, b"")  # a first frame may not be as long
         answer = ask(client, key, bytes(1024 * 1024 + 1))
         assert answer.error == control.INVALID_REQUEST
         assert "1048576 bytes at most" in answer.message

@@ -260,6 +260,13 @@ def test_a_token_that_nobody_knows_is_named(connect: Connect) -> None:
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 
+def test_a_first_frame_is_shorter(node: NodeProcess) -> None:
+    with OwnClient(node.bootstrap, "") as client, pytest.raises(ConnectionError):
+        client.ask(1002, bytes(524_288), control.DescribeOwnersResponse)
+    with OwnClient(node.bootstrap, "") as client:
+        assert client.ask(1002, bytes(524_288 - 10), control.DescribeOwnersResponse).error == control.INVALID_REQUEST
+
+
 def test_limits_are_where_the_page_says(connect: Connect, unique: Unique) -> None:
     client, s = connect(), unique("s")
     assert client.own(string(s + "x" * (1_024 - len(s)))).error == control.NONE
