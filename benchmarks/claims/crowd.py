@@ -34,6 +34,7 @@ CONNECTED: Final = "connected"
 WAITING: Final = "waiting"
 RESTING: Final = "resting"
 _AT_ONCE: Final = 50
+_PAUSE_S: Final = 0.05
 _LISTEN_MS: Final = 300_000
 _HEARD_S: Final = 60.0
 _SPARE_FILES: Final = 100
@@ -143,6 +144,8 @@ class Crowd:
         await _limited([claim.keep(self._listening[at]) for at, claim in enumerate(self._claims[:listeners])])
         for number in range(listeners):
             self._start(self._listen(number))
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(_PAUSE_S)  # nobody says when a call waits, and all at once would be another load
         shared = [self._claims[listeners:][at :: len(self._sharing)] for at in range(len(self._sharing))]
         await asyncio.gather(*[self._begin(*each) for each in zip(self._sharing, shared, strict=True)])
         return time.perf_counter() - began
