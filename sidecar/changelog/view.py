@@ -148,6 +148,10 @@ class View:
         """Every shadow, in no order."""
         yield from self._kinds[Kind.SHADOW].values()
 
+    def claim(self, key: Key) -> Entry[state.Claim] | None:
+        """Who owns a free string, or a topic or partition for reading, by its key."""
+        return self._kinds[Kind.CLAIM].get(key)
+
     def claims(self) -> Iterator[Entry[state.Claim]]:
         """Every free string and every topic or partition that is owned for reading, in no order."""
         yield from self._kinds[Kind.CLAIM].values()

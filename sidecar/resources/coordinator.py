@@ -33,7 +33,7 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterable
 
     from sidecar.changelog import Change as LogChange
     from sidecar.changelog import Entry, Key
@@ -469,41 +469,40 @@ class Coordinator:
 
         Any node knows the owners; only the coordinator who waits.
         """
-        queued: Iterable[Key]
         if keys is None:
-            keys = [key for key, claim in self._owners().items() if claim.group == group]
+            found = [key for key, claim in self._owners() if claim.group == group]
             queued = [key for key in self.book.queued() if self._group(key) == group]
         else:
-            queued = keys
-        ownerships = self.owners(keys)
+            found = queued = list(keys)
+        ownerships = tuple(self.owner(key) for key in found)
         waiting = tuple(
             control.Waiting(
-                resource=resource_of(key),
-                name=place.request.name,
-                session=place.request.session,
-                since_ms=place.since_ms,
+                resource=resource, name=place.request.name, session=place.request.session, since_ms=place.since_ms
             )
-            for key in queued
+            for key, resource in ((key, resource_of(key)) for key in queued)
             for place in self.book.queue(key)
         )
         return ownerships, waiting
 
-    def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
-        """Who owns these resources, in their order."""
-        node, owners = self.node, self._owners()
+    def owner(self, key: Key) -> control.Ownership:
+        """Who owns a resource; any node knows. However many wait for it, this is one look-up."""
+        node = self.node
         serving = -1 if node is None else node
-        return tuple(
-            shown(owners[key], serving)
-            if key in owners
-            else control.Ownership(resource=resource_of(key), serving_node=serving)
-            for key in keys
-        )
+        claim = self._owner(key)
+        if claim is None:
+            return control.Ownership(resource=resource_of(key), serving_node=serving)
+        return shown(claim, serving)
 
-    def _owners(self) -> Mapping[Key, state.Claim]:
-        """Every claim that there is: by the book on the coordinator, elsewhere by the changelog."""
+    def _owner(self, key: Key) -> state.Claim | None:
         if self._term is not None:
-            return self.book.owners
-        return {each.key: each.value for each in self._around.changelog.view.claims()}
+            return self.book.owners.get(key)
+        entry = self._around.changelog.view.claim(key)
+        return None if entry is None else entry.value
+
+    def _owners(self) -> Iterable[tuple[Key, state.Claim]]:
+        if self._term is not None:
+            return self.book.owners.items()
+        return ((entry.key, entry.value) for entry in self._around.changelog.view.claims())
 
     def _group(self, key: Key) -> str:
         place = next(iter(self.book.queue(key)))

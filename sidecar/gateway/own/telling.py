@@ -43,12 +43,9 @@ class Teller:
         """Who owns each of these; in one group, as those of a request are."""
         topics: dict[str, Standing] = {}
         told: dict[Target, control.Ownership] = {}
-        others = [target for target in targets if not target.is_written]
-        if others:
-            found = self._coordinator.owners([target.key for target in others])
-            told.update(zip(others, found, strict=True))
         for target in targets:
             if not target.is_written:
+                told[target] = self._coordinator.owner(target.key)
                 continue
             if not is_legal(target.topic.encode()):
                 told[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)
