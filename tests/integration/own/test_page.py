@@ -11,7 +11,8 @@ import pytest
 from sidecar.protocol.api import OWN_APIS
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import StartNode, Unique
-from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.integration.dedup.ids import IdProducer
+from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.nodes import NodeProcess
 from tests.own import EXCLUSIVE, FENCING, WAIT, OwnClient, claims, new_token, string, topic
 from tests.raw import ClosedError, RawClient, metadata
@@ -191,12 +192,30 @@ def test_a_lost_connection_takes_the_claims_of_its_own_session_along(connect: Co
     assert (again.error, again.ownerships[0].generation) == (control.NONE, 1)
 
 
-def test_another_token_of_the_owner_takes_the_claim_over(connect: Connect, unique: Unique) -> None:
-    name, old, new, client = string(unique("s")), new_token(), new_token(), connect()
-    assert client.own(name, token=old).error == control.NONE
-    assert client.own(name, token=new).error == control.NONE
-    assert client.release(new).error == control.NONE
-    assert client.owner(name).owner_session == ""
+@pytest.mark.parametrize("kind", ["string", "topic"])
+def test_the_owner_may_ask_again_under_another_token(
+    services: Services, connect: Connect, unique: Unique, kind: str
+) -> None:
+    what = string(unique("s")) if kind == "string" else topic(create_topic(services.kafka_bootstrap))
+    old, new, client = new_token(), new_token(), connect()
+    assert client.own(what, token=old).error == control.NONE
+    assert client.own(what, token=new).error == control.NONE
+    assert client.own(what, token=old).error == (control.DEPOSED if kind == "string" else control.NONE)
+    assert client.own(what, token=new).error == control.NONE
+    assert client.release(new if kind == "string" else old).error == control.NONE
+    assert client.owner(what).owner_session == ""
+
+
+def test_a_producer_that_writes_on_after_a_release_claims_anew(
+    services: Services, node: NodeProcess, connect: Connect
+) -> None:
+    what, client, token = topic(create_topic(services.kafka_bootstrap)), connect(), new_token()
+    govern(Rest(node.admin_url), what.topic)
+    with IdProducer(node.bootstrap, "billing") as billing:
+        assert client.own(what, token=token, producer_id=billing.producer_id).error == control.NONE
+        assert client.release(token).error == control.NONE
+        assert billing.write(what.topic, 1).error == 0
+        assert client.owner(what).owner_session == f"pid:{billing.producer_id}"
 
 
 def test_releasing_twice_does_no_harm(connect: Connect, unique: Unique) -> None:
