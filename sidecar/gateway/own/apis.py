@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.exclusive.owning import Prospect, TopicOwners
 from sidecar.gateway.own import asked
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, check_group
-from sidecar.gateway.own.bodies import RESOURCES, BadRequestError, answer, decode, fault_of
+from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
 from sidecar.gateway.own.describe import DescribeOwnersApi
 from sidecar.gateway.own.last_sequence import LastSequenceApi
 from sidecar.gateway.own.owning import Ownerships
@@ -110,6 +110,9 @@ class OwnApis:
     def _release_unknown(self, targets: list[Target]) -> control.ReleaseResponse:
         """A token that owns nothing here: that is no error where nobody owns what it names."""
         for target, found in zip(targets, self._rooms.teller.now(targets), strict=True):
+            if found.owner_session and found.serving_node not in (NOBODY, self._rooms.governor.node_id):
+                message = f"node {found.serving_node} serves {target}: release it there"
+                return control.ReleaseResponse(error=control.NOT_SERVING, message=message)
             if found.owner_session:
                 message = f"{target} is owned by {found.owner_name or found.owner_session}, not under this token"
                 return control.ReleaseResponse(error=control.HELD, message=message)

@@ -330,7 +330,13 @@ def test_the_way_to_the_node_that_serves(services: Services, node_process: Start
         leader = string(unique("leader"))
         [there] = {client.owner(leader).serving_node for client in clients.values()}
         assert clients[3 - there].own(leader).error == control.NOT_SERVING
-        assert clients[there].own(leader).error == control.NONE
+        token = new_token()
+        assert clients[there].own(leader, token=token).error == control.NONE
+        wait_for(lambda: clients[3 - there].owner(leader).owner_session, "the other node to know the owner")
+        assert clients[3 - there].release(token).error == control.NONE  # nothing that it knows of
+        assert clients[3 - there].release(token, leader).error == control.NOT_SERVING
+        assert clients[there].owner(leader).owner_session
+        assert clients[there].release(token, leader).error == control.NONE
         with RawClient(nodes[3 - there].bootstrap) as raw:
             brokers = {each.node_id: f"{each.host}:{each.port}" for each in raw.ask(metadata([], version=1)).brokers}
         assert brokers == {number: node.bootstrap for number, node in nodes.items()}
