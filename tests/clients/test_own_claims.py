@@ -238,17 +238,25 @@ def test_a_bad_request_is_named(start: Start, mistake: str) -> None:
 
 
 def test_whichever_node_is_asked_first_the_one_that_serves_is_found(
-    start: Start, node_process: StartNode, unique: Unique
+    ownctl: Path, start: Start, node_process: StartNode, unique: Unique
 ) -> None:
     nodes, leader = two_nodes(node_process, unique("c")), string(unique("leader"))
     for node in nodes:
         owner = start(claim(leader, producer_name="owner", **PATIENT), at=node)
-        assert generation(owner.expect("granted")) == 1
+        granted = owner.expect("granted")
+        assert generation(granted) == 1
         for other in nodes:
             rival = start(claim(leader, mode=EXCLUSIVE), at=other)
             refused = rival.expect("refused")
             assert (refused["error"], refused["message"]) == ("HELD", "owner owns it (generation 1)")
-        assert owner.finish() == 0
+        release = control.ReleaseRequest(resources=[leader], token=token_of(granted))
+        other = next(each for each in nodes if each.node_id != granted["answer"]["ownerships"][0]["serving_node"])
+        with OwnClient(other.bootstrap) as client:
+            wait_for(lambda: client.owner(leader).owner_session, "the other node to know the owner")
+        with OwnCtl(ownctl, other.bootstrap, "release", release) as ctl:
+            ctl.expect("released")
+        with OwnClient(nodes[0].bootstrap) as client:
+            wait_for(lambda: not client.owner(leader).owner_session, "the string to be free")
 
 
 @pytest.mark.parametrize("flags", [(), ("-watch",)], ids=["by-own", "by-watch"])

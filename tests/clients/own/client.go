@@ -115,8 +115,16 @@ func (c *Client) Watch(ctx context.Context, request *pb.WatchRequest, about Abou
 	return err
 }
 
-// Release gives back what a token has, or only the resources that are named.
-func (c *Client) Release(ctx context.Context, request *pb.ReleaseRequest, about About) error {
+// Release gives back what a request was granted, or its places. It names them all: a node that does not serve them
+// knows no token, and could not say where to go.
+func (c *Client) Release(ctx context.Context, of *pb.OwnRequest) error {
+	about := AboutClaims(of)
+	return c.ReleaseSome(ctx, &pb.ReleaseRequest{Group: of.Group, Resources: about.Resources, Token: of.Token})
+}
+
+// ReleaseSome gives back the resources that are named, or where none is and the node is the right one, all.
+func (c *Client) ReleaseSome(ctx context.Context, request *pb.ReleaseRequest) error {
+	about := About{Group: request.Group, Resources: request.Resources}
 	return c.once(ctx, &question{key: releaseKey, request: request, got: &pb.ReleaseResponse{}, about: about})
 }
 

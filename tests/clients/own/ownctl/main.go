@@ -78,8 +78,7 @@ func run(command, text string) error {
 	case *pb.OwnRequest:
 		return owning(request)
 	case *pb.ReleaseRequest:
-		about := own.About{Group: request.Group, Resources: request.Resources}
-		return told("released", nil, client.Release(ctx, request, about))
+		return told("released", nil, client.ReleaseSome(ctx, request))
 	case *pb.WatchRequest:
 		return client.Watch(context.Background(), request, own.About{}, heard)
 	case *pb.DescribeOwnersRequest:
@@ -139,8 +138,7 @@ func holding(over context.Context, request *pb.OwnRequest) error {
 	if over.Err() != nil {
 		within, cancel := context.WithTimeout(context.Background(), *patience)
 		defer cancel()
-		release := &pb.ReleaseRequest{Group: request.Group, Token: request.Token}
-		err = told("released", nil, client.Release(within, release, own.AboutClaims(request)))
+		err = told("released", nil, client.Release(within, request))
 	}
 	return err
 }
