@@ -306,6 +306,24 @@ def test_limits_are_where_the_page_says(connect: Connect, unique: Unique) -> Non
     assert client.own(string(s), wait_ms=2**31 - 1).error == control.NONE
 
 
+@pytest.mark.parametrize("kind", ["string", "topic"])
+def test_who_finds_a_queue_full_is_told_so(
+    services: Services, node_process: StartNode, unique: Unique, kind: str
+) -> None:
+    what = string(unique("s")) if kind == "string" else topic(create_topic(services.kafka_bootstrap))
+    node = node_process(QUEUE_LIMIT="1")
+    with (
+        OwnClient(node.bootstrap) as owner,
+        OwnClient(node.bootstrap) as waiting,
+        OwnClient(node.bootstrap) as late,
+    ):
+        assert owner.own(what).error == control.NONE
+        token = new_token()
+        assert waiting.own(what, mode=WAIT, token=token).error == control.TIMED_OUT
+        assert late.own(what, mode=WAIT).error == control.QUEUE_FULL
+        assert waiting.own(what, mode=WAIT, token=token).error == control.TIMED_OUT  # its place is its own
+
+
 # Finding the node -----------------------------------------------------------------------------------------------------
 
 
