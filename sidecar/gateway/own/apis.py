@@ -15,12 +15,14 @@ from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, chec
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
 from sidecar.gateway.own.describe import DescribeOwnersApi
 from sidecar.gateway.own.last_sequence import LastSequenceApi
+from sidecar.gateway.own.looks import not_now
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.rooms import Rooms
 from sidecar.gateway.own.telling import Teller
 from sidecar.gateway.own.tickets import Stand
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.protocol import api
+from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ class OwnApis:
     async def _release(self, client: Client, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
         ticket = self.ownerships.tickets.get(token)
         if ticket is None:
-            return self._release_unknown(targets)
+            return await self._release_unknown(token, targets)
         wanted = [target for target in ticket.asked.targets if not targets or target in targets]
         if ticket.stand in (Stand.TRYING, Stand.WAITING) and wanted:
             await self.ownerships.withdraw(ticket)
@@ -107,8 +109,18 @@ class OwnApis:
             return control.ReleaseResponse(error=lost[0].error, message=lost[0].message)
         return control.ReleaseResponse()
 
-    def _release_unknown(self, targets: list[Target]) -> control.ReleaseResponse:
-        """A token that owns nothing here: that is no error where nobody owns what it names."""
+    async def _release_unknown(self, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
+        """A token that nobody has called with here. What an earlier coordinator wrote down under it is let go of; that
+        there is nothing is no error where nobody owns what it names.
+        """
+        coordinator, keys = self._rooms.coordinator, [target.key for target in targets if not target.is_written]
+        if token and (keys or (coordinator.coordinates and not targets)):
+            try:
+                await coordinator.ready()
+                await coordinator.release(token, keys or None)
+            except KafkaError as error:
+                look = not_now(error)
+                return control.ReleaseResponse(error=look.error, message=look.message)
         for target, found in zip(targets, self._rooms.teller.now(targets), strict=True):
             if found.owner_session and found.serving_node not in (NOBODY, self._rooms.governor.node_id):
                 message = f"node {found.serving_node} serves {target}: release it there"

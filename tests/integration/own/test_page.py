@@ -327,11 +327,18 @@ def test_who_finds_a_queue_full_is_told_so(
 # Finding the node -----------------------------------------------------------------------------------------------------
 
 
-def test_the_way_to_the_node_that_serves(services: Services, node_process: StartNode, unique: Unique) -> None:
-    cluster = unique("c")
-    nodes = {number: node_process(cluster=cluster, node_id=number) for number in (1, 2)}
+def two_nodes(node_process: StartNode, cluster: str, grace_ms: str = "5000") -> dict[int, NodeProcess]:
+    nodes = {
+        number: node_process(cluster=cluster, node_id=number, LEASE_MS="1000", RECONNECT_GRACE_MS=grace_ms)
+        for number in (1, 2)
+    }
     rests = [Rest(node.admin_url) for node in nodes.values()]
     wait_for(lambda: all(len(rest.call("GET", "/v1/status")[1]["nodes"]) == 2 for rest in rests), "both nodes")
+    return nodes
+
+
+def test_the_way_to_the_node_that_serves(services: Services, node_process: StartNode, unique: Unique) -> None:
+    nodes = two_nodes(node_process, unique("c"))
     with OwnClient(nodes[1].bootstrap) as one, OwnClient(nodes[2].bootstrap) as two:
         clients = {1: one, 2: two}
         topics = {number: topic(create_topic(services.kafka_bootstrap)) for number in nodes}
@@ -358,3 +365,25 @@ def test_the_way_to_the_node_that_serves(services: Services, node_process: Start
         with RawClient(nodes[3 - there].bootstrap) as raw:
             brokers = {each.node_id: f"{each.host}:{each.port}" for each in raw.ask(metadata([], version=1)).brokers}
         assert brokers == {number: node.bootstrap for number, node in nodes.items()}
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by-name", "by-token-alone"])
+def test_what_a_dead_node_granted_is_released_by_its_token(
+    node_process: StartNode, unique: Unique, named: bool
+) -> None:
+    nodes = two_nodes(node_process, unique("c"), "60000")
+    leader, other, token = string(unique("leader")), string(unique("other")), new_token()
+    with OwnClient(nodes[1].bootstrap) as client:
+        there = client.owner(leader).serving_node
+    owned, survivor = nodes[there], nodes[3 - there]
+    with OwnClient(owned.bootstrap) as client:
+        assert client.own(leader, token=token, producer_id=2**40).error == control.NONE
+        assert client.own(other, token=new_token(), producer_id=2**41).error == control.NONE
+        owned.kill()
+    with OwnClient(survivor.bootstrap) as client:
+        wait_for(lambda: client.own(other, mode=WAIT).error == control.TIMED_OUT, "the other node to coordinate", 20)
+        assert client.owner(leader).owner_session == f"pid:{2**40}"
+        released = client.release(token, leader) if named else client.release(token)
+        assert released.error == control.NONE
+        assert client.owner(leader).owner_session == ""
+        assert client.owner(other).owner_session == f"pid:{2**41}"
