@@ -1,0 +1,118 @@
+"""What the examples have in common: a topic of their own, what a partition holds, and how a program ends.
+
+Each program is whole but for this; copy what you need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, TypeAlias, TypeVar
+
+import click
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from sidecar.client import ProducerBusyError, ProducerFencedError, SidecarError, SidecarUnavailableError
+
+F = TypeVar("F", bound=Callable[..., Any])
+Record: TypeAlias = "ConsumerRecord[bytes | None, bytes | None]"
+
+FAILED: Final = 1
+FENCED: Final = 4
+UNREACHABLE: Final = 5
+
+HELP: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+def with_bootstrap(command: F) -> F:
+    """The option that every program has."""
+    return click.option(
+        "--bootstrap", default="localhost:19092", metavar="HOST:PORT,…", help="Nodes of the sidecar, one or several."
+    )(command)
+
+
+def own_name() -> str:
+    """Who this process is, for people: its host and process id."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def tell(line: str) -> None:
+    """A line of output, at once, also where it goes to a file."""
+    click.echo(line)
+    sys.stdout.flush()
+
+
+# Topics ---------------------------------------------------------------------------------------------------------------
+
+
+async def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None:
+    """Create a topic unless it is there already; then it stays as it is."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        created = await admin.create_topics([NewTopic(name, partitions, replicas, topic_configs=config)])
+    finally:
+        await admin.close()
+    for _, code, *_ in getattr(created, "topic_errors", ()):  # of whichever version was spoken
+        if code not in (0, TopicAlreadyExistsError.errno):
+            raise for_code(code)(f"topic {name} cannot be created")
+
+
+async def read_to_end(bootstrap: str, topic: str, partition: int = 0) -> AsyncIterator[Record]:
+    """Every record that a partition holds at this moment; records that come later are left out."""
+    at = TopicPartition(topic, partition)
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([at])
+        end = (await consumer.end_offsets([at]))[at]
+        await consumer.seek_to_beginning(at)
+        while await consumer.position(at) < end:  # by position: the last offset may be a fence, which is no record
+            for record in (await consumer.getmany(at, timeout_ms=200)).get(at, []):
+                if record.offset < end:
+                    yield record
+
+
+# The end of a program -------------------------------------------------------------------------------------------------
+
+
+class Failure(click.ClickException):
+    """Ends a program with a line on standard error and an exit code."""
+
+    def __init__(self, message: str, code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = code  # pyright: ignore[reportAttributeAccessIssue]  click looks at the instance
+
+
+def run(program: Coroutine[Any, Any, None]) -> None:
+    """Run a program and exit: 0 behind its end, Ctrl-C and SIGTERM, which give its topics up; else one line says why,
+    and the exit code is that of the command `sidecar`: 4 where the topic is somebody else's, 5 where no node answers.
+
+    Whoever lost a topic does not try again by itself: what it knows is old. A supervisor starts it anew.
+    """
+    try:
+        asyncio.run(_until_told(program))
+    except ProducerFencedError as error:
+        raise Failure(f"lost the topic, nothing more was written: {error}", FENCED) from error
+    except ProducerBusyError as error:
+        raise Failure(str(error), FENCED) from error
+    except SidecarUnavailableError as error:
+        raise Failure(str(error), UNREACHABLE) from error
+    except SidecarError as error:
+        raise Failure(str(error)) from error
+    except KafkaError as error:
+        raise Failure(str(error), UNREACHABLE if error.retriable else FAILED) from error
+
+
+async def _until_told(program: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(program)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        tell("ended")

@@ -1,0 +1,88 @@
+"""The programs of `examples/` as processes, and what they left in Kafka's log, read past every node."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Message
+
+from sidecar.local.process import Child, Command
+from tests.logs import read_messages
+from tests.wait import wait_for
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PATIENCE = 60.0
+
+
+class Program:
+    """An example under way. Its output, standard error included, is a log."""
+
+    def __init__(self, name: str, directory: Path, arguments: tuple[str, ...]) -> None:
+        log = directory / f"{name}-{random.randrange(2**32):08x}.log"
+        program = (sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments)
+        self.child = Child.start(Command(name, program, log, {}, directory))
+
+    @property
+    def output(self) -> str:
+        return self.child.log_text()
+
+    def wait_for(self, pattern: str, count: int = 1) -> list[str]:
+        """Every match of a pattern in its output, once there are so many. Fails where it ends before."""
+
+        def found() -> list[str]:
+            matches = re.findall(pattern, self.output)
+            assert len(matches) >= count or self.child.alive, f"ended with {self.child.exit_code}:\n{self.output}"
+            return matches if len(matches) >= count else []
+
+        return wait_for(found, f"{pattern!r}, {count} times, in\n{self.output}", PATIENCE)
+
+    def end(self) -> int:
+        """Wait until it ends by itself; the exit code."""
+        return self.child.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """SIGKILL, to a program that is at work: one that had ended by itself proves nothing."""
+        assert self.child.kill() == -signal.SIGKILL, self.output
+
+    def stop(self) -> None:
+        """SIGTERM, which it takes in good order."""
+        assert self.child.stop(PATIENCE) == 0, self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record of the log."""
+
+    partition: int
+    offset: int
+    key: str | None
+    value: Any
+    """What its JSON says; None for a tombstone."""
+    sequence_id: int | None
+
+
+def entry_of(message: Message) -> Entry:
+    key, value, partition, offset = message.key(), message.value(), message.partition(), message.offset()
+    assert partition is not None and offset is not None  # noqa: PT018  for the type checker
+    headers = dict(message.headers() or [])
+    number = headers.get("sidecar-sequence-id")
+    return Entry(
+        partition,
+        offset,
+        None if key is None else os.fsdecode(key),
+        None if value is None else json.loads(value),
+        None if number is None else int(number),
+    )
+
+
+def log_of(kafka: str, topic: str, partition: int = 0) -> list[Entry]:
+    """Every record of a partition, straight from Kafka."""
+    return [entry_of(message) for message in read_messages(kafka, topic, partition)]
