@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +67,34 @@ class Entry:
     key: str | None
     value: Any
     """What its JSON says; None for a tombstone."""
-    sequence_id: int | None
+    headers: dict[str, str]
+
+    @property
+    def sequence_id(self) -> int | None:
+        found = self.headers.get("sidecar-sequence-id")
+        return None if found is None else int(found)
+
+    @property
+    def generation(self) -> int:
+        """Under which its writer says that it owned the topic."""
+        return int(self.headers["generation"])
 
 
 def entry_of(message: Message) -> Entry:
     key, value, partition, offset = message.key(), message.value(), message.partition(), message.offset()
     assert partition is not None and offset is not None  # noqa: PT018  for the type checker
-    headers = dict(message.headers() or [])
-    number = headers.get("sidecar-sequence-id")
-    return Entry(
-        partition,
-        offset,
-        None if key is None else os.fsdecode(key),
-        None if value is None else json.loads(value),
-        None if number is None else int(number),
-    )
+    headers = {name: os.fsdecode(text or b"") for name, text in message.headers() or []}
+    decoded = None if value is None else json.loads(value)
+    return Entry(partition, offset, None if key is None else os.fsdecode(key), decoded, headers)
+
+
+def check_history(log: list[Entry]) -> list[str]:
+    """The names of those who wrote, in turn. Fails where two of them are interleaved, or a generation falls or has two
+    writers.
+    """
+    turns = [turn for turn, _ in groupby((entry.generation, entry.headers["leader"]) for entry in log)]
+    assert [generation for generation, _ in turns] == sorted({generation for generation, _ in turns})
+    return [leader for _, leader in turns]
 
 
 def log_of(kafka: str, topic: str, partition: int = 0) -> list[Entry]:

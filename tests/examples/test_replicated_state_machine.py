@@ -1,0 +1,122 @@
+"""`examples/replicated_state_machine.py`: each leader goes on from exactly the state that is in the log."""
+
+# pyright: reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from tests.examples.conftest import Start, Topic
+from tests.examples.programs import PATIENCE, Entry, Program, check_history, log_of
+from tests.integration.exclusive.conftest import Rest
+from tests.nodes import NodeProcess
+from tests.services import Services
+from tests.wait import wait_for
+
+EXAMPLE = "replicated_state_machine"
+
+
+class Cluster:
+    """Instances of the program on one topic."""
+
+    def __init__(self, services: Services, node: NodeProcess, rest: Rest, topic: str, start: Start) -> None:
+        self.topic = topic
+        self.rest = rest
+        self._kafka, self._node, self._start = services.kafka_bootstrap, node, start
+
+    def instance(self, name: str, *options: str) -> Program:
+        arguments = ("--bootstrap", self._node.bootstrap, "--topic", self.topic, "--name", name, "--pause", "0.001")
+        return self._start(EXAMPLE, *arguments, *options)
+
+    def wait_for_waiting(self, *names: str) -> None:
+        """Until these wait for the topic, in any order."""
+
+        def waiting() -> bool:
+            return sorted(each["name"] for each in self.rest.topic(self.topic)["waiting"]) == sorted(names)
+
+        wait_for(waiting, f"{names} to wait", PATIENCE)
+
+    def log(self) -> list[Entry]:
+        return log_of(self._kafka, self.topic)
+
+    def check(self) -> list[str]:
+        """Who led, in turn. Each record follows from the state that all records before it make: a leader that missed
+        one, or had one that is not there, would have written another number.
+        """
+        log = self.log()
+        visits: dict[str, int] = {}
+        for entry in log:
+            assert entry.key is not None
+            if entry.value is None:
+                assert visits.pop(entry.key) >= 10
+            else:
+                visits[entry.key] = visits.get(entry.key, 0) + 1
+                assert entry.value == visits[entry.key], entry
+        return check_history(log)
+
+
+@pytest.fixture
+def cluster(services: Services, node: NodeProcess, rest: Rest, topic: Topic, start: Start) -> Cluster:
+    return Cluster(services, node, rest, topic("visits"), start)
+
+
+def test_each_leader_has_exactly_the_state_of_the_log_when_the_one_before_it_is_killed_at_work(
+    cluster: Cluster,
+) -> None:
+    names = ["a", "b", "c", "d"]
+    instances = [cluster.instance("a")]
+    instances[0].wait_for("a leads")
+    for name in names[1:]:
+        instances.append(cluster.instance(name))
+        cluster.wait_for_waiting(*names[1 : len(instances)])
+    for name, instance in zip(names, instances, strict=True):
+        instance.wait_for(f"{name} leads")
+        instance.wait_for(r"(?m)^\d+ /", 40)
+        instance.kill()
+    last = cluster.instance("e", "--writes", "20")
+    assert last.end() == 0, last.output
+    assert cluster.check() == [*names, "e"]
+    log = cluster.log()
+    assert any(entry.value is None for entry in log), "keys are taken away, too"
+    assert f"{len(log) - 20} records replayed" in last.output
+
+
+@pytest.mark.parametrize("by", ["an administrator", "a rival"])
+def test_a_stalled_leader_never_writes_again_and_says_that_it_lost_the_topic(cluster: Cluster, by: str) -> None:
+    stalled = cluster.instance("stalled")
+    stalled.wait_for(r"(?m)^\d+ /", 10)
+    if by == "an administrator":
+        following = cluster.instance("next")
+        cluster.wait_for_waiting("next")
+        stalled.child.pause()
+        assert cluster.rest.call("POST", f"/v1/topics/{cluster.topic}/fence")[0] == 200
+    else:
+        stalled.child.pause()
+        following = cluster.instance("next", "--mode", "exclusive_with_fencing")
+    following.wait_for("next leads")
+    following.wait_for(r"(?m)^\d+ /", 10)
+    stalled.child.resume()
+    assert stalled.end() == 4
+    assert "Error: lost the topic, nothing more was written: PRODUCER_FENCED (90)" in stalled.output
+    following.stop()
+    assert cluster.check() == ["stalled", "next"]
+
+
+def test_where_somebody_leads_an_instance_may_end_instead_of_waiting(cluster: Cluster) -> None:
+    leader = cluster.instance("a")
+    leader.wait_for("a leads")
+    rival = cluster.instance("b", "--mode", "exclusive")
+    assert rival.end() == 4
+    assert "existing exclusive producer: a (generation 1)" in rival.output
+    leader.stop()
+    assert cluster.check() == ["a"]
+
+
+def test_its_topic_is_compacted(services: Services, cluster: Cluster) -> None:
+    program = cluster.instance("a", "--writes", "1")
+    assert program.end() == 0, program.output
+    resource = ConfigResource(ResourceType.TOPIC, cluster.topic)
+    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
+    found = admin.describe_configs([resource])[resource].result(PATIENCE)
+    assert (found["cleanup.policy"].value, found["delete.retention.ms"].value) == ("compact", "86400000")
