@@ -42,7 +42,7 @@ import click
 from aiokafka import AIOKafkaConsumer
 from aiokafka.partitioner import DefaultPartitioner
 
-from common import HELP, Failure, create_topic, read_to_end, run, tell, with_bootstrap
+from common import HELP, Failure, create_topic, in_thread, opened, read_to_end, run, tell, with_bootstrap
 from sidecar.client import ExclusiveProducer
 
 SCHEMA = """
@@ -150,7 +150,7 @@ async def highest_numbers(bootstrap: str, topic: str, known: dict[int, int]) -> 
 
     Asked by the owner: nobody else can write any more, so what it is told is all there is, and stays so.
     """
-    async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap) as consumer:
+    async with opened(AIOKafkaConsumer(topic, bootstrap_servers=bootstrap)) as consumer:
         partitions = sorted(consumer.partitions_for_topic(topic) or ())
     last = {partition: known.get(partition, -1) for partition in partitions}
     for partition in set(last) - set(known):
@@ -168,15 +168,15 @@ async def _capture(database: Database, bootstrap: str, topic: str, name: str, un
         last = await highest_numbers(bootstrap, topic, producer.last_sequence_ids)
         tell(f"{topic} is ours (generation {producer.generation}); highest change by partition: {last}")
         highest = max(last.values())
-        if highest > await asyncio.to_thread(database.highest_number):
+        if highest > await in_thread(database.highest_number):
             message = f"{topic} holds change {highest}, which this database never made: was a backup restored?"
             raise Failure(f"{message} Its next changes would be taken for duplicates: give another --topic")
         shipping = Capture(producer, last)
         while True:
-            changes = await asyncio.to_thread(database.next_changes)
+            changes = await in_thread(database.next_changes)
             if changes:
                 await shipping.ship(changes)
-                await asyncio.to_thread(database.forget, changes[-1].number)
+                await in_thread(database.forget, changes[-1].number)
                 tell(f"up to change {changes[-1].number}; {shipping.sent} sent")
             elif until_empty:
                 return

@@ -6,6 +6,8 @@ Each program is whole but for this; copy what you need.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
 import socket
@@ -21,6 +23,7 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from sidecar.client import ProducerBusyError, ProducerFencedError, SidecarError, SidecarUnavailableError
 
 F = TypeVar("F", bound=Callable[..., Any])
+ResultT = TypeVar("ResultT")
 Record: TypeAlias = "ConsumerRecord[bytes | None, bytes | None]"
 
 FAILED: Final = 1
@@ -48,26 +51,49 @@ def tell(line: str) -> None:
     sys.stdout.flush()
 
 
+async def in_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    """Like `asyncio.to_thread`, but waits for the thread where it is cancelled too, so that nobody closes a
+    database under it.
+    """
+    call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(call)
+    finally:
+        await asyncio.gather(call, return_exceptions=True)
+
+
 # Topics ---------------------------------------------------------------------------------------------------------------
 
 
 async def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None:
     """Create a topic unless it is there already; then it stays as it is."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
     try:
+        await admin.start()
         created = await admin.create_topics([NewTopic(name, partitions, replicas, topic_configs=config)])
     finally:
         await admin.close()
-    for _, code, *_ in getattr(created, "topic_errors", ()):  # of whichever version was spoken
+    for _, code, message in getattr(created, "topic_errors", ()):  # of whichever version was spoken
         if code not in (0, TopicAlreadyExistsError.errno):
-            raise for_code(code)(f"topic {name} cannot be created")
+            raise Failure(f"topic {name} cannot be created: {for_code(code).__name__}: {message}")
+
+
+@contextlib.asynccontextmanager
+async def opened(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer of aiokafka, started and stopped. Cancelled while it starts, it would leave connections open."""
+    starting = asyncio.ensure_future(consumer.start())
+    try:
+        await asyncio.shield(starting)
+        yield consumer
+    finally:
+        await asyncio.gather(starting, return_exceptions=True)
+        await consumer.stop()
 
 
 async def read_to_end(bootstrap: str, topic: str, partition: int = 0) -> AsyncIterator[Record]:
     """Every record that a partition holds at this moment; records that come later are left out."""
     at = TopicPartition(topic, partition)
-    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+    async with opened(AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as consumer:
         consumer.assign([at])
         end = (await consumer.end_offsets([at]))[at]
         await consumer.seek_to_beginning(at)
@@ -94,6 +120,7 @@ def run(program: Coroutine[Any, Any, None]) -> None:
 
     Whoever lost a topic does not try again by itself: what it knows is old. A supervisor starts it anew.
     """
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
     try:
         asyncio.run(_until_told(program))
     except ProducerFencedError as error:

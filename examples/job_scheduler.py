@@ -38,7 +38,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import click
 
-from common import FENCED, HELP, Failure, create_topic, own_name, read_to_end, run, tell, with_bootstrap
+from common import FENCED, HELP, Failure, create_topic, in_thread, own_name, read_to_end, run, tell, with_bootstrap
 from sidecar.client import ExclusiveProducer, SidecarUnavailableError
 
 Word: TypeAlias = Literal["started", "finished", "abandoned"]
@@ -46,7 +46,7 @@ Word: TypeAlias = Literal["started", "finished", "abandoned"]
 SCHEDULER: Final = "scheduler"
 """The producer name of all schedulers: they continue one sequence of ids."""
 SEQUENCE_ID: Final = "sidecar-sequence-id"
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = 3.0
 POLL_S: Final = 0.2
 
 
@@ -162,7 +162,7 @@ class Scheduler:
             await self._decisions.decide(job.number, "started", attempt + 1)
             exit_code = await self._execute(job, attempt + 1)
             await self._decisions.decide(job.number, "finished", attempt + 1, exit_code)
-        await asyncio.to_thread(self._jobs.remove, job.number)
+        await in_thread(self._jobs.remove, job.number)
 
     async def _execute(self, job: Job, attempt: int) -> int:
         """Run it to its end, or to the loss of the topic: what happens then is another scheduler's."""
@@ -188,7 +188,7 @@ async def schedule(jobs: Jobs, bootstrap: str, topic: str, name: str, *, again: 
         scheduler = Scheduler(jobs, producer, decisions, again=again)
         lost = asyncio.create_task(producer.lost())
         while not lost.done():
-            job = await asyncio.to_thread(jobs.next_due, time.time())
+            job = await in_thread(jobs.next_due, time.time())
             if job is not None:
                 await scheduler.handle(job)
             elif until_idle:
