@@ -91,11 +91,10 @@ class Database:
         for _ in range(changes):
             item = f"item-{random.randrange(20)}"
             with self._sqlite:
-                if random.random() < 0.1:
-                    self._sqlite.execute("DELETE FROM stock WHERE item = ?", (item,))
-                else:
-                    sql = "INSERT INTO stock VALUES (?, 1) ON CONFLICT (item) DO UPDATE SET pieces = pieces + 1"
-                    self._sqlite.execute(sql, (item,))
+                if random.random() < 0.1 and self._sqlite.execute("DELETE FROM stock WHERE item = ?", (item,)).rowcount:
+                    continue
+                sql = "INSERT INTO stock VALUES (?, 1) ON CONFLICT (item) DO UPDATE SET pieces = pieces + 1"
+                self._sqlite.execute(sql, (item,))
 
     def next_changes(self) -> list[Change]:
         """The oldest changes that are not known to be in the topic."""

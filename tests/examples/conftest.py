@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 
 from sidecar.local.process import stop_all
 from tests.conftest import Unique
-from tests.examples.programs import Program
+from tests.examples.programs import Logs, Program
 from tests.integration.exclusive.conftest import Rest
 from tests.nodes import NodeProcess, running_node
 from tests.services import Services
@@ -47,6 +47,13 @@ def topic(rest: Rest, services: Services, unique: Unique) -> Iterator[Topic]:
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
     for future in (admin.delete_topics(names) if names else {}).values():
         future.exception(20)
+
+
+@pytest.fixture
+def logs(services: Services) -> Iterator[Logs]:
+    found = Logs(services.kafka_bootstrap)
+    yield found
+    found.close()
 
 
 Start = Callable[..., Program]

@@ -8,19 +8,25 @@ import random
 import re
 import signal
 import sys
+import uuid
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sidecar.local.process import Child, Command
-from tests.logs import read_messages
 from tests.wait import wait_for
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PATIENCE = 60.0
+NOT_THERE = (
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 
 
 class Program:
@@ -97,6 +103,59 @@ def check_history(log: list[Entry]) -> list[str]:
     return [leader for _, leader in turns]
 
 
-def log_of(kafka: str, topic: str, partition: int = 0) -> list[Entry]:
-    """Every record of a partition, straight from Kafka."""
-    return [entry_of(message) for message in read_messages(kafka, topic, partition)]
+class Logs:
+    """`logs(topic, partition)`: every record of a partition, straight from Kafka. What was read is not read again, so
+    that waiting for a log costs those little who write it.
+    """
+
+    def __init__(self, kafka: str) -> None:
+        self.kafka = kafka
+        self._readers: dict[tuple[str, int], Reader] = {}
+
+    def __call__(self, topic: str, partition: int = 0) -> list[Entry]:
+        if (topic, partition) not in self._readers:
+            self._readers[topic, partition] = Reader(self.kafka, topic, partition)
+        return self._readers[topic, partition].read()
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+
+
+class Reader:
+    """One partition."""
+
+    def __init__(self, kafka: str, topic: str, partition: int) -> None:
+        settings = {"group.id": uuid.uuid4().hex, "enable.auto.commit": False, "fetch.wait.max.ms": 10}
+        self._consumer = Consumer({"bootstrap.servers": kafka, **settings, "enable.partition.eof": True})
+        self._topic, self._partition = topic, partition
+        self._entries: list[Entry] = []
+        self._next = -1
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def read(self) -> list[Entry]:
+        first, end = wait_for(self._watermarks, "the partition to be known", PATIENCE) or (0, 0)
+        if self._next < first:  # at the beginning, and where retention was faster than this
+            self._consumer.assign([TopicPartition(self._topic, self._partition, first)])
+        self._next = max(self._next, first)
+        while self._next < end:
+            message = self._consumer.poll(0.5)  # which returns at the end of the log too, as an error
+            if message is not None and not message.error():
+                self._entries.append(entry_of(message))
+            self._next = max(self._next, self._position())
+        self._entries = [entry for entry in self._entries if entry.offset >= first]
+        return list(self._entries)
+
+    def _position(self) -> int:
+        """The next offset; negative before the first record."""
+        return self._consumer.position([TopicPartition(self._topic, self._partition)])[0].offset
+
+    def _watermarks(self) -> tuple[int, int] | None:
+        try:
+            return self._consumer.get_watermark_offsets(TopicPartition(self._topic, self._partition), timeout=20)
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_THERE:
+                raise
+            return None  # a topic that was created this moment

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.examples.conftest import Start, Topic
-from tests.examples.programs import PATIENCE, Entry, Program, log_of
+from tests.examples.programs import PATIENCE, Entry, Logs, Program
 from tests.integration.exclusive.conftest import Rest
 from tests.nodes import NodeProcess
-from tests.services import Services
 from tests.wait import wait_for
 
 EXAMPLE = "change_data_capture"
@@ -25,9 +24,9 @@ PARTITIONS = 3
 class Shop:
     """A database that changes, the topic that its changes go to, and what each ought to hold."""
 
-    def __init__(self, directory: Path, kafka: str, node: NodeProcess, topic: str, start: Start) -> None:
+    def __init__(self, directory: Path, logs: Logs, node: NodeProcess, topic: str, start: Start) -> None:
         self.path = directory / "shop.db"
-        self._kafka, self._node, self.topic, self._start = kafka, node, topic, start
+        self._logs, self._node, self.topic, self._start = logs, node, topic, start
 
     def change(self, changes: int) -> None:
         program = self._start(EXAMPLE, "change", str(self.path), "--changes", str(changes))
@@ -59,7 +58,7 @@ class Shop:
         return int(str(self.ask("SELECT seq FROM sqlite_sequence WHERE name = 'journal'")[0][0]))
 
     def log(self) -> dict[int, list[Entry]]:
-        return {partition: log_of(self._kafka, self.topic, partition) for partition in range(PARTITIONS)}
+        return {partition: self._logs(self.topic, partition) for partition in range(PARTITIONS)}
 
     def wait_until_all_is_sent(self) -> None:
         wait_for(lambda: sum(map(len, self.log().values())) == self.made, "every change to be sent", PATIENCE)
@@ -84,8 +83,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, services: Services, node: NodeProcess, topic: Topic, start: Start) -> Shop:
-    return Shop(tmp_path, services.kafka_bootstrap, node, topic("stock"), start)
+def shop(tmp_path: Path, logs: Logs, node: NodeProcess, topic: Topic, start: Start) -> Shop:
+    return Shop(tmp_path, logs, node, topic("stock"), start)
 
 
 def test_killed_at_any_moment_while_the_table_changes_it_loses_and_doubles_nothing(shop: Shop, start: Start) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from tests.examples.conftest import Start, Topic
-from tests.examples.programs import PATIENCE, Entry, Program, check_history, log_of
+from tests.examples.programs import PATIENCE, Entry, Logs, Program, check_history
 from tests.integration.exclusive.conftest import Rest
 from tests.nodes import NodeProcess
 from tests.services import Services
@@ -31,8 +31,8 @@ BLOCK = f"{MARK}; echo $$ >> pids; exec cat gate"
 class Office:
     """A database of jobs, schedulers, and what the jobs did."""
 
-    def __init__(self, directory: Path, kafka: str, node: NodeProcess, rest: Rest, topic: str, start: Start) -> None:
-        self.directory, self.kafka, self.node, self.rest, self.topic = directory, kafka, node, rest, topic
+    def __init__(self, directory: Path, logs: Logs, node: NodeProcess, rest: Rest, topic: str, start: Start) -> None:
+        self.directory, self._logs, self.node, self.rest, self.topic = directory, logs, node, rest, topic
         self._start = start
         self._database = directory / "jobs.db"
         os.mkfifo(directory / "gate")
@@ -68,7 +68,7 @@ class Office:
         wait_for(lambda: len(self.effects()) >= count, f"{count} effects", PATIENCE)
 
     def log(self) -> list[Entry]:
-        return log_of(self.kafka, self.topic)
+        return self._logs(self.topic)
 
     def check(self, jobs: int) -> dict[int, list[tuple[str, int]]]:
         """The decisions on each job: of each attempt one start, and one end of the last. The log has no holes, and
@@ -88,10 +88,8 @@ class Office:
 
 
 @pytest.fixture
-def office(
-    tmp_path: Path, services: Services, node: NodeProcess, rest: Rest, topic: Topic, start: Start
-) -> Iterator[Office]:
-    found = Office(tmp_path, services.kafka_bootstrap, node, rest, topic("decisions"), start)
+def office(tmp_path: Path, logs: Logs, node: NodeProcess, rest: Rest, topic: Topic, start: Start) -> Iterator[Office]:
+    found = Office(tmp_path, logs, node, rest, topic("decisions"), start)
     yield found
     pids = tmp_path / "pids"
     for pid in pids.read_text().split() if pids.exists() else ():
@@ -206,11 +204,11 @@ def test_a_decision_whose_answer_is_lost_is_asked_again_and_stands_there_once(of
     assert office.check(1) == {1: [("started", 1), ("finished", 1)]}
 
 
-def test_a_log_that_lost_its_beginning_is_refused(office: Office) -> None:
+def test_a_log_that_lost_its_beginning_is_refused(services: Services, office: Office) -> None:
     office.submit(MARK, 3)
     office.finish()
     second = office.log()[1]
-    admin = AdminClient({"bootstrap.servers": office.kafka})
+    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
     until = TopicPartition(office.topic, 0, second.offset)
     admin.delete_records([until])[until].result(PATIENCE)
     program = office.scheduler("late")

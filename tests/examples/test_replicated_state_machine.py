@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tests.examples.conftest import Start, Topic
-from tests.examples.programs import PATIENCE, Entry, Program, check_history, log_of
+from tests.examples.programs import PATIENCE, Entry, Logs, Program, check_history
 from tests.integration.exclusive.conftest import Rest
 from tests.nodes import NodeProcess
 from tests.services import Services
@@ -20,10 +20,10 @@ EXAMPLE = "replicated_state_machine"
 class Cluster:
     """Instances of the program on one topic."""
 
-    def __init__(self, services: Services, node: NodeProcess, rest: Rest, topic: str, start: Start) -> None:
+    def __init__(self, logs: Logs, node: NodeProcess, rest: Rest, topic: str, start: Start) -> None:
         self.topic = topic
         self.rest = rest
-        self._kafka, self._node, self._start = services.kafka_bootstrap, node, start
+        self._logs, self._node, self._start = logs, node, start
 
     def instance(self, name: str, *options: str) -> Program:
         arguments = ("--bootstrap", self._node.bootstrap, "--topic", self.topic, "--name", name, "--pause", "0.001")
@@ -38,7 +38,7 @@ class Cluster:
         wait_for(waiting, f"{names} to wait", PATIENCE)
 
     def log(self) -> list[Entry]:
-        return log_of(self._kafka, self.topic)
+        return self._logs(self.topic)
 
     def check(self) -> list[str]:
         """Who led, in turn. Each record follows from the state that all records before it make: a leader that missed
@@ -57,8 +57,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(services: Services, node: NodeProcess, rest: Rest, topic: Topic, start: Start) -> Cluster:
-    return Cluster(services, node, rest, topic("visits"), start)
+def cluster(logs: Logs, node: NodeProcess, rest: Rest, topic: Topic, start: Start) -> Cluster:
+    return Cluster(logs, node, rest, topic("visits"), start)
 
 
 def test_each_leader_has_exactly_the_state_of_the_log_when_the_one_before_it_is_killed_at_work(
