@@ -77,10 +77,9 @@ def tracked() -> frozenset[str]:
 
 
 def pages() -> list[Page]:
-    """README and everything below docs/, the runbook of the alerts included."""
-    names = sorted(
-        name for name in tracked() if name.endswith(".md") and name.startswith(("docs/", "deploy/", "README"))
-    )
+    """README, everything below docs/ and examples/, and the runbook of the alerts."""
+    rooms = ("docs/", "deploy/", "examples/", "README")
+    names = sorted(name for name in tracked() if name.endswith(".md") and name.startswith(rooms))
     return [Page(ROOT / name) for name in names]
 
 

@@ -79,7 +79,7 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
 
 def named_paths(text: str) -> list[str]:
     """Paths of this repository between backticks."""
-    return re.findall(r"`((?:tests|sidecar|metadata|docs|benchmarks|grafana|deploy|proto)/[\w./-]*\w)`", text)
+    return re.findall(r"`((?:tests|sidecar|metadata|docs|examples|benchmarks|grafana|deploy|proto)/[\w./-]*\w)`", text)
 
 
 @each_page
