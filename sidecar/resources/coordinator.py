@@ -49,6 +49,7 @@ _NAME: Final = CLAIMS.encode()
 _SERVING: Final = serving_key(CLAIMS)
 _SEEN_S: Final = 10.0
 _TICK_S: Final = 0.5
+_LAPSED_AT_ONCE: Final = 100
 _AGAIN_S: Final = 5.0
 _DRAIN_S: Final = 5.0
 _KEPT_ALIVE_SHARE: Final = 0.8
@@ -547,7 +548,8 @@ class Coordinator:
         while True:
             self._woken.clear()
             if self._term is not None:
-                self._pass_time(self.now())
+                await self._pass_time(self.now())
+            if self._term is not None:
                 await self._keep_fence(self._term)
             elif self._is_orphaned():
                 with suppress(KafkaError):  # told by its hooks; tried again with the next tick
@@ -557,11 +559,15 @@ class Coordinator:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), max(0.001, pause))
 
-    def _pass_time(self, now: float) -> None:
+    async def _pass_time(self, now: float) -> None:
         self._end(self._sessions.overdue(now))
         lapsed = self.book.lapsed(now)
-        if lapsed:
-            self.left(self.book.leave(lapsed, now))
+        for first in range(0, len(lapsed), _LAPSED_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)  # others have a turn
+            places = self.book.places
+            still = [token for token in lapsed[first : first + _LAPSED_AT_ONCE] if token in places]
+            self.left(self.book.leave([token for token in still if places[token].has_lapsed(now)], now))
 
     def _is_orphaned(self) -> bool:
         """Somebody coordinated once, nobody does now, and this node is the first in line."""

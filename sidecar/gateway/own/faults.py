@@ -38,7 +38,10 @@ async def find_faults(rooms: Rooms, asked: Asked) -> dict[Target, Look]:
                 faults[target] = _refused(control.INVALID_REQUEST, scope)
     if faults:
         return faults
-    refused = await rooms.topics.govern({target.topic for target in asked.targets if target.is_written})
+    written = {target.topic for target in asked.targets if target.is_written}
+    if not written:
+        return {}
+    refused = await rooms.topics.govern(written)
     return {target: refused[target.topic] for target in asked.targets if target.topic in refused}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.exclusive.owning import Look, Prospect, TopicClaim
 from sidecar.gateway.own.asked import WHOLE, Target
-from sidecar.gateway.own.bodies import BadRequestError
+from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.faults import find_faults
 from sidecar.gateway.own.granting import Granting
 from sidecar.gateway.own.looks import not_now
@@ -142,10 +142,13 @@ class Ownerships:
         listener = ticket.listen()
         parked = self._parked.setdefault(client.connection_id, set())
         parked.add(listener)
+        alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, _rouse, listener)
         try:
             with self._rooms.coordinator.attending(ticket.asked.token):
-                await asyncio.wait([listener], timeout=seconds)
+                await listener  # nothing around it: thousands wait here
         finally:
+            if alarm is not None:
+                alarm.cancel()
             ticket.listeners.discard(listener)
             parked.discard(listener)
             if not parked:
@@ -154,8 +157,7 @@ class Ownerships:
     def connection_closed(self, client: Client) -> None:
         """A client is gone: what was bound to its connection is no longer claimed or waited for."""
         for listener in self._parked.pop(client.connection_id, ()):
-            if not listener.done():
-                listener.set_result(None)
+            _rouse(listener)
         for ticket in self.tickets.of_connection(client.connection_id):
             if ticket.asked.session.startswith(PLAIN):
                 self._leave(ticket)
@@ -336,15 +338,26 @@ class Ownerships:
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = asyncio.get_running_loop().time()
+            lapsed = 0
             for token, ticket in list(self._unattended.items()):
+                if self._unattended.get(token) is not ticket:
+                    continue  # it was called for meanwhile
                 if not ticket.lapses:
                     del self._unattended[token]
                 elif now > ticket.kept_until:
                     del self._unattended[token]
                     self._tasks.start(self._give_up(ticket))
+                    lapsed += 1
+                    if lapsed % AT_ONCE == 0:
+                        await asyncio.sleep(0)
             turns += 1
             if turns % _SWEEPS_PER_LOOK == 0:
                 for target in self.tickets.waited_for():
                     first = self.tickets.first_waiting(target)
                     if first is not None and target.is_written:
                         self._wake(first)
+
+
+def _rouse(listener: asyncio.Future[None]) -> None:
+    if not listener.done():
+        listener.set_result(None)
