@@ -325,6 +325,8 @@ class Ownerships:
 
     async def _give_up(self, ticket: Ticket) -> None:
         """Nobody asked for it: its place, or what it was promoted to, is another's."""
+        if ticket.calls:
+            return  # somebody has, just now
         self._leave(ticket)
         look = await self.let_go(ticket, list(ticket.owned))
         if look.prospect is Prospect.READY:
