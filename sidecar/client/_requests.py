@@ -5,11 +5,9 @@ Each in one fixed version; see `sidecar.protocol.caller.Request`.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeVar
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from google.protobuf.message import DecodeError, Message
 
 from sidecar.protocol import api
@@ -19,9 +17,7 @@ from sidecar.v1 import control_pb2 as control
 
 MessageT = TypeVar("MessageT", bound=Message)
 
-_ALL_REPLICAS: Final = -1
 _NO_TRANSACTION_MS: Final = 60_000
-_AHEAD: Final = 2**20
 SEQUENCES: Final = 2**31
 """As many sequences there are; behind the last one comes 0."""
 
@@ -208,67 +204,3 @@ class NewProducer(FixedRequest):
         answer = Initialised(reader.i16(), Producer(reader.i64(), reader.i16()))
         reader.skip_tags()
         return answer
-
-
-class Claimed(NamedTuple):
-    """What a partition's leader says to `ClaimTopic`."""
-
-    error: int
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimTopic(FixedRequest):
-    """A Produce that owns the topic and writes nothing: its batch is far ahead of what its producer sends next.
-
-    A node grants the topic first and looks at the batch then: it is out of order (45), for the node where it counts
-    sequences itself, else for Kafka. Nothing of the session moves by it, so it is asked again at will, in mid-traffic
-    too. Anything that does not count by sessions would append it: ask only who answers `DescribeOwners`.
-    """
-
-    api_key: ClassVar[int] = api.PRODUCE
-    api_version: ClassVar[int] = 8
-
-    topic: str
-    partition: int
-    producer: Producer
-    next_sequence: int
-    timeout_ms: int
-
-    def encode(self, writer: Writer) -> None:
-        writer.string(None)
-        writer.i16(_ALL_REPLICAS)
-        writer.i32(self.timeout_ms)
-        writer.array(1)
-        writer.string(self.topic)
-        writer.array(1)
-        writer.i32(self.partition)
-        writer.nullable_bytes(self._batch())
-
-    def _batch(self) -> bytes:
-        builder = DefaultRecordBatchBuilder(
-            magic=2,
-            compression_type=0,
-            is_transactional=0,
-            producer_id=self.producer.id,
-            producer_epoch=self.producer.epoch,
-            base_sequence=(self.next_sequence + _AHEAD) % SEQUENCES,
-            batch_size=1024,
-        )
-        builder.append(0, int(time.time() * 1000), b"claim", b"never appended", [])  # a compacted topic wants a key
-        return bytes(builder.build())
-
-    def decode(self, reader: Reader) -> Claimed:
-        found = Claimed(0, "")
-        for _ in range(reader.array(element_bytes=6)):
-            reader.string()
-            for _ in range(reader.array(element_bytes=36)):
-                reader.i32()
-                error = reader.i16()
-                reader.skip(24)  # base offset, log append time, log start offset
-                for _ in range(reader.array(element_bytes=6)):
-                    reader.i32()
-                    reader.nullable_string()
-                found = Claimed(error, reader.nullable_string() or "")
-        reader.i32()
-        return found

@@ -1,17 +1,29 @@
-"""The claim of one producer to its topic: taken without writing, watched, kept over reconnects, never revived.
+"""The claim of one producer to its topic: taken by Own, all of it or nothing, watched, kept over reconnects, never
+revived.
 
 The connection that claims stays open and counts as the session's, so the topic stays owned while nothing is sent and
 while aiokafka's connections come and go. Once the topic is owned, every further connection asks in its client.id for
-the generation it was owned under: whoever took the topic since has a higher one, and the node answers 44 even where the
-topic is free again. So neither this connection nor aiokafka, which sends again by itself, takes back what was lost.
+the generation it was owned under, and so does each further Own: whoever took the topic since has a higher one, and the
+node refuses even where the topic is free again. So neither this connection nor aiokafka, which sends again by itself,
+takes back what was lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from sidecar.client._requests import NOBODY, ClaimTopic, DescribeOwners, DescribeTopic, LastSequence, NewProducer
+from sidecar.client._requests import (
+    NOBODY,
+    DescribeOwners,
+    DescribeTopic,
+    LastSequence,
+    NewProducer,
+    Own,
+    Watch,
+)
 from sidecar.client.connection import connect
 from sidecar.client.errors import (
     ProducerBusyError,
@@ -21,11 +33,12 @@ from sidecar.client.errors import (
     of_kafka,
     of_own,
 )
+from sidecar.client.names import MODES
 from sidecar.protocol.errors import ErrorCode
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from sidecar.client._requests import Layout, Producer
     from sidecar.client.connection import Connection
@@ -37,17 +50,31 @@ _AGAIN_S: Final = 0.1
 _SHORT_S: Final = 5.0
 """What a node answers out of its memory; an owner that lost its node is awaited about as long."""
 _HOPS: Final = 3
-_OWNED: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+_WAIT_S: Final = 5.0
+"""How long a node keeps a question of one who waits."""
+_TOKEN_BYTES: Final = 16
+_AS_KAFKAS: Final[Mapping[int, ErrorCode]] = {
+    control.INVALID_REQUEST: ErrorCode.INVALID_REQUEST,
+    control.NOT_SERVING: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    control.UNAVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE,
+    control.HELD: ErrorCode.POLICY_VIOLATION,
+    control.LOWER_GENERATION: ErrorCode.POLICY_VIOLATION,
+    control.DEPOSED: ErrorCode.PRODUCER_FENCED,
+    control.UNKNOWN_RESOURCE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    control.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    control.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    control.QUEUE_FULL: ErrorCode.POLICY_VIOLATION,
+}
+"""What a producer hears when it claims, in the words that it hears when it writes."""
 _WAITS: Final = "wait_for_exclusive"
 
 
 class Standing(NamedTuple):
-    """Who owns the topic: the generations of what this session owns, under None the whole topic's; whether one owner
-    has all of it; and the rest for people.
+    """Who owns the topic: the generations of what this session owns, under None the whole topic's, and the rest for
+    people.
     """
 
     owned: dict[int | None, int]
-    is_whole: bool
     told: str
 
 
@@ -79,6 +106,8 @@ class Claim:
         self._mode = mode
         self._timeout = timeout
         self._connection: Connection | None = None
+        self._listener: Connection | None = None
+        self._token = b""
         self._nodes: dict[int, tuple[str, int]] = {}
         self._owned: dict[int | None, int] = {}
         self._heir: Producer | None = None
@@ -136,7 +165,7 @@ class Claim:
                 self._heir = await self._patiently(lambda: self._begin(self.producer))
             heir = self._heir
             try:
-                owned = await self._own(heir)
+                owned = await self._ask_for(self._owned, heir)
             except ProducerBusyError as error:
                 raise _lost(error.message) from None
             if owned != {index: generation + 1 for index, generation in self._owned.items()}:
@@ -144,33 +173,19 @@ class Claim:
             self.producer, self._owned, self.next_sequences, self._heir = heir, owned, {}, None
 
     async def _own(self, producer: Producer) -> dict[int | None, int]:
-        """One partition after the other, in one order: of two who want the same ones neither waits for the other."""
-        waits = self._mode == _WAITS
-        if self.wanted is not None:
-            self._check_wanted(self.wanted, await self._patiently(lambda: self._look(producer)))
-        first, *rest = self.wanted or (0,)
-        await self._patiently(lambda: self._claim(first, producer), waits=waits)
-        standing = await self._patiently(lambda: self._look(producer))
-        if self.wanted is not None:
-            self._check_wanted(self.wanted, standing)
-        elif None not in standing.owned:
-            rest = list(range(1, self.count))
-        for partition in rest:
-            await self._patiently(lambda index=partition: self._claim(index, producer), waits=waits)
-        if rest:
-            standing = await self._patiently(lambda: self._look(producer))
-        if None not in standing.owned and not {first, *rest} <= standing.owned.keys():
-            raise _lost(standing.told)
-        return standing.owned
+        """All that is wanted by one request: of two who want the same partitions neither waits for the other."""
+        if self.wanted is None:
+            try:
+                return await self._ask_for((None,), producer)
+            except SidecarError as error:
+                if error.code != ErrorCode.INVALID_REQUEST:  # it is where each partition has an owner of its own
+                    raise
+        return await self._ask_for(self.wanted or range(self.count), producer)
 
-    def _check_wanted(self, wanted: tuple[int, ...], standing: Standing) -> None:
-        if wanted[-1] >= self.count:
-            message = f"{self.topic} has the partitions 0 to {self.count - 1}, not {wanted[-1]}"
-            raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        if standing.is_whole:
-            message = f"{self.topic} is owned as a whole: own it without partitions, or first give each an owner of its"
-            message += f" own (`sidecar topic set {self.topic} --access exclusive --scope partition`)"
-            raise SidecarError(ErrorCode.INVALID_REQUEST, message)
+    async def _ask_for(self, parts: Iterable[int | None], producer: Producer) -> dict[int | None, int]:
+        wanted, token = dict.fromkeys(parts), os.urandom(_TOKEN_BYTES)
+        waits = self._mode == _WAITS
+        return await self._patiently(lambda: self._claim(wanted, producer, token), waits=waits)
 
     async def last_ids(self) -> dict[int, int] | None:
         """The highest sequence ids in the log by partition; None for a topic without deduplication."""
@@ -186,13 +201,26 @@ class Claim:
         async with self._turn:
             try:
                 if self._connection is None or not self._connection.is_open:
-                    for partition in sorted(index or 0 for index in self._owned):
-                        await self._claim(partition, self._heir or self.producer)
+                    await self._claim(self._owned, self._heir or self.producer, os.urandom(_TOKEN_BYTES))
                 standing = await self._look(self.producer)
             except ProducerBusyError as error:
                 raise _lost(error.message) from None
             if standing.owned != self._owned and self._heir is None:
                 raise _lost(standing.told)
+
+    async def news(self, seconds: float) -> None:
+        """Return once a node has something to tell of the claim, after `seconds` at the latest; `check` tells what."""
+        now = asyncio.get_running_loop().time
+        until, owner = now() + seconds, self._connection
+        with contextlib.suppress(SidecarUnavailableError):
+            if owner is not None and owner.is_open:
+                if self._listener is None or not self._listener.is_open or self._listener.address != owner.address:
+                    await self._stop_listening()
+                    self._listener = await connect(owner.address, self.client_id, seconds)
+                answer = await self._listener.call(Watch(self._token, int(seconds * 1000)), seconds + _SHORT_S)
+                if answer.changed:
+                    return
+        await asyncio.sleep(until - now())
 
     async def refresh(self) -> None:
         """Look how many partitions there are now."""
@@ -200,10 +228,18 @@ class Claim:
             await self._leader(await self._connected())
 
     async def close(self) -> None:
-        """End the connection, and with it the claim."""
+        """End the connections, and with them the claim."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        try:
+            await self._stop_listening()
+        finally:
+            if connection is not None:
+                await connection.close()
+
+    async def _stop_listening(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.close()
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
@@ -228,17 +264,28 @@ class Claim:
             raise of_kafka(answer.error, f"a producer id to write to {self.topic} with was refused")
         return answer.producer
 
-    async def _claim(self, partition: int, producer: Producer) -> None:
+    async def _claim(
+        self, wanted: Mapping[int | None, int | None], producer: Producer, token: bytes
+    ) -> dict[int | None, int]:
+        """Own all of it, under these generations where they are known; the generations under which it is owned."""
         connection = await self._connected()
-        ahead_of = self.next_sequences.get(partition, 0)
-        timeout_ms = int(self._timeout * 1000)
-        asked = ClaimTopic(self.topic, partition, producer, ahead_of, timeout_ms)
-        answer = await connection.call(asked, self._timeout)
-        if answer.error in _OWNED:
-            return
-        if answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        asked = control.OwnRequest(
+            mode=MODES[self._mode],
+            producer_name=self._name,
+            producer_id=producer.id,
+            token=token,
+            wait_ms=int(min(_WAIT_S, self._timeout / 2) * 1000),
+        )
+        for index, generation in wanted.items():
+            asked.claims.add(resource=control.Resource(topic=self.topic, partition=index), generation=generation)
+        answer = await connection.call(Own(asked), self._timeout)
+        self._token = token
+        if answer.error == control.NONE:
+            return {index: each.generation for index, each in zip(wanted, answer.ownerships, strict=True)}
+        if answer.error == control.NOT_SERVING:
             await self.close()
-        raise of_kafka(answer.error, answer.message)
+        messages = [answer.message, *(each.message for each in answer.ownerships)]
+        raise of_kafka(_AS_KAFKAS.get(answer.error, -1), next(filter(None, messages), ""))
 
     async def _look(self, producer: Producer) -> Standing:
         connection = await self._connected()
@@ -259,7 +306,7 @@ class Claim:
             owned.update({each.resource.partition: each.generation for each in parts if each.owner_session == session})
         owner = f"{whole.owner_name or whole.owner_session} owns" if whole.owner_session else "nobody owns"
         told = f"{owner} {self.topic} now (generation {whole.generation})"
-        return Standing(owned, bool(whole.owner_session), told)
+        return Standing(owned, told)
 
     async def _ask_ids(self) -> dict[int, int] | None:
         connection = await self._connected()

@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING, Final, Self
 from sidecar.client._tenure import Tenure
 from sidecar.client.connection import addresses
 from sidecar.client.errors import SidecarError
-from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
+from sidecar.client.names import MODES, Mode, assigned_name, check_mode, checked_name
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from types import TracebackType
 
 _LEAST_SILENCE_S: Final = 1.0
 _HIGHEST: Final = 2**63 - 1
-_MODES: Final[Mapping[Mode, control.AccessMode]] = {
-    "exclusive": control.EXCLUSIVE,
-    "wait_for_exclusive": control.WAIT_FOR_EXCLUSIVE,
-    "exclusive_with_fencing": control.EXCLUSIVE_WITH_FENCING,
-}
 
 
 class Leadership:
@@ -103,7 +98,7 @@ class Leadership:
         asked = control.OwnRequest(
             group=group or "",
             claims=[control.Claim(resource=_resource(resource, topic, partition), generation=generation)],
-            mode=_MODES[mode],
+            mode=MODES[mode],
             producer_name=self._name,
             producer_id=-1,
         )

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, get_args
+
+from sidecar.v1 import control_pb2 as control
 
 Mode: TypeAlias = Literal["exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 
+MODES: Final[Mapping[str, control.AccessMode]] = {
+    "exclusive": control.EXCLUSIVE,
+    "wait_for_exclusive": control.WAIT_FOR_EXCLUSIVE,
+    "exclusive_with_fencing": control.EXCLUSIVE_WITH_FENCING,
+}
 _NO_NAMES: Final = re.compile(r"(producer-\d+|rdkafka|sarama|kgo|kafkajs|aiokafka-.*|kafka-python-.*|)\Z", re.DOTALL)
 _CUT: Final = "…"
 _NAME_BYTES: Final = 255

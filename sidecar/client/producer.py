@@ -148,8 +148,8 @@ class ExclusiveProducer:
         return self._numbering.last_ids
 
     async def lost(self) -> None:
-        """Return once the topic is not owned any more: within a second or two of somebody else's taking it, or at
-        `close`. A node that cannot be reached is no loss: whoever has to stop then needs a clock of his own.
+        """Return once the topic is not owned any more: at once where somebody else takes it, or at `close`. A node that
+        cannot be reached is no loss: whoever has to stop then needs a clock of his own.
 
         ```python
         import asyncio
@@ -327,7 +327,7 @@ class ExclusiveProducer:
     async def _watch(self, pipeline: Pipeline) -> None:
         polls = 0
         while True:
-            pause = _POLL_S
+            is_away = False
             try:
                 await self._claim.check()
                 polls += 1
@@ -335,11 +335,14 @@ class ExclusiveProducer:
                     await self._claim.refresh()
                     self._numbering.partitions = self._claim.partitions
             except SidecarUnavailableError:
-                pause = _AGAIN_S
+                is_away = True
             except SidecarError as error:
                 pipeline.fail(error)
                 return
-            await asyncio.sleep(pause)
+            if is_away:
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                await self._claim.news(_POLL_S)
 
     def _lose(self, error: SidecarError) -> None:
         self._error = error

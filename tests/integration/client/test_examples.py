@@ -17,7 +17,7 @@ import sidecar.client.sync
 from sidecar.client import ExclusiveProducer, sync
 from tests.conftest import Unique
 from tests.integration.client.conftest import Topic
-from tests.integration.exclusive.conftest import Rest
+from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
@@ -54,8 +54,15 @@ def docstrings() -> Iterator[tuple[str, str]]:
 EXAMPLES = examples()
 
 
+@pytest.fixture(scope="session")
+def coordinator(services: Services, node: NodeProcess) -> None:
+    """Kafka has one for groups by now: until then aiokafka writes of errors."""
+    with sync.ShadowReader(node.bootstrap, shadow=create_topic(services.kafka_bootstrap, 1), group="first"):
+        pass
+
+
 @pytest.fixture
-def names(rest: Rest, node: NodeProcess, new_topic: Topic, unique: Unique) -> dict[str, str]:
+def names(coordinator: None, rest: Rest, node: NodeProcess, new_topic: Topic, unique: Unique) -> dict[str, str]:
     """What stands in examples, and what is there instead: a topic with a shadow and a record in it."""
     topic, shadow = new_topic(rest, deduplication=True), unique("audit")
     status, _ = rest.call("POST", f"/v1/topics/{topic}/shadows", {"name": shadow, "allow": ["User:*"]})

@@ -26,6 +26,8 @@ from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.integration.exclusive.producers import RawProducer
 from tests.logs import read_log
 from tests.nodes import NodeProcess
+from tests.own import OwnClient
+from tests.own import topic as own_topic
 from tests.services import Services
 from tests.wait import wait_for_async
 
@@ -46,6 +48,12 @@ def connections(node: NodeProcess) -> int:
     with urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
     return int(float(next(line.split()[1] for line in lines if line.startswith("sidecar_client_connections "))))
+
+
+def generation_of(node: NodeProcess, name: str, partition: int) -> int:
+    """How often a partition had a new owner."""
+    with OwnClient(node.bootstrap) as observer:
+        return observer.owners(own_topic(name, partition)).ownerships[0].generation
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -120,6 +128,19 @@ async def test_a_fenced_producer_is_told_and_never_writes_again(
     shown = await asyncio.to_thread(rest.topic, topic)
     assert (shown["owner"], shown["generation"]) == (None, 2)
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"before", b"after"]
+
+
+async def test_a_loss_is_told_at_once(
+    node: NodeProcess, rest: Rest, new_topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the node: nobody asks it how things stand for a minute."""
+    monkeypatch.setattr("sidecar.client.producer._POLL_S", 60.0)
+    topic = await asyncio.to_thread(new_topic, rest)
+    loser = ExclusiveProducer(node.bootstrap, topic=topic, name="billing")
+    async with loser, ExclusiveProducer(node.bootstrap, topic=topic, name="next", mode="exclusive_with_fencing"):
+        await asyncio.wait_for(loser.lost(), 5)
+        with pytest.raises(ProducerFencedError, match="generation 2"):
+            await loser.send(b"late")
 
 
 @pytest.mark.parametrize("word", ["fence", "release"])
@@ -219,6 +240,7 @@ async def test_of_a_topic_whose_partitions_have_owners_it_owns_those_that_are_na
         rival = ExclusiveProducer(node.bootstrap, topic=topic, name="rival", mode="exclusive", partitions=[2, 3])
         with pytest.raises(ProducerBusyError, match="one"):
             await rival.start()
+        assert await asyncio.to_thread(generation_of, node, topic, 2) == 0  # all or nothing: it never had this one
         fence = f"/v1/topics/{topic}/fence?partition=3"
         assert (await asyncio.to_thread(rest.call, "POST", fence))[0] == 200
         await asyncio.wait_for(one.lost(), 5)
@@ -263,13 +285,13 @@ async def test_partitions_of_a_topic_with_one_owner_are_not_to_be_had(
     with pytest.raises(SidecarError, match="--scope partition") as free:
         await ExclusiveProducer(node.bootstrap, **parts).start()
     assert (free.value.code, free.value.retryable) == (42, False)
-    await until(lambda: rest.topic(topic)["owner"] is None, "the topic to be free")
     async with ExclusiveProducer(node.bootstrap, topic=topic, name="owner") as owner:
         with pytest.raises(SidecarError, match="--scope partition"):
             await ExclusiveProducer(node.bootstrap, **parts).start()
-        assert (await owner.send(b"still mine")).generation == 2
-    with pytest.raises(SidecarError, match="partitions 0 to 1, not 2") as unknown:
-        await ExclusiveProducer(node.bootstrap, topic=topic, name="parts", partitions=[0, 2]).start()
+        assert (await owner.send(b"still mine")).generation == 1  # nobody else ever owned it
+    parted = await asyncio.to_thread(new_topic, rest, 2, access_mode="exclusive", scope="partition")
+    with pytest.raises(SidecarError, match="partition 2") as unknown:
+        await ExclusiveProducer(node.bootstrap, topic=parted, name="parts", partitions=[0, 2]).start()
     assert unknown.value.code == 3
 
 
@@ -354,7 +376,8 @@ async def test_cancelled_anywhere_on_the_way_in_nothing_stays_open(
 
 async def test_who_waits_can_be_cancelled(node: NodeProcess, rest: Rest, new_topic: Topic) -> None:
     topic = await asyncio.to_thread(new_topic, rest)
-    async with ExclusiveProducer(node.bootstrap, topic=topic, name="billing"):
+    async with ExclusiveProducer(node.bootstrap, topic=topic, name="billing") as owner:
+        await until(lambda: owner._claim._listener is not None, "all of the owner's own connections")
         before = await asyncio.to_thread(connections, node)
         waiting = asyncio.create_task(ExclusiveProducer(node.bootstrap, topic=topic, name="next").start())
         await until(lambda: rest.topic(topic)["waiting"], "the waiter")

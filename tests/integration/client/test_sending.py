@@ -319,7 +319,7 @@ async def test_a_send_that_is_given_up_before_it_left_is_not_written(
         asked = behind.asked.get(PRODUCE, 0)
         behind.silent = True
         leaves = asyncio.create_task(producer.send(b"0"))
-        await wait_for_async(lambda: asyncio.sleep(0, behind.asked[PRODUCE] > asked), "the record to leave")
+        await wait_for_async(lambda: asyncio.sleep(0, behind.asked.get(PRODUCE, 0) > asked), "the record to leave")
         stays = asyncio.create_task(producer.send(b"1"))
         follows = asyncio.create_task(producer.send(b"2"))
         await asyncio.sleep(0)

@@ -7,19 +7,16 @@ import uuid
 import pytest
 
 from sidecar.client._requests import (
-    NOBODY,
-    ClaimTopic,
     DescribeOwners,
     DescribeTopic,
     LastSequence,
     NewProducer,
     Producer,
 )
-from sidecar.protocol import batch, metadata, produce
+from sidecar.protocol import metadata
 from sidecar.protocol.caller import BadAnswerError, decode_frame, encode_frame
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import Reader
-from sidecar.protocol.produce import ProduceResult
 from sidecar.v1 import control_pb2 as control
 
 BODY = 4 + 2 + 2 + 4 + 2 + len("client")
@@ -42,24 +39,6 @@ def test_metadata_tells_leaders_and_where_they_are() -> None:
     found = decode_frame(DescribeTopic("orders"), 7, answer, 4, len(answer))
     assert (found.error, found.leaders) == (0, {0: 1, 1: -1})
     assert found.nodes == {1: ("here", 9092), 2: ("there", 9093)}
-
-
-def test_a_claim_is_a_good_batch_far_ahead_of_what_its_producer_sends() -> None:
-    asked = body_of(ClaimTopic("orders", 3, Producer(11, 2), 2**31 - 1, 5_000))
-    (part,) = produce.walk(asked, 0, len(asked), 8).parts
-    assert (part.topic, part.partition) == (b"orders", 3)
-    header = batch.read_header(asked, part.start, part.end)
-    assert (header.producer_id, header.producer_epoch, header.records) == (11, 2, 1)
-    assert header.base_sequence == 2**20 - 1
-    assert batch.crc_matches(asked, part.start, header.size)
-
-
-@pytest.mark.parametrize(("error", "message"), [(45, None), (44, "Topic has an existing exclusive producer: x")])
-def test_the_answer_to_a_claim(error: int, message: str | None) -> None:
-    result = ProduceResult(b"orders", 3, error, -1, -1, -1, message, ())
-    answer = produce.encode_answer(7, 8, [result])
-    found = decode_frame(ClaimTopic("orders", 3, NOBODY, 0, 1), 7, answer, 4, len(answer))
-    assert (found.error, found.message) == (error, message or "")
 
 
 def test_a_new_producer_names_the_one_that_it_follows() -> None:
