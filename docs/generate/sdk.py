@@ -40,7 +40,7 @@ _RECOVERY: Final = (
     ),
     (
         "somebody took it, an administrator fenced it",
-        "`lost()` returns within two seconds, every `send` raises `ProducerFencedError`, for ever",
+        "`lost()` returns at once, every `send` raises `ProducerFencedError`, for ever",
         "`lost()` returns at once, `error` says who",
     ),
     (

@@ -22,6 +22,7 @@ from sidecar.client._requests import (
     LastSequence,
     NewProducer,
     Own,
+    Release,
     Watch,
 )
 from sidecar.client.connection import connect
@@ -52,6 +53,7 @@ _SHORT_S: Final = 5.0
 _HOPS: Final = 3
 _WAIT_S: Final = 5.0
 """How long a node keeps a question of one who waits."""
+_FAREWELL_S: Final = 1.0
 _TOKEN_BYTES: Final = 16
 _AS_KAFKAS: Final[Mapping[int, ErrorCode]] = {
     control.INVALID_REQUEST: ErrorCode.INVALID_REQUEST,
@@ -108,6 +110,7 @@ class Claim:
         self._connection: Connection | None = None
         self._listener: Connection | None = None
         self._token = b""
+        self._asking: tuple[tuple[str, int], bytes] | None = None
         self._nodes: dict[int, tuple[str, int]] = {}
         self._owned: dict[int | None, int] = {}
         self._heir: Producer | None = None
@@ -236,6 +239,18 @@ class Claim:
             if connection is not None:
                 await connection.close()
 
+    async def end(self) -> None:
+        """As `close`; a place in a queue is given up too, which a node keeps for a session that may come again."""
+        await self.close()
+        if self._asking is not None:
+            address, token = self._asking
+            with contextlib.suppress(SidecarUnavailableError):
+                connection = await connect(address, self.client_id, _FAREWELL_S)
+                try:
+                    await connection.call(Release("", token), _FAREWELL_S)
+                finally:
+                    await connection.close()
+
     async def _stop_listening(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
@@ -278,8 +293,9 @@ class Claim:
         )
         for index, generation in wanted.items():
             asked.claims.add(resource=control.Resource(topic=self.topic, partition=index), generation=generation)
+        self._asking = connection.address, token
         answer = await connection.call(Own(asked), self._timeout)
-        self._token = token
+        self._asking, self._token = None, token
         if answer.error == control.NONE:
             return {index: each.generation for index, each in zip(wanted, answer.ownerships, strict=True)}
         if answer.error == control.NOT_SERVING:

@@ -319,7 +319,7 @@ class ExclusiveProducer:
         closed = "the producer was closed; the record may have been written"
         if pipeline is not None:
             await pipeline.close(SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, closed, retryable=True))
-        await self._claim.close()
+        await self._claim.end()
         self._over.set()
 
     # Losing it ------------------------------------------------------------------------------------------------------

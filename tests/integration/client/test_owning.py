@@ -384,4 +384,5 @@ async def test_who_waits_can_be_cancelled(node: NodeProcess, rest: Rest, new_top
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        assert not (await asyncio.to_thread(rest.topic, topic))["waiting"]  # by now: it gave up its place
         await until(lambda: connections(node) == before, "its connection to be gone")
