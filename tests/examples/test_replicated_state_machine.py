@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from tests.conftest import StartNode, Unique
 from tests.examples.conftest import Start, Topic
 from tests.examples.programs import PATIENCE, Entry, Logs, Program, check_history
 from tests.integration.exclusive.conftest import Rest
@@ -15,18 +16,19 @@ from tests.services import Services
 from tests.wait import wait_for
 
 EXAMPLE = "replicated_state_machine"
+WRITTEN = r"(?m)^\d+ /"
 
 
 class Cluster:
     """Instances of the program on one topic."""
 
-    def __init__(self, logs: Logs, node: NodeProcess, rest: Rest, topic: str, start: Start) -> None:
+    def __init__(self, logs: Logs, bootstrap: str, rest: Rest, topic: str, start: Start) -> None:
         self.topic = topic
         self.rest = rest
-        self._logs, self._node, self._start = logs, node, start
+        self._logs, self._bootstrap, self._start = logs, bootstrap, start
 
     def instance(self, name: str, *options: str) -> Program:
-        arguments = ("--bootstrap", self._node.bootstrap, "--topic", self.topic, "--name", name, "--pause", "0.001")
+        arguments = ("--bootstrap", self._bootstrap, "--topic", self.topic, "--name", name, "--pause", "0.001")
         return self._start(EXAMPLE, *arguments, *options)
 
     def wait_for_waiting(self, *names: str) -> None:
@@ -58,7 +60,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(logs: Logs, node: NodeProcess, rest: Rest, topic: Topic, start: Start) -> Cluster:
-    return Cluster(logs, node, rest, topic("visits"), start)
+    return Cluster(logs, node.bootstrap, rest, topic("visits"), start)
 
 
 def test_each_leader_has_exactly_the_state_of_the_log_when_the_one_before_it_is_killed_at_work(
@@ -72,7 +74,7 @@ def test_each_leader_has_exactly_the_state_of_the_log_when_the_one_before_it_is_
         cluster.wait_for_waiting(*names[1 : len(instances)])
     for name, instance in zip(names, instances, strict=True):
         instance.wait_for(f"{name} leads")
-        instance.wait_for(r"(?m)^\d+ /", 40)
+        instance.wait_for(WRITTEN, 40)
         instance.kill()
     last = cluster.instance("last", "--writes", "20")
     assert last.end() == 0, last.output
@@ -85,7 +87,7 @@ def test_each_leader_has_exactly_the_state_of_the_log_when_the_one_before_it_is_
 @pytest.mark.parametrize("by", ["an administrator", "a rival"])
 def test_a_stalled_leader_never_writes_again_and_says_that_it_lost_the_topic(cluster: Cluster, by: str) -> None:
     stalled = cluster.instance("stalled")
-    stalled.wait_for(r"(?m)^\d+ /", 10)
+    stalled.wait_for(WRITTEN, 10)
     if by == "an administrator":
         following = cluster.instance("next")
         cluster.wait_for_waiting("next")
@@ -95,12 +97,31 @@ def test_a_stalled_leader_never_writes_again_and_says_that_it_lost_the_topic(clu
         stalled.child.pause()
         following = cluster.instance("next", "--mode", "exclusive_with_fencing")
     following.wait_for("next leads")
-    following.wait_for(r"(?m)^\d+ /", 10)
+    following.wait_for(WRITTEN, 10)
     stalled.child.resume()
     assert stalled.end() == 4
     assert "Error: lost the topic, nothing more was written: PRODUCER_FENCED (90)" in stalled.output
     following.stop()
     assert cluster.check() == ["stalled", "next"]
+
+
+def test_a_leader_goes_on_when_the_node_is_killed_that_serves_its_topic(
+    node_process: StartNode, unique: Unique, logs: Logs, start: Start
+) -> None:
+    name, topic = unique("c"), unique("example-visits")
+    nodes = {number: node_process(node_id=number, cluster=name) for number in (1, 2)}
+    rests = {number: Rest(node.admin_url) for number, node in nodes.items()}
+    assert rests[1].call("PUT", f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})[0] == 200
+    bootstrap = ",".join(node.bootstrap for node in nodes.values())
+    cluster = Cluster(logs, bootstrap, rests[1], topic, start)
+    leader = cluster.instance("a")
+    leader.wait_for(WRITTEN, 20)
+    serving = wait_for(lambda: rests[1].topic(topic)["serving_node"], "the node to know who serves the topic")
+    nodes[serving].kill()
+    leader.wait_for(WRITTEN, len(cluster.log()) + 20)
+    assert rests[3 - serving].topic(topic)["serving_node"] == 3 - serving
+    leader.stop()
+    assert cluster.check() == ["a"]
 
 
 def test_where_somebody_leads_an_instance_may_end_instead_of_waiting(cluster: Cluster) -> None:
