@@ -193,6 +193,24 @@ def test_a_lost_connection_takes_the_claims_of_its_own_session_along(connect: Co
 
 
 @pytest.mark.parametrize("kind", ["string", "topic"])
+def test_a_session_that_is_a_producer_ends_with_the_last_of_its_connections(
+    services: Services, connect: Connect, unique: Unique, kind: str
+) -> None:
+    what = string(unique("s")) if kind == "string" else topic(create_topic(services.kafka_bootstrap))
+    first, second, third, token = connect(), connect(), connect(), new_token()
+    assert first.own(what, token=token, producer_id=2**41).error == control.NONE
+    assert second.watch(token).error == control.NONE
+    first.close()
+    assert third.own(what, token=token, producer_id=2**41).error == control.NONE
+    second.close()
+    third.close()
+    last = connect()
+    wait_for(lambda: not last.owner(what).owner_session, "the session to end")
+    assert last.own(what, token=token, producer_id=2**41).error == control.DEPOSED
+    assert last.own(what, producer_id=2**41).error == control.NONE
+
+
+@pytest.mark.parametrize("kind", ["string", "topic"])
 def test_the_owner_may_ask_again_under_another_token(
     services: Services, connect: Connect, unique: Unique, kind: str
 ) -> None:
