@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Half of what the ownership topic takes."""
 BATCH_RECORDS: Final = 5_000
+WORK_AT_ONCE: Final = 500
+"""As much is decided before others have a turn: thousands of sessions may end at one moment."""
 _RECORD_OVERHEAD: Final = 64
 
 
@@ -142,6 +144,8 @@ class Commits:
                 batch = self._gather()
                 if batch:
                     await self._write(batch)
+                elif self._queue:
+                    await asyncio.sleep(0)
         finally:
             self._idle.set()
 
@@ -150,7 +154,7 @@ class Commits:
         batch: list[tuple[Work, Change]] = []
         busy, rest = _Busy(), deque[Work]()
         size = records = 0
-        while self._queue:
+        for _ in range(min(len(self._queue), WORK_AT_ONCE)):
             work = self._queue.popleft()
             keys = work.touched()
             if busy.is_met_by(work, keys):

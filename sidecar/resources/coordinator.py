@@ -349,13 +349,18 @@ class Coordinator:
         for session in sessions:
             if self.book.keys_of_session(session) or self.book.places_of(session):
                 self._over[session] = False
-        self._end_again()
+                self._let_end(session)
 
     def _end_again(self) -> None:
+        """Those that could not be ended when they were over."""
         for session, under_way in list(self._over.items()):
-            if not under_way and self._commits is not None:
-                self._over[session] = True
-                self._commits.submit(Ending(self, session))
+            if not under_way:
+                self._let_end(session)
+
+    def _let_end(self, session: str) -> None:
+        if self._commits is not None:
+            self._over[session] = True
+            self._commits.submit(Ending(self, session))
 
     async def _seen(self, last: Offset | None) -> None:
         """What was answered is in force on this node."""
@@ -561,6 +566,7 @@ class Coordinator:
 
     async def _pass_time(self, now: float) -> None:
         self._end(self._sessions.overdue(now))
+        self._end_again()
         lapsed = self.book.lapsed(now)
         for first in range(0, len(lapsed), _LAPSED_AT_ONCE):
             if first:
