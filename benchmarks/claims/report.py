@@ -75,7 +75,8 @@ def crowds(results: Results) -> Table:
     head = (
         "claims that wait", "places taken in, s", "node's memory per claim, KiB (connections)",
         "CPU of the node while they wait", "asked again, p50 / p99, ms",
-        "Release → the next one hears, p50 / p99 / most, ms", "event loop late: taking, waiting, handing over",
+        "Release → the next one hears, p50 / p99 / most, ms",
+        "event loop late: taking, waiting, handing over, all hang up",
     )  # fmt: skip
     return [head, *(_crowd(load, found) for load, found in results.crowds.items())]
 
@@ -90,6 +91,7 @@ def _crowd(load: Load, found: list[Found]) -> tuple[str, ...]:
         max(one.lag_taking_s for one in found),
         max(one.lag_waiting_s for one in found),
         max(one.lag_handover_s for one in found),
+        max(one.lag_gone_s for one in found),
     )
     whole = median(lambda one: each_kib(load, one.memory_waiting - one.memory_before))
     connected = median(lambda one: each_kib(load, one.memory_connected - one.memory_before))

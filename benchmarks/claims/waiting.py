@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -15,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 from benchmarks import machine
 from benchmarks.claims.crowd import CONNECTED, RESTING, WAITING, Order, Passed
 from benchmarks.measures import Target
-from benchmarks.shadows.fanout import event_loop_lag, largest_lag
+from benchmarks.shadows.fanout import event_loop_lag, largest_lag, metrics
 
 if TYPE_CHECKING:
     from benchmarks.arena import Arena
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
+_GONE_S: Final = 30.0
 _SPARE: Final = 10
 """Listeners more than hand-overs: the last one to own has somebody behind it."""
 
@@ -56,7 +58,7 @@ class Found:
     """What a load took. Memory of the node in MiB: before, when all were connected, when all waited, after the
     hand-overs. CPU is the share of a core: of the node and the crowd while all waited, of the node during the
     hand-overs. Lag in seconds: no timer of the node's event loop was later, up to the bounds of its histogram, while
-    places were taken, while all waited, during the hand-overs.
+    places were taken, while all waited, during the hand-overs, when all connections ended at once.
     """
 
     passed: Passed
@@ -71,6 +73,7 @@ class Found:
     lag_taking_s: float = 0.0
     lag_waiting_s: float = 0.0
     lag_handover_s: float = 0.0
+    lag_gone_s: float = 0.0
     neighbours: float = 0.0
 
 
@@ -95,6 +98,9 @@ def with_crowd(arena: Arena, load: Load) -> Found:
     with _crowd(load.order(arena.port(Target.UNGOVERNED), f"{arena.run}-{time.monotonic_ns()}")) as crowd:
         found = _measure(arena, load, node, crowd)
         spent = arena.cpu_seconds() - own + machine.cpu_seconds(crowd.pid)
+        lag = event_loop_lag(arena)
+    _wait_until_gone(arena)
+    _, found.lag_gone_s = _since(arena, lag)
     found.memory_before = before
     found.neighbours = machine.Clock.now().busy_share(clock, spent)
     if found.passed.faults:
@@ -123,6 +129,23 @@ def _measure(arena: Arena, load: Load, node: int, crowd: subprocess.Popen[str]) 
     _, found.lag_handover_s = _since(arena, lag)
     found.memory_after = machine.memory(node).resident
     return found
+
+
+def _wait_until_gone(arena: Arena) -> None:
+    """The node has noticed that all connections ended, and nobody waits any more. Raises TimeoutError."""
+    deadline = time.monotonic() + _GONE_S
+    while waiting_of(metrics(arena)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"claims of connections that ended wait still after {_GONE_S:.0f} s")
+        time.sleep(0.2)
+
+
+def waiting_of(page: str) -> int:
+    """How many places in queues are taken, by a page of metrics."""
+    found = re.search(r"^sidecar_claims_waiting ([0-9.e+]+)$", page, re.MULTILINE)
+    if found is None:
+        raise ValueError("the metrics tell of no sidecar_claims_waiting")
+    return round(float(found[1]))
 
 
 def _since(arena: Arena, lag: dict[float, float]) -> tuple[dict[float, float], float]:

@@ -181,11 +181,15 @@ def _receipts(process: subprocess.Popen[str], appended: Appended) -> Receipts:
 # The event loop -----------------------------------------------------------------------------------------------------
 
 
+def metrics(arena: Arena) -> str:
+    """The node's page of metrics."""
+    with urllib.request.urlopen(f"http://{HOST}:{arena.admin_port(1)}/metrics", timeout=30) as answer:
+        return answer.read().decode()
+
+
 def event_loop_lag(arena: Arena) -> dict[float, float]:
     """How many timers of the node were no later than each bound, in seconds."""
-    with urllib.request.urlopen(f"http://{HOST}:{arena.admin_port(1)}/metrics", timeout=30) as answer:
-        page = answer.read().decode()
-    return lag_of(page)
+    return lag_of(metrics(arena))
 
 
 def lag_of(page: str) -> dict[float, float]:

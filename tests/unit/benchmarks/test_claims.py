@@ -18,7 +18,7 @@ from benchmarks.claims.calls import NotAnsweredError, expect, new_token, own, st
 from benchmarks.claims.crowd import Claim, Order, Passed
 from benchmarks.claims.run import QUICK, Results, Work
 from benchmarks.claims.together import Round
-from benchmarks.claims.waiting import Found, Load
+from benchmarks.claims.waiting import Found, Load, waiting_of
 from benchmarks.report import replace_between
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.v1 import control_pb2 as control
@@ -110,12 +110,20 @@ def test_claims_share_connections_but_for_those_that_are_listened_for() -> None:
     assert {order.string(number) for number in range(3)} == {"x"}
 
 
+def test_how_many_wait_is_read_from_the_metrics() -> None:
+    assert waiting_of("# TYPE sidecar_claims_waiting gauge\nsidecar_claims_waiting 9790.0\n") == 9_790
+    with pytest.raises(ValueError, match="sidecar_claims_waiting"):
+        waiting_of("sidecar_claims_held 1.0\n")
+
+
 def results() -> Results:
     found = Found(
         Passed(handovers=[1.0, 2.0, 30.0], repeats=[0.5, 0.75], late=2),
-        *(60.0, 62.0, 109.0, 110.0, 9.5, 0.45, 0.3, 0.5, 0.05, 0.01, 0.005, 0.2),
+        *(60.0, 62.0, 109.0, 110.0, 9.5, 0.45, 0.3, 0.5, 0.05, 0.01, 0.005, 0.1, 0.2),
     )
-    other = Found(Passed(handovers=[3.0]), *(60.0, 62.0, 119.0, 110.0, 10.5, 0.55, 0.3, 0.5, 0.025, 0.01, 0.01, 0.3))
+    other = Found(
+        Passed(handovers=[3.0]), *(60.0, 62.0, 119.0, 110.0, 10.5, 0.55, 0.3, 0.5, 0.025, 0.01, 0.01, 0.05, 0.3)
+    )
     return Results(
         {"append": [1.0, 1.0, 2.0], "own": [2.5, 2.5, 9.0], "repeat": [0.25]},
         [Round(500.0, 2_000.0), Round(600.0, 3_000.0), Round(400.0, 1_000.0)],
@@ -140,7 +148,7 @@ def test_a_crowds_row_holds_medians_of_its_repeats_and_the_worst_of_the_event_lo
     rows = report.document(results(), AROUND).splitlines()
     assert (
         "| 10,000, one string, 20 to a connection, asked every 4 s | 10.0 | 5.5 (0.2) | 0.50 | 0.5 / 0.8 "
-        "| 2.0 / 30.0 / 30.0 | ≤ 50 ms, ≤ 10 ms, ≤ 10 ms |"
+        "| 2.0 / 30.0 / 30.0 | ≤ 50 ms, ≤ 10 ms, ≤ 10 ms, ≤ 100 ms |"
     ) in rows
 
 
