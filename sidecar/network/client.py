@@ -24,6 +24,9 @@ _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
+_WAITING: Final = 32
+_WAITING_BYTES: Final = 256 * 1024
+"""What is read behind a parked request; who sends more than that behind it is not read on."""
 _GOODBYE_S: Final = 10.0
 """How long a client may take for the answers written before its connection was closed."""
 _BUDGET: Final = 64 * 1024 * 1024
@@ -192,6 +195,7 @@ class ClientConnection(FrameReceiver):
         self._weight = 0
         self._pause = 0
         self._reading = True
+        self._is_parked = False
         self._going_on = False
         self._relieving = False
         self._reported: set[str] = set()
@@ -302,6 +306,8 @@ class ClientConnection(FrameReceiver):
         if not self._pause & reason:
             return
         self._pause &= ~int(reason)
+        if self._is_parked and self._pause == Pause.HELD and not self._is_crowded():
+            self._read_on()
         if self._pause or self._going_on:
             return
         self._going_on = True
@@ -310,7 +316,11 @@ class ClientConnection(FrameReceiver):
                 self._dispatch(self._waiting.popleft())
         finally:
             self._going_on = False
-        if not self._pause and not self._reading and self._transport is not None and not self._transport.is_closing():
+        if not self._pause:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if not self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
 
@@ -318,8 +328,21 @@ class ClientConnection(FrameReceiver):
         """Let later requests wait until `release`."""
         self.pause(Pause.HELD)
 
+    def park(self) -> None:
+        """The held request may wait for minutes: read on meanwhile, as a socket that nobody reads does not tell that
+        its peer is gone. Later requests wait all the same, as many as there is room for.
+        """
+        self._is_parked = True
+        if self._pause == Pause.HELD and not self._is_crowded():
+            self._read_on()
+
+    def _is_crowded(self) -> bool:
+        waiting = self._waiting
+        return len(waiting) >= _WAITING or sum(frame.size for frame in waiting) >= _WAITING_BYTES
+
     def release(self) -> None:
         """Go on with what waited."""
+        self._is_parked = False
         self.resume(Pause.HELD)
 
     # FrameReceiver ------------------------------------------------------------------------------------------------
@@ -327,6 +350,9 @@ class ClientConnection(FrameReceiver):
     def frame_received(self, frame: Frame) -> None:
         if self._pause or self._waiting:
             self._waiting.append(frame.own())
+            if self._pause and self._reading and self._is_crowded() and self._transport is not None:
+                self._reading = False
+                self._transport.pause_reading()
             return
         self._dispatch(frame)
 

@@ -143,6 +143,7 @@ class Ownerships:
         parked = self._parked.setdefault(client.connection_id, set())
         parked.add(listener)
         alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, _rouse, listener)
+        client.connection.park()
         try:
             with self._rooms.coordinator.attending(ticket.asked.token):
                 await listener  # nothing around it: thousands wait here
