@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,7 +29,7 @@ from sidecar.v1 import control_pb2 as control
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from sidecar.exclusive.claims import Claimant
+    from sidecar.exclusive.claims import Claimant, Holder
     from sidecar.exclusive.governor import Governor, Topic
     from sidecar.exclusive.topic import GovernedTopic
     from sidecar.forwarder.lane import Outcome
@@ -59,7 +59,7 @@ class Look(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicClaim:
     """One claim to write. `partition` is given where the topic's partitions have owners of their own. `client` is for
-    people, `alive` tells whether the claimant is still connected.
+    people, `alive` tells whether the claimant's connection still stands.
     """
 
     topic: str
@@ -67,6 +67,10 @@ class TopicClaim:
     claimant: Claimant
     client: str
     alive: Callable[[], bool]
+
+    def by(self, connection: int, alive: Callable[[], bool]) -> TopicClaim:
+        """The same claim, spoken for by another connection."""
+        return replace(self, claimant=replace(self.claimant, connection=connection), alive=alive)
 
 
 _MODES: Final = {
@@ -144,6 +148,9 @@ class TopicOwners:
         governor, claimant = self._governor, claim.claimant
         if governor.draining:
             return Look(Prospect.REFUSED, control.NOT_SERVING, "this node shuts down")
+        fault = self._changed_since(claim)
+        if fault:
+            return Look(Prospect.REFUSED, control.INVALID_REQUEST, fault)
         whole, part = self._part(claim.topic, claim.partition)
         if not whole.serving and governor.is_served_elsewhere(claim.topic):
             return Look(Prospect.REFUSED, control.NOT_SERVING, f"another node serves {claim.topic}")
@@ -158,8 +165,16 @@ class TopicOwners:
             return Look(Prospect.REFUSED, control.UNAVAILABLE, verdict.message)
         return refused(claimant, verdict.code, verdict.message)
 
+    def _changed_since(self, claim: TopicClaim) -> str:
+        """What of a topic's policy is not any more what the claim was made for."""
+        if self._governor.catalog.book.effective(claim.topic) is None:
+            return f"{claim.topic} has no policy any more: claim it anew"
+        return self.scope_fault(claim.topic, claim.partition)
+
     def keep_place(self, claim: TopicClaim) -> None:
-        """Wait in the topic's queue until `leave`."""
+        """Wait in the topic's queue until `leave`; not where nobody would tell of the end of the connection."""
+        if not claim.alive():
+            return
         self._part(claim.topic, claim.partition)[1].keep_place(claim.claimant, math.inf)
         self._connect(claim)
 
@@ -168,7 +183,9 @@ class TopicOwners:
         self._part(claim.topic, claim.partition)[1].leave_queue(claim.claimant.session)
 
     async def take(self, claim: TopicClaim) -> Look:
-        """Own it, by a takeover where that is needed; READY where it is owned now."""
+        """Own it, by a takeover where that is needed; READY where it is owned now. BUSY: its connection is gone."""
+        if not claim.alive():
+            return _BUSY
         whole, _ = self._part(claim.topic, claim.partition)
         answered: asyncio.Future[Look] = asyncio.get_running_loop().create_future()
 
@@ -186,6 +203,10 @@ class TopicOwners:
         whole.offer(Offer(claim.claimant, claim.client, claim.partition or 0, NO_BATCH, _EMPTY, 0, claim.alive, done))
         return await answered
 
+    def head_of_queue(self, topic: str, partition: int | None) -> str | None:
+        """The session whose turn is next."""
+        return self._part(topic, partition)[1].head_of_queue()
+
     def join(self, claim: TopicClaim, connection: int) -> None:
         """Another connection speaks for the session: as long as it stands, what is owned here stays so."""
         whole, part = self._part(claim.topic, claim.partition)
@@ -198,13 +219,17 @@ class TopicOwners:
         """
         if self._governor.catalog.book.effective(claim.topic) is None:
             return None  # no policy any more: whoever likes may write
+        holder = self._holding(claim)
+        return None if holder is None else holder.generation
+
+    def _holding(self, claim: TopicClaim) -> Holder | None:
+        """The holder, where it is the claimant or its heir."""
         _, part = self._part(claim.topic, claim.partition)
-        holder = part.current_holder
+        holder, own = part.current_holder, claim.claimant
         if holder is None:
             return None
-        own = claim.claimant
         is_heir = own.session.startswith("conn:") and own.connection in holder.connections
-        return holder.generation if holder.session == own.session or is_heir else None
+        return holder if holder.session == own.session or is_heir else None
 
     def is_served_elsewhere(self, claim: TopicClaim) -> bool:
         """Another node has to be asked about it."""
@@ -217,7 +242,8 @@ class TopicOwners:
             return Look(Prospect.REFUSED, control.NOT_SERVING, f"another node serves {claim.topic}")
         _, part = self._part(claim.topic, claim.partition)
         try:
-            await part.give_up(claim.claimant.session)
+            holder = self._holding(claim)
+            await part.give_up(claim.claimant.session if holder is None else holder.session)
         except KafkaError as error:
             return refused(claim.claimant, error.code, error.message)
         except _UNAVAILABLE as error:

@@ -477,11 +477,13 @@ class GovernedTopic(TopicState):
         await self._env.chronicle.released(self, holder)
 
     def join(self, session: str, connection: int) -> bool:
-        """A connection of the owner's that carried no batch; False where the session does not own it here."""
-        holder = self.holder
-        if holder is None or holder.session != session or holder.awaited_until is not None:
+        """A connection of the owner's that carried no batch; False where the session does not own it here. One that
+        comes within the grace of an owner without any ends it.
+        """
+        holder = self.current_holder
+        if holder is None or holder.session != session or (holder.awaited_until is not None and self.epoch is None):
             return False
-        self.holder = replace(holder, connections=holder.connections | {connection})
+        self.holder = replace(holder, connections=holder.connections | {connection}, awaited_until=None)
         return True
 
     async def give_up(self, session: str) -> bool:

@@ -198,6 +198,10 @@ class TopicState(SlotWriter):
         self.newcomers.wait(claimant, self._env.now(), seconds)
         self._queue_told()
 
+    def head_of_queue(self) -> str | None:
+        """The session whose turn is next."""
+        return next(iter(self.newcomers.queue(self._env.now())), None)
+
     def leave_queue(self, session: str) -> None:
         """It waits no more."""
         self.newcomers.leave(session)

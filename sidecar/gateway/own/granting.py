@@ -48,6 +48,8 @@ class Granting:
         now = asyncio.get_running_loop().time
         until, pause = now() + _BUSY_S, _FIRST_PAUSE_S
         while True:
+            if not ticket.is_alive:
+                return self._without_client(ticket)
             looks = self._look(ticket)
             prospects = {look.prospect for look in looks.values()}
             if Prospect.REFUSED in prospects:
@@ -55,8 +57,6 @@ class Granting:
                 return self._rooms.teller.answer(ticket.asked, looks)
             if Prospect.WAIT in prospects or (Prospect.BUSY in prospects and ticket.stand is Stand.WAITING):
                 return self._wait(ticket)
-            if ticket.stand is Stand.WAITING and not ticket.is_alive:
-                return None
             if Prospect.BUSY not in prospects:
                 looks = await self._take(ticket)
                 if not looks:
@@ -69,6 +69,13 @@ class Granting:
                 return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "it changes hands; try again")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _without_client(self, ticket: Ticket) -> control.OwnResponse | None:
+        """Nobody hears the answer: nothing is taken. A place stays while its session may come back."""
+        if ticket.stand is Stand.WAITING:
+            return None
+        self._tickets.forget(ticket)
+        return self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "the connection was closed")
 
     def _look(self, ticket: Ticket) -> dict[Target, Look]:
         looks = {target: self._rooms.topics.look(claim) for target, claim in ticket.claims.items()}
@@ -101,8 +108,9 @@ class Granting:
             return
         ticket.stand = Stand.TRYING
         self._tickets.waits_no_more(ticket)
-        for claim in ticket.claims.values():
-            self._rooms.topics.leave(claim)
+        for target, claim in ticket.claims.items():
+            if self._tickets.waiting_as(target, claim.claimant.session) is None:  # else the place is that request's
+                self._rooms.topics.leave(claim)
         if ticket.request is not None:
             self._rooms.coordinator.leave(ticket.asked.token)
 

@@ -76,10 +76,19 @@ class Ownerships:
         if ticket.asked.session.startswith(PLAIN):
             return
         self.tickets.connect(ticket, client)
-        for claim in ticket.claims.values():
-            self._rooms.topics.join(claim, client.connection_id)
+        self._speak_by(ticket, client)
         if ticket.request is not None:
             self._bind(client, ticket.asked)
+
+    def _speak_by(self, ticket: Ticket, client: Client) -> None:
+        """What a request owns, asks for or waits for hangs on a connection that stands: it may be the only one left."""
+        if ticket.stand is Stand.OWNING:
+            for claim in ticket.claims.values():
+                self._rooms.topics.join(claim, client.connection_id)
+            return
+        for target, claim in ticket.claims.items():
+            ticket.claims[target] = claim.by(client.connection_id, client.is_alive)
+        self._wake(ticket)  # it takes its places anew where they were the other connection's
 
     def _bind(self, client: Client, asked: Asked) -> None:
         try:
@@ -165,6 +174,8 @@ class Ownerships:
                 self.tickets.forget(ticket)
                 self._unattended.pop(ticket.asked.token, None)
             else:
+                if ticket.is_alive and ticket.stand is not Stand.OWNING:
+                    self._speak_by(ticket, ticket.client)
                 self._leave_alone(ticket)
 
     # Deciding ---------------------------------------------------------------------------------------------------------
@@ -200,7 +211,7 @@ class Ownerships:
                 mode = rooms.topics.mode(target.topic, asked.mode)
                 claimant = asked.claimant(number, client.connection_id, mode)
                 ticket.claims[target] = TopicClaim(
-                    target.topic, target.index, claimant, client.address, lambda: ticket.is_alive
+                    target.topic, target.index, claimant, client.address, client.is_alive
                 )
         if request is not None:
             self._bind(client, asked)
@@ -230,17 +241,32 @@ class Ownerships:
 
     def _settle(self, ticket: Ticket, answer: control.OwnResponse) -> None:
         """It is decided; where no Own waits for it Watch tells, or the next call."""
-        ticket.answer = answer
-        if ticket.stand is not Stand.OWNING:
-            self.tickets.over(ticket)
-        else:
-            ticket.answer = None
+        is_owning = ticket.stand is Stand.OWNING
+        ticket.answer = None if is_owning else answer
         if ticket.own_calls == 0:
-            ticket.is_promoted = ticket.stand is Stand.OWNING
+            ticket.is_promoted = is_owning
             told = zip(ticket.asked.targets, answer.ownerships, strict=True)
-            ticket.news.update((target, each) for target, each in told if each.error or ticket.is_promoted)
+            ticket.news.update((target, each) for target, each in told if each.error or is_owning)
+        if is_owning:
+            self._begin_owning(ticket)
+        else:
+            self.tickets.over(ticket)
         self._leave_alone(ticket)
         ticket.notify()
+
+    def _begin_owning(self, ticket: Ticket) -> None:
+        """All its connections stand for what it owns, and no other request of its session does any more. What it lost
+        while it was written down nobody has told it.
+        """
+        for target, claim in ticket.claims.items():
+            for client in ticket.clients.values():
+                if client.is_alive():
+                    self._rooms.topics.join(claim, client.connection_id)
+            for other in self.tickets.owners(target):
+                if other is not ticket and other.asked.session == ticket.asked.session:
+                    self._lose(other, target, self._rooms.teller.superseded(target))
+        for target in list(ticket.owned):
+            self._check(ticket, target)
 
     def _leave(self, ticket: Ticket) -> None:
         """Give up every place; others may come first now."""
@@ -305,9 +331,19 @@ class Ownerships:
         """Tell those who lost a target, and let the first who waits for it try."""
         for ticket in self.tickets.owners(target):
             self._check(ticket, target)
+        self._wake_first(target)
+
+    def _wake_first(self, target: Target) -> None:
+        """Let who waits longest try; and of a topic whoever is at the head of its queue, where somebody else is."""
         first = self.tickets.first_waiting(target)
-        if first is not None:
-            self._wake(first)
+        if first is None:
+            return
+        self._wake(first)
+        if target.is_written:
+            head = self._rooms.topics.head_of_queue(target.topic, target.index)
+            other = None if head in (None, first.asked.session) else self.tickets.waiting_as(target, head)
+            if other is not None:
+                self._wake(other)
 
     def _check(self, ticket: Ticket, target: Target) -> None:
         """Whether a request still owns a target."""
@@ -318,10 +354,14 @@ class Ownerships:
             if told.generation == ticket.owned[target]:
                 return
             ticket.owned[target] = told.generation
+            ticket.news[target] = told
+            ticket.notify()
         else:
-            ticket.lost[target] = told
-            self.tickets.disowned(ticket, target)
-        ticket.news[target] = told
+            self._lose(ticket, target, told)
+
+    def _lose(self, ticket: Ticket, target: Target, told: control.Ownership) -> None:
+        ticket.lost[target] = ticket.news[target] = told
+        self.tickets.disowned(ticket, target)
         ticket.notify()
 
     async def _give_up(self, ticket: Ticket) -> None:
@@ -356,9 +396,8 @@ class Ownerships:
             turns += 1
             if turns % _SWEEPS_PER_LOOK == 0:
                 for target in self.tickets.waited_for():
-                    first = self.tickets.first_waiting(target)
-                    if first is not None and target.is_written:
-                        self._wake(first)
+                    if target.is_written:
+                        self._wake_first(target)
 
 
 def _rouse(listener: asyncio.Future[None]) -> None:

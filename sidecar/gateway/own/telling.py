@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _RELEASED = "this claim was released: claim with a new token"
 _LOST = "this claim was lost for good: claim with a new token"
+_SUPERSEDED = "its session claimed it under another token since"
 
 
 class Teller:
@@ -79,6 +80,12 @@ class Teller:
             own = claim.claimant
             told = control.Ownership(resource=target.resource, generation=generation, serving_node=self._nodes.me.id)
             told.owner_name, told.owner_session = own.label, own.session
+        return told
+
+    def superseded(self, target: Target) -> control.Ownership:
+        """Another request of the same session has a target now."""
+        (told,) = self.now([target])
+        told.error, told.message = control.DEPOSED, _SUPERSEDED
         return told
 
     # Answers ----------------------------------------------------------------------------------------------------------

@@ -10,17 +10,20 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, MutableMapping
 
     from sidecar.exclusive.owning import TopicClaim
     from sidecar.gateway.client import Client
     from sidecar.gateway.own.asked import Asked, Target
     from sidecar.resources.requests import Request
+
+NameT = TypeVar("NameT")
+FoundT = TypeVar("FoundT", bound="dict[bytes, Ticket]")
 
 TICKETS: Final = 200_000
 """As many requests own or wait at once on one node."""
@@ -154,9 +157,7 @@ class Tickets:
     def disowned(self, ticket: Ticket, target: Target) -> None:
         """It owns a target no longer."""
         ticket.owned.pop(target, None)
-        found = self._owners.get(target)
-        if found is not None and found.pop(ticket.asked.token, None) is not None and not found:
-            del self._owners[target]
+        _take_out(self._owners, target, ticket)
         if not ticket.owned:
             self.over(ticket)
 
@@ -169,9 +170,7 @@ class Tickets:
     def waits_no_more(self, ticket: Ticket) -> None:
         """Its places are gone."""
         for target in ticket.asked.targets:
-            found = self._waiting.get(target)
-            if found is not None and found.pop(ticket.asked.token, None) is not None and not found:
-                del self._waiting[target]
+            _take_out(self._waiting, target, ticket)
 
     def over(self, ticket: Ticket) -> None:
         """Nothing is left of it; its token is remembered for a while."""
@@ -186,16 +185,15 @@ class Tickets:
         token = ticket.asked.token
         self.waits_no_more(ticket)
         for target in list(ticket.owned):
-            found = self._owners.get(target)
-            if found is not None and found.pop(token, None) is not None and not found:
-                del self._owners[target]
-        self._over.pop(token, None)
-        if self._by_token.get(token) is ticket:
+            _take_out(self._owners, target, ticket)
+        if self._is_known(ticket):
+            self._over.pop(token, None)
             del self._by_token[token]
         for connection in ticket.clients:
-            spoken = self._of_connection.get(connection)
-            if spoken is not None and spoken.pop(token, None) is not None and not spoken:
-                del self._of_connection[connection]
+            _take_out(self._of_connection, connection, ticket)
+        if not ticket.is_driven:  # else it is decided first
+            ticket.stand = Stand.OVER
+            ticket.notify()
 
     def _is_known(self, ticket: Ticket) -> bool:
         """Whether it was not forgotten while something was under way for it: its connection may be gone."""
@@ -210,6 +208,11 @@ class Tickets:
         found = self._waiting.get(target)
         return next(iter(found.values())) if found else None
 
+    def waiting_as(self, target: Target, session: str) -> Ticket | None:
+        """Who of a session waits for it longest."""
+        found = self._waiting.get(target, OrderedDict[bytes, Ticket]()).values()
+        return next((ticket for ticket in found if ticket.asked.session == session), None)
+
     def waited_for(self) -> Iterable[Target]:
         """Everything that somebody waits for."""
         return list(self._waiting)
@@ -217,3 +220,12 @@ class Tickets:
     def everybody(self) -> list[Ticket]:
         """Every request that owns or waits."""
         return [ticket for ticket in self._by_token.values() if ticket.stand is not Stand.OVER]
+
+
+def _take_out(index: MutableMapping[NameT, FoundT], name: NameT, ticket: Ticket) -> None:
+    """Take a request out of an index, unless its token stands for another one by now."""
+    found = index.get(name)
+    if found is not None and found.get(ticket.asked.token) is ticket:
+        del found[ticket.asked.token]
+        if not found:
+            del index[name]

@@ -199,6 +199,64 @@ def test_a_producer_that_begins_on_the_connection_that_owns_follows_it(node: Nod
         assert own.own(topic(orders), token=token).error == control.NONE
 
 
+def test_what_a_producer_inherited_on_the_connection_that_owns_is_released_by_its_token(
+    node: NodeProcess, orders: str
+) -> None:
+    token = new_token()
+    with RawProducer(node.bootstrap, "writer") as writer, OwnClient(node.bootstrap) as observer:
+        own = OwnClient(node.bootstrap, "writer", connected=writer.socket)
+        assert own.own(topic(orders), token=token).error == control.NONE
+        writer.producer_id = 4_000_041
+        assert writer.send(orders, b"idempotent", sequence=0).error == 0
+        assert observer.owner(topic(orders)).owner_session == "pid:4000041"
+        assert own.release(token).error == control.NONE
+        assert observer.owner(topic(orders)).owner_session == ""
+
+
+def test_of_two_requests_of_a_session_that_waited_the_later_one_has_the_topic(node: NodeProcess, orders: str) -> None:
+    given_up, wanted = new_token(), new_token()
+    with OwnClient(node.bootstrap) as own, OwnClient(node.bootstrap) as watch:
+        with OwnClient(node.bootstrap) as holder:
+            assert holder.own(topic(orders)).error == control.NONE
+            assert own.own(topic(orders), mode=WAIT, token=given_up).error == control.TIMED_OUT
+            own.begin_own(topic(orders), mode=WAIT, token=wanted, wait_ms=20_000)
+            wait_for(lambda: watch.watch(wanted).error == control.NONE, "the second to be known")
+        assert own.finish(control.OwnResponse).error == control.NONE
+        assert own.own(topic(orders), mode=WAIT, token=given_up).error == control.DEPOSED
+        assert own.release(given_up).error == control.DEPOSED
+        assert own.own(topic(orders), mode=WAIT, token=wanted).error == control.NONE
+
+
+def test_a_session_that_gives_up_one_of_two_requests_keeps_its_place_and_holds_nobody_up(
+    node: NodeProcess, orders: str
+) -> None:
+    given_up, wanted = new_token(), new_token()
+    with OwnClient(node.bootstrap) as own, OwnClient(node.bootstrap) as second:
+        with OwnClient(node.bootstrap) as holder:
+            assert holder.own(topic(orders)).error == control.NONE
+            for token in (given_up, wanted):
+                assert own.own(topic(orders), mode=WAIT, token=token, name="own").error == control.TIMED_OUT
+            second.begin_own(topic(orders), mode=WAIT, name="second", wait_ms=25_000)
+            wait_for(lambda: len(holder.owners(topic(orders)).waiting) == 2, "both to wait")
+            assert own.release(given_up).error == control.NONE
+            assert [found.name for found in holder.owners(topic(orders)).waiting] == ["own", "second"]
+        assert own.own(topic(orders), mode=WAIT, token=wanted, name="own", wait_ms=20_000).error == control.NONE
+        assert own.release(wanted).error == control.NONE
+        assert second.finish(control.OwnResponse).error == control.NONE
+
+
+def test_who_waits_for_a_topic_is_refused_once_its_partitions_have_owners(
+    node: NodeProcess, rest: Rest, orders: str
+) -> None:
+    with OwnClient(node.bootstrap) as holder, OwnClient(node.bootstrap) as waits:
+        assert holder.own(topic(orders)).error == control.NONE
+        waits.begin_own(topic(orders), mode=WAIT, wait_ms=20_000)
+        wait_for(lambda: holder.owners(topic(orders)).waiting, "it to wait")
+        assert rest.call("PUT", f"/v1/topics/{orders}/policy", {"scope": "partition"})[0] == 200
+        assert waits.finish(control.OwnResponse).error == control.INVALID_REQUEST
+        assert waits.owner(topic(orders, 0)).owner_session == ""
+
+
 def test_a_partition_of_a_topic_with_one_owner_is_refused_with_advice(node: NodeProcess, orders: str) -> None:
     with OwnClient(node.bootstrap) as own:
         told = own.own(topic(orders, 0))
