@@ -196,6 +196,9 @@ class TopicOwners:
                 answered.set_result(_READY)
             elif outcome.error == ErrorCode.REQUEST_TIMED_OUT:
                 answered.set_result(_WAIT)
+            elif outcome.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and not self.is_served_elsewhere(claim):
+                # A broker's word: a partition of the topic is being opened, or has lost its leader.
+                answered.set_result(Look(Prospect.REFUSED, control.UNAVAILABLE, f"{claim.topic} has no leader now"))
             else:
                 answered.set_result(refused(claim.claimant, outcome.error, outcome.message))
 
