@@ -55,6 +55,8 @@ MemberT = TypeVar("MemberT")
 KEPT_S: Final = 5.0
 """How long a place, and a promotion, is kept for a client that nobody hears of."""
 DEPOSED_NAMES: Final = 16
+_HIGHEST: Final = 2**63 - 1
+_EXHAUSTED: Final = "no generation is left above it: ask for generation 0, or let it be released"
 
 
 @dataclass(slots=True)
@@ -212,10 +214,14 @@ class Book:
                 return self._refusal(wish, rivals or overlap, control.LOWER_GENERATION, f"asked for {wish.generation}")
             if not wish.generation or not highest:
                 return self._granted(request, wish, 1)
+            if highest == _HIGHEST:
+                return self._refusal(wish, rivals or overlap, control.HELD, _EXHAUSTED)
             return self._granted(request, wish, max(highest + 1, wish.generation))
         if own is not None:
             return self._granted(request, wish, own.generation)
         if request.mode == control.EXCLUSIVE_WITH_FENCING:
+            if highest == _HIGHEST:
+                return self._refusal(wish, rivals, control.HELD, _EXHAUSTED)
             return self._granted(request, wish, highest + 1)
         ahead = self._is_anybody_ahead(request.token, wish.key)
         if not rivals and not ahead:

@@ -28,7 +28,7 @@ from sidecar.resources.memory import LostTokens
 from sidecar.resources.requests import Decision, Verdict, resource_of
 from sidecar.resources.sessions import Sessions, ends_with_connection
 from sidecar.resources.term import CLAIMS, keep_alive, keep_alive_interval, open_term
-from sidecar.resources.work import Ending, Releasing, Taking
+from sidecar.resources.work import Ending, Releasing, Taking, may_be_too_large, too_large
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -53,6 +53,7 @@ _LAPSED_AT_ONCE: Final = 100
 _AGAIN_S: Final = 5.0
 _DRAIN_S: Final = 5.0
 _KEPT_ALIVE_SHARE: Final = 0.8
+_LONGEST_ADDRESS: Final = "?" * 256
 _NOT_NOW: Final = (FencedError, KafkaError, ChangelogError, UpstreamError, TimeoutError)
 
 
@@ -244,7 +245,12 @@ class Coordinator:
 
     def look(self, request: Request) -> Verdict:
         """What would become of a request now, as far as it is written down. Changes nothing."""
-        return self.judge(request) if self._term is not None else Verdict(Decision.BUSY)
+        if self._term is None:
+            return Verdict(Decision.BUSY)
+        verdict = self.judge(request)
+        if verdict.decision is Decision.GRANT and may_be_too_large(request):
+            return too_large(request, self.book.grant(request, verdict, self.wall_ms(), _LONGEST_ADDRESS)) or verdict
+        return verdict
 
     async def take(self, asker: Asker, request: Request) -> Verdict:
         """Judge again, and if it is GRANT write it down: with the ownerships, once this node's view has them.
@@ -468,47 +474,49 @@ class Coordinator:
 
     # Looking ------------------------------------------------------------------------------------------------------
 
-    def describe(
-        self, group: str, keys: Collection[Key] | None = None
-    ) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
-        """Owners of these resources, or of all of a group that have one, and who waits for them in order.
+    def describe(self, keys: Collection[Key]) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
+        """Owners of these resources, and who waits for them in order.
 
         Any node knows the owners; only the coordinator who waits.
         """
-        if keys is None:
-            found = [key for key, claim in self._owners() if claim.group == group]
-            queued = [key for key in self.book.queued() if self._group(key) == group]
-        else:
-            found = queued = list(keys)
-        ownerships = tuple(self.owner(key) for key in found)
+        ownerships = self.owners(keys)
         waiting = tuple(
             control.Waiting(
                 resource=resource, name=place.request.name, session=place.request.session, since_ms=place.since_ms
             )
-            for key, resource in ((key, resource_of(key)) for key in queued)
+            for key, resource in ((key, resource_of(key)) for key in keys)
             for place in self.book.queue(key)
         )
         return ownerships, waiting
 
-    def owner(self, key: Key) -> control.Ownership:
-        """Who owns a resource; any node knows. However many wait for it, this is one look-up."""
+    def claimed(self, group: str) -> list[Key]:
+        """Every resource of a group (none: free strings) that somebody owns or, on the coordinator, waits for."""
+        if self._term is not None:
+            owners: Iterable[tuple[Key, state.Claim]] = self.book.owners.items()
+        else:
+            owners = ((each.key, each.value) for each in self._around.changelog.view.claims())
+        found = dict.fromkeys(key for key, claim in owners if claim.group == group)
+        found.update(dict.fromkeys(key for key in self.book.queued() if self._group(key) == group))
+        return list(found)
+
+    def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
+        """Who owns these resources, in their order."""
         node = self.node
         serving = -1 if node is None else node
+        return tuple(self._shown(key, serving) for key in keys)
+
+    def _shown(self, key: Key, serving: int) -> control.Ownership:
         claim = self._owner(key)
         if claim is None:
             return control.Ownership(resource=resource_of(key), serving_node=serving)
         return shown(claim, serving)
 
     def _owner(self, key: Key) -> state.Claim | None:
+        """By the book on the coordinator, elsewhere by the changelog."""
         if self._term is not None:
             return self.book.owners.get(key)
         entry = self._around.changelog.view.claim(key)
         return None if entry is None else entry.value
-
-    def _owners(self) -> Iterable[tuple[Key, state.Claim]]:
-        if self._term is not None:
-            return self.book.owners.items()
-        return ((entry.key, entry.value) for entry in self._around.changelog.view.claims())
 
     def _group(self, key: Key) -> str:
         place = next(iter(self.book.queue(key)))

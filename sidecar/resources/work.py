@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import Offset
 
 _NOTHING: Final = Change()
+_RECORD_BYTES: Final = 5_120
+"""More than a record has besides its resource: names of those who were deposed, the owner's, and the like."""
+_TIMES: Final = 3
+"""A resource is in the key, in the value, and its group besides."""
 
 
 class Room(Protocol):
@@ -34,6 +38,24 @@ class Room(Protocol):
     def left(self, effects: Effects) -> None: ...
     def is_over(self, session: str) -> bool: ...
     def ended(self, session: str, *, written: bool) -> None: ...
+
+
+def may_be_too_large(request: Request) -> bool:
+    """Whether it is worth a look at what a request takes in the log."""
+    return sum(_RECORD_BYTES + _TIMES * len(wish.key.topic) for wish in request.wishes) > BATCH_BYTES
+
+
+def too_large(request: Request, change: Change) -> Verdict | None:
+    """The refusal of a grant that does not fit into one batch; None where it does."""
+    size = encoded_size(records_of(change))
+    if size <= BATCH_BYTES:
+        return None
+    message = f"the claims of this request take {size} bytes, {BATCH_BYTES} fit: claim fewer at once"
+    answers = [
+        control.Ownership(resource=wish.resource, error=control.INVALID_REQUEST, message=message)
+        for wish in request.wishes
+    ]
+    return Verdict(Decision.REFUSE, tuple(answers))
 
 
 class Taking:
@@ -63,14 +85,9 @@ class Taking:
         if self._verdict.decision is not Decision.GRANT:
             return _NOTHING
         change = room.book.grant(request, self._verdict, room.wall_ms(), self._asker.address)
-        size = encoded_size(records_of(change))
-        if size > BATCH_BYTES:
-            message = f"the claims of this request take {size} bytes, {BATCH_BYTES} fit: claim fewer at once"
-            answers = [
-                control.Ownership(resource=wish.resource, error=control.INVALID_REQUEST, message=message)
-                for wish in request.wishes
-            ]
-            self._verdict = Verdict(Decision.REFUSE, tuple(answers))
+        refusal = too_large(request, change)
+        if refusal is not None:
+            self._verdict = refusal
             return _NOTHING
         return change
 

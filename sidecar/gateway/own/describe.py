@@ -20,6 +20,7 @@ from sidecar.v1 import control_pb2 as control
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.governor import Governor
@@ -53,7 +54,7 @@ class DescribeOwnersApi:
             else:
                 if not request.group:
                     await self._describe_topics(told)
-                self._add_claims(told, request.group, None)
+                await self._describe_claims(request.group, told)
         except BadRequestError as error:
             told.error, told.message = control.INVALID_REQUEST, str(error)
         except (UpstreamError, KafkaError):  # its text would name a broker
@@ -87,18 +88,23 @@ class DescribeOwnersApi:
                     resource=resource, error=control.UNKNOWN_RESOURCE, message=missing, serving_node=NOBODY
                 )
             elif resource.name or request.group:
-                self._add_claims(told, request.group, resource)
+                self._add_claims(told, [claim_key(request.group, resource)])
             else:
                 self._tell(told, resource)
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    def _add_claims(self, told: control.DescribeOwnersResponse, group: str, resource: control.Resource | None) -> None:
-        keys = None if resource is None else [claim_key(group, resource)]
-        ownerships, waiting = self._coordinator.describe(group, keys)
-        if resource is not None and not ownerships:
-            node = self._coordinator.node
-            told.ownerships.add(resource=resource, serving_node=NOBODY if node is None else node)
+    async def _describe_claims(self, group: str, told: control.DescribeOwnersResponse) -> None:
+        """Every free string, or all that a group claims."""
+        keys = self._coordinator.claimed(group)
+        for first in range(0, len(keys), AT_ONCE):
+            ownerships, waiting = self._coordinator.describe(keys[first : first + AT_ONCE])
+            told.ownerships.extend(found for found in ownerships if found.owner_session)
+            told.waiting.extend(waiting)
+            await asyncio.sleep(0)
+
+    def _add_claims(self, told: control.DescribeOwnersResponse, keys: list[Key]) -> None:
+        ownerships, waiting = self._coordinator.describe(keys)
         told.ownerships.extend(ownerships)
         told.waiting.extend(waiting)
 

@@ -222,3 +222,25 @@ def test_without_redis_nothing_new_is_claimed_and_nothing_is_lost(
         assert own.own(leader, token=token).error == control.NONE
         assert own.owner(leader).generation == 1
         assert own.release(token).error == control.NONE
+
+
+def test_a_set_that_does_not_fit_into_the_log_deposes_nobody_and_says_so(
+    services: Services, node: NodeProcess, unique: Unique
+) -> None:
+    orders, names = create_topic(services.kafka_bootstrap), [f"{number:04d}" + " " * 1016 for number in range(999)]
+    with OwnClient(node.bootstrap) as holder, OwnClient(node.bootstrap) as own:
+        assert generations(holder.own(topic(orders))) == [1]
+        assert generations(own.own(string(unique("first frames are short")))) == [1]
+        refused = own.own(topic(orders), *map(string, names), mode=FENCING)
+        assert (refused.error, "claim fewer at once" in refused.message) == (control.INVALID_REQUEST, True)
+        assert holder.owner(topic(orders)).generation == 1
+
+
+def test_nothing_is_above_the_highest_generation_but_0(node: NodeProcess, unique: Unique) -> None:
+    leader, highest = string(unique("leader")), 2**63 - 1
+    with OwnClient(node.bootstrap) as zero, OwnClient(node.bootstrap) as holder, OwnClient(node.bootstrap) as own:
+        assert generations(zero.own(leader)) == [1]
+        assert generations(holder.own(leader, generation=highest)) == [highest]
+        for refused in (own.own(leader, mode=FENCING), own.own(leader, generation=highest)):
+            assert (refused.error, "ask for generation 0" in refused.message) == (control.HELD, True)
+        assert generations(own.own(leader, generation=0)) == [1]

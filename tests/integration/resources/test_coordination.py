@@ -73,7 +73,7 @@ async def test_another_node_says_who_coordinates(rooms: tuple[Room, Room]) -> No
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert other.coordinator.node == first.node_id
     await other.sees(first.owners)
-    (owner,), _ = other.coordinator.describe("")
+    (owner,), _ = other.coordinator.describe(other.coordinator.claimed(""))
     assert (owner.owner_name, owner.serving_node) == ("billing", first.node_id)
 
 
