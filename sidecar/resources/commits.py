@@ -29,6 +29,8 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_RECORDS: Final = 5_000
 WORK_AT_ONCE: Final = 500
 """As much is decided before others have a turn: thousands of sessions may end at one moment."""
+_LOOKED_AT: Final = 10_000
+"""Resources that are looked at for one batch: what waits for others' turns must not hold up the loop."""
 _RECORD_OVERHEAD: Final = 64
 
 
@@ -153,10 +155,13 @@ class Commits:
         """The work that can go together, with what it changes; what needs no record is done."""
         batch: list[tuple[Work, Change]] = []
         busy, rest = _Busy(), deque[Work]()
-        size = records = 0
+        size = records = looked_at = 0
         for _ in range(min(len(self._queue), WORK_AT_ONCE)):
+            if looked_at >= _LOOKED_AT:
+                break
             work = self._queue.popleft()
             keys = work.touched()
+            looked_at += 1 + len(keys)
             if busy.is_met_by(work, keys):
                 busy.add(work, keys)
                 rest.append(work)

@@ -98,7 +98,8 @@ class OwnApis:
         ticket = self.ownerships.tickets.get(token)
         if ticket is None:
             return await self._release_unknown(token, targets)
-        wanted = [target for target in ticket.asked.targets if not targets or target in targets]
+        named = frozenset(targets or ticket.asked.targets)
+        wanted = [target for target in ticket.asked.targets if target in named]
         if ticket.stand in (Stand.TRYING, Stand.WAITING) and wanted:
             await self.ownerships.withdraw(ticket)
         lost = [ticket.lost[target] for target in wanted if target in ticket.lost]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
@@ -116,7 +117,7 @@ def read(request: control.OwnRequest, client: Client) -> Asked:
     _check(request)
     targets = tuple(Target.of(request.group, claim.resource) for claim in request.claims)
     if len(set(targets)) != len(targets):
-        twice = next(target for target in targets if targets.count(target) > 1)
+        twice = next(target for target, times in Counter(targets).items() if times > 1)
         raise BadRequestError(f"{twice} is claimed twice in one request")
     identity = client.identity
     own_name = identity.name if identity is not None and identity.is_named else ""
