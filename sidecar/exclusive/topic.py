@@ -449,9 +449,14 @@ class GovernedTopic(TopicState):
         left = (holder.awaited_until or 0.0) - self._env.now()
         if left <= 0:
             self._release_due = False
-            self._operations.begin(self.let_go)
+            self._operations.begin(self._let_go_alone)
         elif self._release_timer is None:
             self._release_timer = asyncio.get_running_loop().call_later(left, self._grace_over)
+
+    async def _let_go_alone(self) -> None:
+        """Nobody speaks for the owner, unless somebody has begun to since that was found."""
+        if self.holder is not None and not self.holder.connections:
+            await self.let_go()
 
     def _grace_over(self) -> None:
         self._release_timer = None

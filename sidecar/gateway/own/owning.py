@@ -104,6 +104,7 @@ class Ownerships:
         with self.attended(ticket, by_own=True):
             while client.is_alive():
                 if ticket.stand is Stand.OWNING:
+                    self._look_again(ticket)
                     ticket.heard()
                     return self._rooms.teller.owned(ticket)
                 if ticket.stand is Stand.OVER:
@@ -344,6 +345,12 @@ class Ownerships:
             other = None if head in (None, first.asked.session) else self.tickets.waiting_as(target, head)
             if other is not None:
                 self._wake(other)
+
+    def _look_again(self, ticket: Ticket) -> None:
+        """What is being let go of at this moment is lost already."""
+        for target in list(ticket.owned):
+            if target.is_written:
+                self._check(ticket, target)
 
     def _check(self, ticket: Ticket, target: Target) -> None:
         """Whether a request still owns a target."""
