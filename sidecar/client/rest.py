@@ -1,7 +1,8 @@
 """HTTP to a node's admin port: one session, JSON there and back, server-sent events, each failure a `SidecarError`.
 
 `code` is the HTTP status where a node answered, and Kafka's code where none did (13: not reached, 7: not in time). No
-redirect is followed: the token is for this address.
+redirect is followed: the token is for this address. aiohttp is imported with the first session: who only writes or
+leads need not wait for that.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
-from yarl import URL
-
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, of_http
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+
+    from aiohttp import ClientResponse, ClientSession
 
 _SILENT_S: Final = 30.0
 """A stream says something every few seconds, be it that there is nothing to tell."""
@@ -47,6 +47,8 @@ class Rest:
 
     def open(self) -> None:
         """Begin; in a running event loop."""
+        from aiohttp import ClientSession, ClientTimeout  # noqa: PLC0415
+
         self._session = ClientSession(headers=self._headers, timeout=ClientTimeout(total=self._timeout))
 
     async def close(self) -> None:
@@ -68,6 +70,8 @@ class Rest:
 
         Raises `SidecarError`; an answer that breaks off is a `SidecarUnavailableError`.
         """
+        from aiohttp import ClientTimeout  # noqa: PLC0415
+
         headers = {"Accept": "text/event-stream"} | ({} if last_id is None else {"Last-Event-ID": last_id})
         timeout = ClientTimeout(sock_connect=self._timeout, sock_read=_SILENT_S)
         async with self._asked("GET", path, query, headers=headers, timeout=timeout) as answer:
@@ -88,6 +92,9 @@ class Rest:
         self, method: str, path: str, query: Mapping[str, str] | None, **more: Any
     ) -> AsyncIterator[ClientResponse]:
         """The answer, once it begins, where it is no error."""
+        from aiohttp import ClientError  # noqa: PLC0415
+        from yarl import URL  # noqa: PLC0415
+
         if self._session is None:
             raise RuntimeError("the client is not open: use `async with`")
         target = self.url + path + (f"?{urlencode(query)}" if query else "")

@@ -50,7 +50,10 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
     receipts of what was there already say `duplicate`. For that a record has to come to the same partition each time,
     so one without key and partition goes to partition id modulo their number. On a topic with several partitions
     `last_sequence_id` is the least of theirs: ids behind it may be in the log, and a *new* record under one of these
-    would be taken for a duplicate. So go on with your own records from there; do not count on numbers alone.
+    would be taken for a duplicate. So go on with your own records from there; do not count on numbers alone. Two more
+    things end in such a loss: a record that failed while a later one of its partition, under way at the same time, got
+    into the log (one at a time where every record counts); and a name that was idle for six hours, which the
+    node forgets: -1 is told then, though its records are there.
 
     `timeout` (seconds) bounds a `send`, and how long `with` tries while no node answers; waiting for others
     does not count. `compression` is aiokafka's `compression_type`. Use it once, from as many threads as you like.

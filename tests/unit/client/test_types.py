@@ -25,3 +25,9 @@ def test_every_type_is_known_to_those_who_import_it(tmp_path: Path) -> None:
     assert not unknown
     assert found["completenessScore"] == pytest.approx(1)
     assert found["exportedSymbolCounts"]["withKnownType"] > 400
+
+
+def test_who_imports_the_sdk_does_not_wait_for_what_the_admin_client_alone_needs() -> None:
+    told = "import sys, sidecar.client, sidecar.client.sync; print({'aiohttp', 'yarl'} & set(sys.modules) or 'none')"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "none"
