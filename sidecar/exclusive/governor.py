@@ -113,6 +113,8 @@ class Governor:
         self.catalog.changed = self.chronicle.policy_changed
         self.queues = Queues(around, tasks)
         self.draining = False
+        self.gave_first_id = False
+        """Whether a client of this node was given the producer id 0, of which there is one in a cluster."""
         self.terms: KeepAlive | None = None
         self._resolver = resolver
         self._nodes = nodes
@@ -364,6 +366,7 @@ class Governor:
 
     def initialised(self, client: Producing, new_producer_id: int, named_producer_id: int | None) -> None:
         """A client got a new producer id; where it named its old one, the new session follows the old."""
+        self.gave_first_id |= new_producer_id == 0
         if named_producer_id is not None and named_producer_id != new_producer_id:
             self._successors[f"pid:{new_producer_id}"] = f"pid:{named_producer_id}"
             while len(self._successors) > _SUCCESSORS_KEPT:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from sidecar.changelog import Kind
 from sidecar.exclusive.owning import Prospect, TopicOwners
 from sidecar.gateway.own import asked
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, check_group
@@ -77,10 +78,19 @@ class OwnApis:
         """Claim a set of resources, all or nothing."""
         try:
             request = decode(control.OwnRequest, frame, head)
-            told = await self.ownerships.own(client, asked.read(request, client))
+            knows_first = request.producer_id != 0 or self._knows_first(client)
+            told = await self.ownerships.own(client, asked.read(request, client, knows_first=knows_first))
         except BadRequestError as error:
             told = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
         answer(exchange, head, told.error, told)
+
+    def _knows_first(self, client: Client) -> bool:
+        """Whether the producer id 0 was given to a client, here or at a node that wrote of its session."""
+        if self._rooms.governor.gave_first_id or 0 in client.producer_ids:
+            return True
+        view = self._rooms.governor.changelog.view
+        owned = (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM))
+        return any(entry.value.session == "pid:0" for entry in owned)
 
     # Release ----------------------------------------------------------------------------------------------------------
 

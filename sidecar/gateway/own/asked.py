@@ -112,9 +112,14 @@ class Asked:
         return Claimant(self.session, self.name, False, connection, mode, self.generations[number])
 
 
-def read(request: control.OwnRequest, client: Client) -> Asked:
-    """Check a request. Raises `BadRequestError` saying what is wrong with it."""
+def read(request: control.OwnRequest, client: Client, *, knows_first: bool = True) -> Asked:
+    """Check a request. Raises `BadRequestError` saying what is wrong with it.
+
+    `knows_first`: the producer id 0 is a client's, as far as this node knows. Where it is not, a 0 is a field that was
+    left out, as proto3 sends those: two clients that did so would be one session, and both own what either claims.
+    """
     _check(request)
+    least = 0 if knows_first else 1
     targets = tuple(Target.of(request.group, claim.resource) for claim in request.claims)
     if len(set(targets)) != len(targets):
         twice = next(target for target, times in Counter(targets).items() if times > 1)
@@ -127,7 +132,7 @@ def read(request: control.OwnRequest, client: Client) -> Asked:
     return Asked(
         token=request.token or secrets.token_bytes(TOKEN_BYTES),
         fingerprint=same.SerializeToString(deterministic=True),
-        session=f"pid:{request.producer_id}" if request.producer_id >= 0 else client.session,
+        session=f"pid:{request.producer_id}" if request.producer_id >= least else client.session,
         name=request.producer_name or own_name or f"sidecar-{uuid.uuid4()}",
         mode=request.mode,
         wait_s=min(request.wait_ms, LONGEST_WAIT_MS) / 1000,

@@ -54,10 +54,17 @@ def test_the_request_of_the_page_gets_the_answer_of_the_page(node: NodeProcess) 
     assert owned.owner_session.startswith("conn:")
 
 
-def test_a_producer_id_that_is_left_out_is_0(connect: Connect, unique: Unique) -> None:
-    asked = control.OwnRequest(claims=claims(string(unique("s"))), token=new_token())
-    answer = connect().ask(1000, asked.SerializeToString(), control.OwnResponse)
-    assert answer.ownerships[0].owner_session == "pid:0"
+def test_a_producer_id_that_is_left_out_is_the_connection_unless_a_client_has_0(
+    services: Services, node_process: StartNode, unique: Unique
+) -> None:
+    leader = string(unique("s"))
+    node = node_process()  # one whose clients never asked for a producer id
+    asked = control.OwnRequest(claims=claims(leader), token=new_token())
+    with OwnClient(node.bootstrap) as first, OwnClient(node.bootstrap) as second:
+        answer = first.ask(1000, asked.SerializeToString(), control.OwnResponse)
+        assert answer.ownerships[0].owner_session.startswith("conn:")
+        asked.token = new_token()
+        assert second.ask(1000, asked.SerializeToString(), control.OwnResponse).error == control.HELD
 
 
 def test_what_is_sent_behind_a_watch_waits_with_it(node: NodeProcess, connect: Connect, unique: Unique) -> None:

@@ -52,8 +52,12 @@ def test_a_request_claims_something_and_nothing_twice() -> None:
         read(control.OwnRequest(claims=claims(string("a"), generation=-1), producer_id=-1), client())
 
 
-def test_0_is_a_producer_id_and_minus_1_is_the_connection() -> None:
-    assert asked(string("a"), producer_id=0).session == "pid:0"
+def test_0_is_a_producer_id_where_a_client_has_it_and_minus_1_is_the_connection() -> None:
+    request = control.OwnRequest(claims=claims(string("a")), producer_id=0)
+    assert read(request, client(), knows_first=True).session == "pid:0"
+    assert read(request, client(), knows_first=False).session == "conn:7"
+    request.producer_id = 1
+    assert read(request, client(), knows_first=False).session == "pid:1"
     assert asked(string("a")).session == "conn:7"
 
 
