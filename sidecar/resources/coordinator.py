@@ -1,245 +1,38 @@
 """The coordinator of free strings and reader claims, as one node is it or sees it: the room's interface.
 
-The rules are in `book`, the right to write in `term`, the order of what is written in `commits`; this module brings
-connections, sessions, time and the changelog together. All of it runs in one event loop. It answers nobody: whoever
+The rules are in `book`, the right to write in `office` and `term`, the order of what is written in `commits`; this
+module brings connections and sessions to them. All of it runs in one event loop. It answers nobody: whoever
 handles a request asks `ready`, then `look`, then `take` or `wait`, and asks again when `told` or `changed` says so.
-
-Safety is Kafka's: a claim counts once its record is in the ownership topic under the newest epoch of the slot of
-`__claims`. A coordinator that was replaced without knowing cannot append any more; when it finds out, it severs the
-connections whose claims ended with its term. Redis is asked who coordinates, and once more in front of each batch that
-claims: while it is away nothing new is claimed, and what is owned stays.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from metadata import MetadataUnavailable
-from metadata.nodes import ServeStatus
-from sidecar.changelog import ChangelogError, Kind, serving_key
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.changelog import ChangelogError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.book import Book, Change, Effects, shown
-from sidecar.resources.commits import Commits
-from sidecar.resources.memory import LostTokens
-from sidecar.resources.requests import Decision, Verdict, resource_of
-from sidecar.resources.sessions import Sessions, ends_with_connection
-from sidecar.resources.term import CLAIMS, keep_alive, keep_alive_interval, open_term
+from sidecar.resources.book import Change, shown
+from sidecar.resources.office import Office
+from sidecar.resources.requests import Decision, Verdict
+from sidecar.resources.sessions import ends_with_connection
 from sidecar.resources.work import Ending, Releasing, Taking, may_be_too_large, too_large
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable
+    from collections.abc import Collection, Generator, Iterable
 
-    from sidecar.changelog import Change as LogChange
-    from sidecar.changelog import Entry, Key
-    from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.network.tasks import Tasks
+    from sidecar.changelog import Key
     from sidecar.protocol.ids import Offset
     from sidecar.resources.requests import Asker, Request
-    from sidecar.resources.term import Surroundings, Term
 
-CLAIMS_LIMIT: Final = 100_000
-PLACES_LIMIT: Final = 100_000
-_NAME: Final = CLAIMS.encode()
-_SERVING: Final = serving_key(CLAIMS)
 _SEEN_S: Final = 10.0
-_TICK_S: Final = 0.5
-_LAPSED_AT_ONCE: Final = 100
-_AGAIN_S: Final = 5.0
-_DRAIN_S: Final = 5.0
-_KEPT_ALIVE_SHARE: Final = 0.8
 _LONGEST_ADDRESS: Final = "?" * 256
-_NOT_NOW: Final = (FencedError, KafkaError, ChangelogError, UpstreamError, TimeoutError)
 
 
-class Hooks(Protocol):
-    """What the room tells: for metrics and logs."""
-
-    def claims_answered(self, outcome: str, resources: int) -> None:
-        """`outcome`: granted, released, lost, ended, or the name of an error in lower case."""
-        ...
-
-    def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
-        """A request was granted: its first resource, how many, and who was deposed for it."""
-        ...
-
-    def claims_let_go(self, resource: str, resources: int, session: str) -> None: ...
-    def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None: ...
-    def claims_failed(self, error: BaseException) -> None: ...
-
-
-class Coordinator:
-    """Who owns free strings and reader claims. Times in seconds.
-
-    `changed` hears of every resource whose owner or queue changed on the coordinator; `told` of every token that has
-    something to fetch: its turn has come, it lost a claim or its places, or this node coordinates no more.
-    """
-
-    def __init__(
-        self,
-        around: Surroundings,
-        nodes: NodeDirectory,
-        tasks: Tasks,
-        hooks: Hooks,
-        *,
-        reconnect_grace: float,
-        disconnect_grace: float,
-        queue_limit: int,
-        claims_limit: int = CLAIMS_LIMIT,
-        places_limit: int = PLACES_LIMIT,
-    ) -> None:
-        """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
-        self.changed: list[Callable[[Key], None]] = []
-        self.told: list[Callable[[bytes], None]] = []
-        self._around = around
-        self._nodes = nodes
-        self._tasks = tasks
-        self._hooks = hooks
-        self._reconnect_grace = reconnect_grace
-        self._limits = {"queue_limit": queue_limit, "claims_limit": claims_limit, "places_limit": places_limit}
-        self._sessions = Sessions(disconnect_grace)
-        self._lost = LostTokens()
-        self._over: dict[str, bool] = {}
-        """Sessions that ended and have something still; whether that is being written down."""
-        self._serving = False
-        self._draining = False
-        self._term: Term | None = None
-        self._commits: Commits | None = None
-        self._opening: asyncio.Task[KafkaError | None] | None = None
-        self._fenced_at = self._fence_due = 0.0
-        self._woken = asyncio.Event()
-        self.book = self._new_book()
-        self._unsubscribe = around.changelog.tailer.subscribe(self._logged)
-
-    # Who coordinates ----------------------------------------------------------------------------------------------
-
-    @property
-    def coordinates(self) -> bool:
-        """Whether this node does."""
-        return self._term is not None
-
-    @property
-    def node(self) -> int | None:
-        """The node that coordinates, or would be the first to; None while none lives."""
-        if self._term is not None:
-            return self._around.node_id
-        placement = self._nodes.placement
-        serving = self._nodes.serving.get(_NAME)
-        found = serving if serving in placement.nodes else placement.of_topic(_NAME)
-        return None if self._draining and found == self._around.node_id else found
-
-    async def ready(self) -> None:
-        """Return once this node coordinates; become it where nobody does and this node is the first in line.
-
-        Raises `KafkaError` 6 where another node does or should (`node` says which), 5 where nobody can now.
-        """
-        while self._term is None:
-            if self._draining:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node shuts down")
-            if self._opening is None:
-                self._opening = self._tasks.start(self._try_to_open())
-            refusal = await asyncio.shield(self._opening)
-            if refusal is not None:
-                raise KafkaError(refusal.code, refusal.message)
-
-    async def _try_to_open(self) -> KafkaError | None:
-        """For all who ask at the same moment: why this node does not coordinate; None where it does."""
-        try:
-            await self._open()
-        except KafkaError as error:
-            return error
-        finally:
-            self._opening = None
-        return None
-
-    async def _open(self) -> None:
-        me = self._around.node_id
-        if self.node != me:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {self.node} coordinates claims")
-        await self._take_lease()
-        self._serving = True
-        began = self.now()
-        try:
-            term = await open_term(self._around)
-        except _NOT_NOW as error:
-            self._serving = False
-            self._hooks.claims_failed(error)
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the claims are being taken over; try again") from None
-        if not self._serving or self._draining or self._is_outdated(term):
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over; try again")
-        self._begin(term, began)
-
-    async def _take_lease(self) -> None:
-        """Ask for the right to coordinate. Raises `KafkaError` 5, 6."""
-        around = self._around
-        serving = around.changelog.view.serving(CLAIMS)
-        last_node = serving.value.node if serving is not None else None
-        try:
-            answer = await around.store.serve(CLAIMS, around.node_id, around.boot, last_node=last_node)
-        except MetadataUnavailable:
-            message = "nothing can be claimed while Redis is away; try again"
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
-        if answer.status is ServeStatus.HELD and answer.holder is not None:
-            self._nodes.serving[_NAME] = answer.holder.node_id
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {answer.holder.node_id} coordinates claims")
-        if answer.status is not ServeStatus.GRANTED:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "who coordinates claims is not settled yet; try again")
-        self._nodes.serving[_NAME] = around.node_id
-
-    def _begin(self, term: Term, began: float) -> None:
-        self._term, self._fenced_at, self._fence_due = term, began, 0.0
-        self.book = self._new_book()
-        self.book.load(term.claims.items())
-        self._commits = Commits(term.journal, self._tasks, self._confirm, self._broken)
-        self._sessions.wait_for(self.book.sessions(), self.now() + self._reconnect_grace)
-        self._hooks.coordinator_changed(True, len(term.claims), "")
-        self._woken.set()
-
-    async def _confirm(self) -> None:
-        """The right to coordinate still holds. Raises `KafkaError`; another node having it ends the term."""
-        try:
-            await self._take_lease()
-        except KafkaError as error:
-            if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                self._step_down(error.message or "")
-            raise
-
-    def _broken(self, error: BaseException) -> None:
-        self._hooks.claims_failed(error)
-        self._step_down(str(error))
-
-    def _is_outdated(self, term: Term) -> bool:
-        """Another node has opened a term behind this one."""
-        serving = self._around.changelog.view.serving(CLAIMS)
-        return serving is not None and serving.writer != term.stamp
-
-    def _step_down(self, reason: str) -> None:
-        """The term is over. What connections own by themselves ended with it: they shall not believe otherwise."""
-        term, commits, book = self._term, self._commits, self.book
-        self._serving = False
-        if term is None or commits is None:
-            return
-        self._term, self._commits, self.book = None, None, self._new_book()
-        if self._nodes.serving.get(_NAME) == self._around.node_id:
-            del self._nodes.serving[_NAME]
-        self._sessions.forget()
-        self._over.clear()
-        self._hooks.coordinator_changed(False, len(book.owners), reason)
-        commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now"))
-        tokens = {claim.token for claim in book.owners.values()} | book.places.keys()
-        self._tell(dict.fromkeys([*book.owners, *book.queued()]), tokens)
-        for session in book.sessions():
-            if ends_with_connection(session):
-                for asker in self._sessions.askers(session):
-                    asker.sever()
-
-    def _new_book(self) -> Book:
-        return Book(self._around.node_id, **self._limits)
+class Coordinator(Office):
+    """Grants and takes back. See `ClaimsState` for what it tells."""
 
     # Claiming -----------------------------------------------------------------------------------------------------
 
@@ -384,12 +177,6 @@ class Coordinator:
 
     # What its work needs (`sidecar.resources.work.Room`) ----------------------------------------------------------
 
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def wall_ms(self) -> int:
-        return int(time.time() * 1000)
-
     def judge(self, request: Request) -> Verdict:
         """As the book does; what a token lost it never claims anew."""
         gone = self._lost.of(request.token)
@@ -450,182 +237,6 @@ class Coordinator:
             _, claim = effects.lost[0]
             self._hooks.claims_let_go(_text(claim), len(effects.lost), claim.session)
         self._after(effects)
-
-    def left(self, effects: Effects) -> None:
-        """Places were taken or given up."""
-        self._after(effects)
-
-    def _after(self, effects: Effects) -> None:
-        for key, claim in effects.lost:
-            self._lost.add(claim.token, [key])
-        for place in effects.evicted:
-            self._lost.add(place.token, [wish.key for wish in place.request.wishes])
-        tokens = [claim.token for _, claim in effects.lost]
-        tokens += [place.token for place in (*effects.evicted, *effects.ready)]
-        self._tell(effects.changed, dict.fromkeys(tokens))
-
-    def _tell(self, keys: Iterable[Key], tokens: Iterable[bytes]) -> None:
-        for listener in tuple(self.changed):
-            for key in keys:
-                listener(key)
-        for told in tuple(self.told):
-            for token in tokens:
-                told(token)
-
-    # Looking ------------------------------------------------------------------------------------------------------
-
-    def describe(self, keys: Collection[Key]) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
-        """Owners of these resources, and who waits for them in order.
-
-        Any node knows the owners; only the coordinator who waits.
-        """
-        ownerships = self.owners(keys)
-        waiting = tuple(
-            control.Waiting(
-                resource=resource, name=place.request.name, session=place.request.session, since_ms=place.since_ms
-            )
-            for key, resource in ((key, resource_of(key)) for key in keys)
-            for place in self.book.queue(key)
-        )
-        return ownerships, waiting
-
-    def claimed(self, group: str) -> list[Key]:
-        """Every resource of a group (none: free strings) that somebody owns or, on the coordinator, waits for."""
-        if self._term is not None:
-            owners: Iterable[tuple[Key, state.Claim]] = self.book.owners.items()
-        else:
-            owners = ((each.key, each.value) for each in self._around.changelog.view.claims())
-        found = dict.fromkeys(key for key, claim in owners if claim.group == group)
-        found.update(dict.fromkeys(key for key in self.book.queued() if self._group(key) == group))
-        return list(found)
-
-    def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
-        """Who owns these resources, in their order."""
-        node = self.node
-        serving = -1 if node is None else node
-        return tuple(self._shown(key, serving) for key in keys)
-
-    def _shown(self, key: Key, serving: int) -> control.Ownership:
-        claim = self._owner(key)
-        if claim is None:
-            return control.Ownership(resource=resource_of(key), serving_node=serving)
-        return shown(claim, serving)
-
-    def _owner(self, key: Key) -> state.Claim | None:
-        """By the book on the coordinator, elsewhere by the changelog."""
-        if self._term is not None:
-            return self.book.owners.get(key)
-        entry = self._around.changelog.view.claim(key)
-        return None if entry is None else entry.value
-
-    def _group(self, key: Key) -> str:
-        place = next(iter(self.book.queue(key)))
-        return next(wish.group for wish in place.request.wishes if wish.key == key)
-
-    @property
-    def held(self) -> int:
-        """How many resources are owned, on the coordinator."""
-        return len(self.book.owners)
-
-    @property
-    def waiting_wishes(self) -> int:
-        """How many places in queues are taken, on the coordinator."""
-        return self.book.waiting_wishes
-
-    # The changelog and the leases ---------------------------------------------------------------------------------
-
-    def _logged(self, change: LogChange) -> None:
-        if change.key.kind is Kind.CLAIM:
-            before: Entry[state.Claim] | None = change.before
-            after: Entry[state.Claim] | None = change.after
-            if before is not None and (after is None or after.value.token != before.value.token):
-                self._lost.add(before.value.token, [change.key])
-        elif change.key == _SERVING and self._term is not None and self._is_outdated(self._term):
-            self._step_down("another node took the claims over")
-
-    def served_topics(self) -> list[str]:
-        """What a heartbeat asserts."""
-        return [CLAIMS] if self._serving else []
-
-    def heard(self, lost: set[str]) -> None:
-        """A heartbeat's answer: what another live node serves."""
-        if CLAIMS in lost:
-            self._step_down("another node has the right to coordinate claims")
-
-    # Time ---------------------------------------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Until cancelled: end sessions that did not come back, let promotions that nobody fetched pass on, take over
-        what nobody coordinates any more, keep the fence alive.
-        """
-        while True:
-            self._woken.clear()
-            if self._term is not None:
-                await self._pass_time(self.now())
-            if self._term is not None:
-                await self._keep_fence(self._term)
-            elif self._is_orphaned():
-                with suppress(KafkaError):  # told by its hooks; tried again with the next tick
-                    await self.ready()
-            ends = self._sessions.next_end()
-            pause = _TICK_S if ends is None else min(_TICK_S, max(0.0, ends - self.now()))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), max(0.001, pause))
-
-    async def _pass_time(self, now: float) -> None:
-        self._end(self._sessions.overdue(now))
-        self._end_again()
-        lapsed = self.book.lapsed(now)
-        for first in range(0, len(lapsed), _LAPSED_AT_ONCE):
-            if first:
-                await asyncio.sleep(0)  # others have a turn
-            places = self.book.places
-            still = [token for token in lapsed[first : first + _LAPSED_AT_ONCE] if token in places]
-            self.left(self.book.leave([token for token in still if places[token].has_lapsed(now)], now))
-
-    def _is_orphaned(self) -> bool:
-        """Somebody coordinated once, nobody does now, and this node is the first in line."""
-        if self._draining or self._around.changelog.view.serving(CLAIMS) is None:
-            return False
-        return self.node == self._around.node_id
-
-    async def _keep_fence(self, term: Term) -> None:
-        now = self.now()
-        if now < self._fence_due:
-            return
-        try:
-            interval = await keep_alive_interval(self._around)
-            self._fence_due = self._fenced_at + interval * _KEPT_ALIVE_SHARE
-            if now < self._fence_due:
-                return
-            await keep_alive(self._around, term)
-        except FencedError as error:
-            if self._term is term:
-                self._step_down(str(error))
-        except _NOT_NOW as error:
-            self._fence_due = now + _AGAIN_S
-            self._hooks.claims_failed(error)
-        else:
-            self._fenced_at = now
-            self._fence_due = now + interval * _KEPT_ALIVE_SHARE
-
-    async def drain(self) -> None:
-        """Take nothing new, finish what is under way, let another node coordinate."""
-        self._draining = True
-        if self._commits is not None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._commits.settled(), _DRAIN_S)
-        was_serving = self._serving
-        self._step_down("the node shuts down")
-        self._unsubscribe()
-        self._unsubscribe = _nothing
-        if was_serving:
-            with suppress(MetadataUnavailable):  # then the lease runs out
-                await self._around.store.hand_over(CLAIMS, self._around.node_id, self._around.boot)
-
-
-def _nothing() -> None:
-    """It was done already."""
 
 
 def _text(claim: state.Claim) -> str:

@@ -12,7 +12,7 @@ from sidecar.gateway.own import asked, bodies, tickets
 from sidecar.network.client import FIRST_FRAME_LIMIT, ClientConnection, RequestHead
 from sidecar.network.framing import Frame
 from sidecar.protocol.api import OWN_APIS
-from sidecar.resources import coordinator, sessions
+from sidecar.resources import sessions, state
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT, page
 
@@ -143,6 +143,6 @@ def test_a_frame_is_explained_as_the_bytes_are(name: str) -> None:
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     limits = " ".join(" ".join(row) for row in table("what"))
     sizes = (bodies.BODY_BYTES, bodies.RESOURCES, bodies.NAME_BYTES, bodies.STRING_BYTES, asked.TOKEN_BYTES)
-    many = (coordinator.CLAIMS_LIMIT, coordinator.PLACES_LIMIT, tickets.TICKETS, sessions.SESSIONS_LIMIT)
+    many = (state.CLAIMS_LIMIT, state.PLACES_LIMIT, tickets.TICKETS, sessions.SESSIONS_LIMIT)
     for number in (*sizes, *many, asked.LONGEST_WAIT_MS, FIRST_FRAME_LIMIT):
         assert f"{number:,}" in limits

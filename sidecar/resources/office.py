@@ -1,0 +1,254 @@
+"""Who coordinates claims: one node at a time, by a lease in Redis and the fence of a slot in Kafka.
+
+Safety is Kafka's: a coordinator that was replaced without knowing cannot append any more; when it finds out, it severs
+the connections whose claims ended with its term. Redis is asked who coordinates, and once more in front of each batch
+that claims: while it is away nothing new is claimed, and what is owned stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from metadata import MetadataUnavailable
+from metadata.nodes import ServeStatus
+from sidecar.changelog import ChangelogError, Kind, serving_key
+from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.resources.commits import Commits
+from sidecar.resources.sessions import ends_with_connection
+from sidecar.resources.state import ClaimsState
+from sidecar.resources.term import CLAIMS, keep_alive, keep_alive_interval, open_term
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.changelog import Change as LogChange
+    from sidecar.changelog import Entry
+    from sidecar.resources.term import Term
+
+_NAME: Final = CLAIMS.encode()
+_SERVING: Final = serving_key(CLAIMS)
+_TICK_S: Final = 0.5
+_LAPSED_AT_ONCE: Final = 100
+_AGAIN_S: Final = 5.0
+_DRAIN_S: Final = 5.0
+_KEPT_ALIVE_SHARE: Final = 0.8
+_NOT_NOW: Final = (FencedError, KafkaError, ChangelogError, UpstreamError, TimeoutError)
+
+
+class Office(ClaimsState):
+    """The right to coordinate: taken, kept, lost and handed on."""
+
+    @abstractmethod
+    def _end(self, sessions: Iterable[str]) -> None:
+        """These sessions are over."""
+
+    @abstractmethod
+    def _end_again(self) -> None:
+        """What could not be written down of the end of sessions is tried again."""
+
+    # Taking and losing it ---------------------------------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Return once this node coordinates; become it where nobody does and this node is the first in line.
+
+        Raises `KafkaError` 6 where another node does or should (`node` says which), 5 where nobody can now.
+        """
+        while self._term is None:
+            if self._draining:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node shuts down")
+            if self._opening is None:
+                self._opening = self._tasks.start(self._try_to_open())
+            refusal = await asyncio.shield(self._opening)
+            if refusal is not None:
+                raise KafkaError(refusal.code, refusal.message)
+
+    async def _try_to_open(self) -> KafkaError | None:
+        """For all who ask at the same moment: why this node does not coordinate; None where it does."""
+        try:
+            await self._open()
+        except KafkaError as error:
+            return error
+        finally:
+            self._opening = None
+        return None
+
+    async def _open(self) -> None:
+        me = self._around.node_id
+        if self.node != me:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {self.node} coordinates claims")
+        await self._take_lease()
+        self._serving = True
+        began = self.now()
+        try:
+            term = await open_term(self._around)
+        except _NOT_NOW as error:
+            self._serving = False
+            self._hooks.claims_failed(error)
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the claims are being taken over; try again") from None
+        if not self._serving or self._draining or self._is_outdated(term):
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over; try again")
+        self._begin(term, began)
+
+    async def _take_lease(self) -> None:
+        """Ask for the right to coordinate. Raises `KafkaError` 5, 6."""
+        around = self._around
+        serving = around.changelog.view.serving(CLAIMS)
+        last_node = serving.value.node if serving is not None else None
+        try:
+            answer = await around.store.serve(CLAIMS, around.node_id, around.boot, last_node=last_node)
+        except MetadataUnavailable:
+            message = "nothing can be claimed while Redis is away; try again"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
+        if answer.status is ServeStatus.HELD and answer.holder is not None:
+            self._nodes.serving[_NAME] = answer.holder.node_id
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {answer.holder.node_id} coordinates claims")
+        if answer.status is not ServeStatus.GRANTED:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "who coordinates claims is not settled yet; try again")
+        self._nodes.serving[_NAME] = around.node_id
+
+    def _begin(self, term: Term, began: float) -> None:
+        self._term, self._fenced_at, self._fence_due = term, began, 0.0
+        self.book = self._new_book()
+        self.book.load(term.claims.items())
+        self._commits = Commits(term.journal, self._tasks, self._confirm, self._broken)
+        self._sessions.wait_for(self.book.sessions(), self.now() + self._reconnect_grace)
+        self._hooks.coordinator_changed(True, len(term.claims), "")
+        self._woken.set()
+
+    async def _confirm(self) -> None:
+        """The right to coordinate still holds. Raises `KafkaError`; another node having it ends the term."""
+        try:
+            await self._take_lease()
+        except KafkaError as error:
+            if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._step_down(error.message or "")
+            raise
+
+    def _broken(self, error: BaseException) -> None:
+        self._hooks.claims_failed(error)
+        self._step_down(str(error))
+
+    def _is_outdated(self, term: Term) -> bool:
+        """Another node has opened a term behind this one."""
+        serving = self._around.changelog.view.serving(CLAIMS)
+        return serving is not None and serving.writer != term.stamp
+
+    def _step_down(self, reason: str) -> None:
+        """The term is over. What connections own by themselves ended with it: they shall not believe otherwise."""
+        term, commits, book = self._term, self._commits, self.book
+        self._serving = False
+        if term is None or commits is None:
+            return
+        self._term, self._commits, self.book = None, None, self._new_book()
+        if self._nodes.serving.get(_NAME) == self._around.node_id:
+            del self._nodes.serving[_NAME]
+        self._sessions.forget()
+        self._over.clear()
+        self._hooks.coordinator_changed(False, len(book.owners), reason)
+        commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now"))
+        tokens = {claim.token for claim in book.owners.values()} | book.places.keys()
+        self._tell(dict.fromkeys([*book.owners, *book.queued()]), tokens)
+        for session in book.sessions():
+            if ends_with_connection(session):
+                for asker in self._sessions.askers(session):
+                    asker.sever()
+
+    # The changelog and the leases ---------------------------------------------------------------------------------
+
+    def _logged(self, change: LogChange) -> None:
+        if change.key.kind is Kind.CLAIM:
+            before: Entry[state.Claim] | None = change.before
+            after: Entry[state.Claim] | None = change.after
+            if before is not None and (after is None or after.value.token != before.value.token):
+                self._lost.add(before.value.token, [change.key])
+        elif change.key == _SERVING and self._term is not None and self._is_outdated(self._term):
+            self._step_down("another node took the claims over")
+
+    def served_topics(self) -> list[str]:
+        """What a heartbeat asserts."""
+        return [CLAIMS] if self._serving else []
+
+    def heard(self, lost: set[str]) -> None:
+        """A heartbeat's answer: what another live node serves."""
+        if CLAIMS in lost:
+            self._step_down("another node has the right to coordinate claims")
+
+    # Time ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled: end sessions that did not come back, let promotions that nobody fetched pass on, take over
+        what nobody coordinates any more, keep the fence alive.
+        """
+        while True:
+            self._woken.clear()
+            if self._term is not None:
+                await self._pass_time(self.now())
+            if self._term is not None:
+                await self._keep_fence(self._term)
+            elif self._is_orphaned():
+                with suppress(KafkaError):  # told by its hooks; tried again with the next tick
+                    await self.ready()
+            ends = self._sessions.next_end()
+            pause = _TICK_S if ends is None else min(_TICK_S, max(0.0, ends - self.now()))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), max(0.001, pause))
+
+    async def _pass_time(self, now: float) -> None:
+        self._end(self._sessions.overdue(now))
+        self._end_again()
+        lapsed = self.book.lapsed(now)
+        for first in range(0, len(lapsed), _LAPSED_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)  # others have a turn
+            places = self.book.places
+            still = [token for token in lapsed[first : first + _LAPSED_AT_ONCE] if token in places]
+            self.left(self.book.leave([token for token in still if places[token].has_lapsed(now)], now))
+
+    def _is_orphaned(self) -> bool:
+        """Somebody coordinated once, nobody does now, and this node is the first in line."""
+        if self._draining or self._around.changelog.view.serving(CLAIMS) is None:
+            return False
+        return self.node == self._around.node_id
+
+    async def _keep_fence(self, term: Term) -> None:
+        now = self.now()
+        if now < self._fence_due:
+            return
+        try:
+            interval = await keep_alive_interval(self._around)
+            self._fence_due = self._fenced_at + interval * _KEPT_ALIVE_SHARE
+            if now < self._fence_due:
+                return
+            await keep_alive(self._around, term)
+        except FencedError as error:
+            if self._term is term:
+                self._step_down(str(error))
+        except _NOT_NOW as error:
+            self._fence_due = now + _AGAIN_S
+            self._hooks.claims_failed(error)
+        else:
+            self._fenced_at = now
+            self._fence_due = now + interval * _KEPT_ALIVE_SHARE
+
+    async def drain(self) -> None:
+        """Take nothing new, finish what is under way, let another node coordinate."""
+        self._draining = True
+        if self._commits is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._commits.settled(), _DRAIN_S)
+        was_serving = self._serving
+        self._step_down("the node shuts down")
+        self._unsubscribe()
+        self._unsubscribe = _nothing
+        if was_serving:
+            with suppress(MetadataUnavailable):  # then the lease runs out
+                await self._around.store.hand_over(CLAIMS, self._around.node_id, self._around.boot)
+
+
+def _nothing() -> None:
+    """It was done already."""

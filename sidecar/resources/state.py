@@ -1,0 +1,207 @@
+"""What a node knows of the claims to free strings and readers: by its book where it coordinates, else by the changelog.
+
+What the two modules above it share: `office` says who coordinates, `coordinator` grants. It only looks and tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.protocol.errors import KafkaError
+from sidecar.resources.book import Book, Effects, shown
+from sidecar.resources.commits import Commits
+from sidecar.resources.memory import LostTokens
+from sidecar.resources.requests import resource_of
+from sidecar.resources.sessions import Sessions
+from sidecar.resources.term import CLAIMS
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from sidecar.changelog import Change as LogChange
+    from sidecar.changelog import Key
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.network.tasks import Tasks
+    from sidecar.resources.term import Surroundings, Term
+
+CLAIMS_LIMIT: Final = 100_000
+PLACES_LIMIT: Final = 100_000
+_NAME: Final = CLAIMS.encode()
+
+
+class Hooks(Protocol):
+    """What the room tells: for metrics and logs."""
+
+    def claims_answered(self, outcome: str, resources: int) -> None:
+        """`outcome`: granted, released, lost, ended, or the name of an error in lower case."""
+        ...
+
+    def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
+        """A request was granted: its first resource, how many, and who was deposed for it."""
+        ...
+
+    def claims_let_go(self, resource: str, resources: int, session: str) -> None: ...
+    def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None: ...
+    def claims_failed(self, error: BaseException) -> None: ...
+
+
+class ClaimsState(ABC):
+    """The claims as one node sees them. Times in seconds.
+
+    `changed` hears of every resource whose owner or queue changed on the coordinator; `told` of every token that has
+    something to fetch: its turn has come, it lost a claim or its places, or this node coordinates no more.
+    """
+
+    def __init__(
+        self,
+        around: Surroundings,
+        nodes: NodeDirectory,
+        tasks: Tasks,
+        hooks: Hooks,
+        *,
+        reconnect_grace: float,
+        disconnect_grace: float,
+        queue_limit: int,
+        claims_limit: int = CLAIMS_LIMIT,
+        places_limit: int = PLACES_LIMIT,
+    ) -> None:
+        """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
+        self.changed: list[Callable[[Key], None]] = []
+        self.told: list[Callable[[bytes], None]] = []
+        self._around = around
+        self._nodes = nodes
+        self._tasks = tasks
+        self._hooks = hooks
+        self._reconnect_grace = reconnect_grace
+        self._limits = {"queue_limit": queue_limit, "claims_limit": claims_limit, "places_limit": places_limit}
+        self._sessions = Sessions(disconnect_grace)
+        self._lost = LostTokens()
+        self._over: dict[str, bool] = {}
+        """Sessions that ended and have something still; whether that is being written down."""
+        self._serving = False
+        self._draining = False
+        self._term: Term | None = None
+        self._commits: Commits | None = None
+        self._opening: asyncio.Task[KafkaError | None] | None = None
+        self._fenced_at = self._fence_due = 0.0
+        self._woken = asyncio.Event()
+        self.book = self._new_book()
+        self._unsubscribe = around.changelog.tailer.subscribe(self._logged)
+
+    # Who coordinates ----------------------------------------------------------------------------------------------
+
+    @property
+    def coordinates(self) -> bool:
+        """Whether this node does."""
+        return self._term is not None
+
+    @property
+    def node(self) -> int | None:
+        """The node that coordinates, or would be the first to; None while none lives."""
+        if self._term is not None:
+            return self._around.node_id
+        placement = self._nodes.placement
+        serving = self._nodes.serving.get(_NAME)
+        found = serving if serving in placement.nodes else placement.of_topic(_NAME)
+        return None if self._draining and found == self._around.node_id else found
+
+    def _new_book(self) -> Book:
+        return Book(self._around.node_id, **self._limits)
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    # What happens ---------------------------------------------------------------------------------------------------
+
+    def left(self, effects: Effects) -> None:
+        """Places were taken or given up."""
+        self._after(effects)
+
+    def _after(self, effects: Effects) -> None:
+        for key, claim in effects.lost:
+            self._lost.add(claim.token, [key])
+        for place in effects.evicted:
+            self._lost.add(place.token, [wish.key for wish in place.request.wishes])
+        tokens = [claim.token for _, claim in effects.lost]
+        tokens += [place.token for place in (*effects.evicted, *effects.ready)]
+        self._tell(effects.changed, dict.fromkeys(tokens))
+
+    def _tell(self, keys: Iterable[Key], tokens: Iterable[bytes]) -> None:
+        for listener in tuple(self.changed):
+            for key in keys:
+                listener(key)
+        for told in tuple(self.told):
+            for token in tokens:
+                told(token)
+
+    @abstractmethod
+    def _logged(self, change: LogChange) -> None:
+        """A record of the ownership topic."""
+
+    # Looking ------------------------------------------------------------------------------------------------------
+
+    def describe(self, keys: Collection[Key]) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
+        """Owners of these resources, and who waits for them in order.
+
+        Any node knows the owners; only the coordinator who waits.
+        """
+        ownerships = self.owners(keys)
+        waiting = tuple(
+            control.Waiting(
+                resource=resource, name=place.request.name, session=place.request.session, since_ms=place.since_ms
+            )
+            for key, resource in ((key, resource_of(key)) for key in keys)
+            for place in self.book.queue(key)
+        )
+        return ownerships, waiting
+
+    def claimed(self, group: str) -> list[Key]:
+        """Every resource of a group (none: free strings) that somebody owns or, on the coordinator, waits for."""
+        if self._term is not None:
+            owners: Iterable[tuple[Key, state.Claim]] = self.book.owners.items()
+        else:
+            owners = ((each.key, each.value) for each in self._around.changelog.view.claims())
+        found = dict.fromkeys(key for key, claim in owners if claim.group == group)
+        found.update(dict.fromkeys(key for key in self.book.queued() if self._group(key) == group))
+        return list(found)
+
+    def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
+        """Who owns these resources, in their order."""
+        node = self.node
+        serving = -1 if node is None else node
+        return tuple(self._shown(key, serving) for key in keys)
+
+    def _shown(self, key: Key, serving: int) -> control.Ownership:
+        claim = self._owner(key)
+        if claim is None:
+            return control.Ownership(resource=resource_of(key), serving_node=serving)
+        return shown(claim, serving)
+
+    def _owner(self, key: Key) -> state.Claim | None:
+        """By the book on the coordinator, elsewhere by the changelog."""
+        if self._term is not None:
+            return self.book.owners.get(key)
+        entry = self._around.changelog.view.claim(key)
+        return None if entry is None else entry.value
+
+    def _group(self, key: Key) -> str:
+        place = next(iter(self.book.queue(key)))
+        return next(wish.group for wish in place.request.wishes if wish.key == key)
+
+    @property
+    def held(self) -> int:
+        """How many resources are owned, on the coordinator."""
+        return len(self.book.owners)
+
+    @property
+    def waiting_wishes(self) -> int:
+        """How many places in queues are taken, on the coordinator."""
+        return self.book.waiting_wishes
