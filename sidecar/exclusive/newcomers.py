@@ -91,12 +91,22 @@ class Newcomers:
                     self.leave(session)
         return self._order
 
-    def wait(self, claimant: Claimant, now: float, patience: float = _PATIENCE_S) -> None:
-        """It takes a place, or keeps the one it has, for so many seconds."""
-        _, since, until = self._waiting.get(claimant.session, (None, now, now))
-        self._waiting[claimant.session] = claimant, since, max(until, now + patience)
-        if len(self._order) != len(self._waiting):
-            self._order = tuple(self._waiting)
+    def wait(self, claimant: Claimant, now: float, patience: float = _PATIENCE_S, *, came: float | None = None) -> None:
+        """It takes a place, or keeps the one it has, for so many seconds. `came`: when it came first; before all who
+        came later, also where it has lost its place meanwhile.
+        """
+        session, before = claimant.session, self._waiting.get(claimant.session)
+        since = now if came is None else came
+        if before is not None and before[1] <= since:
+            self._waiting[session] = claimant, before[1], max(before[2], now + patience)
+            return
+        self._waiting.pop(session, None)
+        behind: list[tuple[str, tuple[Claimant | None, float, float]]] = []
+        while self._waiting and next(reversed(self._waiting.values()))[1] > since:
+            behind.append(self._waiting.popitem())
+        self._waiting[session] = claimant, since, now + patience
+        self._waiting.update(reversed(behind))
+        self._order = tuple(self._waiting)
 
     def expect(self, sessions: Iterable[str], now: float) -> None:
         """These waited at the node that served the topic before: each keeps its place if it comes soon."""

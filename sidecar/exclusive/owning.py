@@ -171,11 +171,13 @@ class TopicOwners:
             return f"{claim.topic} has no policy any more: claim it anew"
         return self.scope_fault(claim.topic, claim.partition)
 
-    def keep_place(self, claim: TopicClaim) -> None:
-        """Wait in the topic's queue until `leave`; not where nobody would tell of the end of the connection."""
+    def keep_place(self, claim: TopicClaim, came: float) -> None:
+        """Wait in the topic's queue until `leave`, by when the request came (monotonic seconds): so that two that wait
+        for the same topics stand in the same order everywhere. Not where nobody would tell of the connection's end.
+        """
         if not claim.alive():
             return
-        self._part(claim.topic, claim.partition)[1].keep_place(claim.claimant, math.inf)
+        self._part(claim.topic, claim.partition)[1].keep_place(claim.claimant, math.inf, came)
         self._connect(claim)
 
     def leave(self, claim: TopicClaim) -> None:

@@ -193,9 +193,11 @@ class TopicState(SlotWriter):
         now = self._env.now()
         return judge(self._situation(now), claimant, now)
 
-    def keep_place(self, claimant: Claimant, seconds: float) -> None:
-        """A claimant waits, for so many seconds unless it says so again or `leave_queue` is called."""
-        self.newcomers.wait(claimant, self._env.now(), seconds)
+    def keep_place(self, claimant: Claimant, seconds: float, came: float) -> None:
+        """A claimant waits that came at `came` (monotonic seconds), for so many seconds unless it says so again or
+        `leave_queue` is called.
+        """
+        self.newcomers.wait(claimant, self._env.now(), seconds, came=came)
         self._queue_told()
 
     def head_of_queue(self) -> str | None:

@@ -243,10 +243,14 @@ class Book:
         return None
 
     def _may_wait(self, request: Request, found: tuple[control.Ownership, ...]) -> Verdict:
-        if request.token not in self.places and self.waiting_wishes + len(request.wishes) > self._places_limit:
+        if not self.has_room_for(request):
             message = f"{self._places_limit} places in queues are kept at most; try again later"
             return _refuse_all(request, control.QUEUE_FULL, message)
         return Verdict(Decision.WAIT, found)
+
+    def has_room_for(self, request: Request) -> bool:
+        """Whether places for it can be kept, among those of all others."""
+        return request.token in self.places or self.waiting_wishes + len(request.wishes) <= self._places_limit
 
     def _granted(self, request: Request, wish: Wish, generation: int) -> control.Ownership:
         return control.Ownership(

@@ -68,15 +68,18 @@ class Coordinator(Office):
         return verdict
 
     def wait(self, asker: Asker, request: Request) -> Verdict:
-        """Take a place in every queue of a request, or keep those it has, where its verdict is WAIT; return the
-        verdict. The places are kept for 5 s, and as long as somebody is `attending`.
+        """Take a place in every queue of a request, or keep those it has, where it is not refused; return the verdict.
+        One that could have all waits for something of another room: who comes later does not pass it by. The places
+        are kept for 5 s, and as long as somebody is `attending`.
 
         Raises `KafkaError` 6 where this node coordinates no more.
         """
         verdict = self.look(request)
         if verdict.decision is Decision.BUSY:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
-        if verdict.decision is Decision.WAIT:
+        if verdict.decision is Decision.WAIT or (
+            verdict.decision is Decision.GRANT and self.book.has_room_for(request)
+        ):
             self._sessions.bind(asker, request.session)
             if request.token not in self.book.places:
                 self._count(verdict)

@@ -88,19 +88,28 @@ class Granting:
 
     def _wait(self, ticket: Ticket) -> control.OwnResponse | None:
         """Take a place in every queue, or keep those there are; an answer where that cannot be."""
+        if not ticket.came or self._has_lapsed(ticket):
+            ticket.came = asyncio.get_running_loop().time()
+            for claim in ticket.claims.values():
+                self._rooms.topics.leave(claim)
         for claim in ticket.claims.values():
             if self._rooms.topics.generation(claim) is None:
-                self._rooms.topics.keep_place(claim)
+                self._rooms.topics.keep_place(claim, ticket.came)
         if ticket.stand is not Stand.WAITING:
             self._tickets.waits(ticket)
             ticket.notify()
         if ticket.request is not None:
             try:
                 self._rooms.coordinator.wait(ticket.client, ticket.request)
+                ticket.is_placed = self._rooms.coordinator.waiting(ticket.asked.token) is not None
             except KafkaError as error:
                 self.leave(ticket)
                 return self._rooms.teller.not_coordinating(ticket.asked, error)
         return None
+
+    def _has_lapsed(self, ticket: Ticket) -> bool:
+        """The coordinator gave its places away: those for topics go too, or sets would wait in circles."""
+        return ticket.is_placed and self._rooms.coordinator.waiting(ticket.asked.token) is None
 
     def leave(self, ticket: Ticket) -> None:
         """Give up every place."""
@@ -109,8 +118,10 @@ class Granting:
         ticket.stand = Stand.TRYING
         self._tickets.waits_no_more(ticket)
         for target, claim in ticket.claims.items():
-            if self._tickets.waiting_as(target, claim.claimant.session) is None:  # else the place is that request's
-                self._rooms.topics.leave(claim)
+            self._rooms.topics.leave(claim)
+            other = self._tickets.waiting_as(target, claim.claimant.session)
+            if other is not None:  # a session has one place in a queue
+                self._rooms.topics.keep_place(other.claims[target], other.came)
         if ticket.request is not None:
             self._rooms.coordinator.leave(ticket.asked.token)
 

@@ -104,7 +104,7 @@ class Ownerships:
         with self.attended(ticket, by_own=True):
             while client.is_alive():
                 if ticket.stand is Stand.OWNING:
-                    self._look_again(ticket)
+                    self._check_all(ticket)  # what is being let go of right now stirs when that is over
                     ticket.heard()
                     return self._rooms.teller.owned(ticket)
                 if ticket.stand is Stand.OVER:
@@ -266,8 +266,7 @@ class Ownerships:
             for other in self.tickets.owners(target):
                 if other is not ticket and other.asked.session == ticket.asked.session:
                     self._lose(other, target, self._rooms.teller.superseded(target))
-        for target in list(ticket.owned):
-            self._check(ticket, target)
+        self._check_all(ticket)
 
     def _leave(self, ticket: Ticket) -> None:
         """Give up every place; others may come first now."""
@@ -346,11 +345,9 @@ class Ownerships:
             if other is not None:
                 self._wake(other)
 
-    def _look_again(self, ticket: Ticket) -> None:
-        """What is being let go of at this moment is lost already."""
+    def _check_all(self, ticket: Ticket) -> None:
         for target in list(ticket.owned):
-            if target.is_written:
-                self._check(ticket, target)
+            self._check(ticket, target)
 
     def _check(self, ticket: Ticket, target: Target) -> None:
         """Whether a request still owns a target."""

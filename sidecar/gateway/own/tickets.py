@@ -61,6 +61,10 @@ class Ticket:
     calls: int = 0
     own_calls: int = 0
     kept_until: float = 0.0
+    came: float = 0.0
+    """When it took its places, all of them at once (monotonic seconds)."""
+    is_placed: bool = False
+    """It has, or had, places of the coordinator's."""
     is_promoted: bool = False
     """It was granted while no Own waited for it, and nobody has heard of that."""
     is_driven: bool = False
