@@ -164,11 +164,11 @@ class OwnApis:
         ownerships.connect(ticket, client)
         now = asyncio.get_running_loop().time
         until = now() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
-        with ownerships.attended(ticket):
+        with ownerships.attendance.attended(ticket):
             while (
                 not ticket.news and ticket.stand is not Stand.OVER and client.is_alive() and (left := until - now()) > 0
             ):
-                await ownerships.park(client, ticket, left)
+                await ownerships.attendance.park(client, ticket, left)
         return self._changed(ticket)
 
     def _changed(self, ticket: Ticket) -> control.WatchResponse:

@@ -7,11 +7,11 @@ kept while a call with its token is under way and 5 s longer, and so is a promot
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sidecar.exclusive.owning import Look, Prospect, TopicClaim
 from sidecar.gateway.own.asked import WHOLE, Target
+from sidecar.gateway.own.attendance import Attendance
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.faults import find_faults
 from sidecar.gateway.own.granting import Granting
@@ -22,7 +22,7 @@ from sidecar.resources.requests import Request, Wish
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from sidecar.changelog import Key
     from sidecar.gateway.client import Client
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sidecar.gateway.own.rooms import Rooms
     from sidecar.network.tasks import Tasks
 
-KEPT_S: Final = 5.0
-"""How long a place or a promotion is kept for somebody who does not call."""
 PLAIN: Final = "conn:"
 _SWEEP_S: Final = 0.5
 _SWEEPS_PER_LOOK: Final = 2
@@ -46,8 +44,7 @@ class Ownerships:
         self._rooms = rooms
         self._tasks = tasks
         self._granting = Granting(rooms, self.tickets)
-        self._parked: dict[int, set[asyncio.Future[None]]] = {}
-        self._unattended: dict[bytes, Ticket] = {}
+        self.attendance = Attendance(rooms.coordinator)
 
     # A request --------------------------------------------------------------------------------------------------------
 
@@ -101,7 +98,7 @@ class Ownerships:
     async def _outcome(self, ticket: Ticket, client: Client, wait_s: float) -> control.OwnResponse:
         now = asyncio.get_running_loop().time
         until = now() + wait_s
-        with self.attended(ticket, by_own=True):
+        with self.attendance.attended(ticket, by_own=True):
             while client.is_alive():
                 if ticket.stand is Stand.OWNING:
                     self._check_all(ticket)  # what is being let go of right now stirs when that is over
@@ -114,7 +111,7 @@ class Ownerships:
                     left = until - now()
                     if left <= 0:
                         return self._rooms.teller.waiting(ticket)
-                await self.park(client, ticket, left)
+                await self.attendance.park(client, ticket, left)
         return self._rooms.teller.waiting(ticket)
 
     def _over(self, ticket: Ticket) -> control.OwnResponse:
@@ -125,59 +122,20 @@ class Ownerships:
             self.tickets.forget(ticket)  # refused: the same token may try again
         return ticket.answer
 
-    # Listening --------------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def attended(self, ticket: Ticket, *, by_own: bool = False) -> Iterator[None]:
-        """A call for a request is under way: what it waits for, or was promoted to, is kept."""
-        ticket.calls += 1
-        ticket.own_calls += by_own
-        self._unattended.pop(ticket.asked.token, None)
-        try:
-            with self._rooms.coordinator.attending(ticket.asked.token):  # one that does not park keeps its place, too
-                yield
-        finally:
-            ticket.calls -= 1
-            ticket.own_calls -= by_own
-            self._leave_alone(ticket)
-
-    def _leave_alone(self, ticket: Ticket) -> None:
-        """Nobody calls for a request for the time being."""
-        if ticket.calls == 0 and ticket.lapses:
-            ticket.kept_until = asyncio.get_running_loop().time() + KEPT_S
-            self._unattended[ticket.asked.token] = ticket
-
-    async def park(self, client: Client, ticket: Ticket, seconds: float | None) -> None:
-        """Until something happens to a request, its client is gone, or so many seconds have passed."""
-        listener = ticket.listen()
-        parked = self._parked.setdefault(client.connection_id, set())
-        parked.add(listener)
-        alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, _rouse, listener)
-        client.connection.park()
-        try:
-            with self._rooms.coordinator.attending(ticket.asked.token):
-                await listener  # nothing around it: thousands wait here
-        finally:
-            if alarm is not None:
-                alarm.cancel()
-            ticket.listeners.discard(listener)
-            parked.discard(listener)
-            if not parked:
-                self._parked.pop(client.connection_id, None)
+    # Connections ------------------------------------------------------------------------------------------------------
 
     def connection_closed(self, client: Client) -> None:
         """A client is gone: what was bound to its connection is no longer claimed or waited for."""
-        for listener in self._parked.pop(client.connection_id, ()):
-            _rouse(listener)
+        self.attendance.gone(client)
         for ticket in self.tickets.of_connection(client.connection_id):
             if ticket.asked.session.startswith(PLAIN):
                 self._leave(ticket)
                 self.tickets.forget(ticket)
-                self._unattended.pop(ticket.asked.token, None)
+                self.attendance.forget(ticket)
             else:
                 if ticket.is_alive and ticket.stand is not Stand.OWNING:
                     self._speak_by(ticket, ticket.client)
-                self._leave_alone(ticket)
+                self.attendance.left_alone(ticket)
 
     # Deciding ---------------------------------------------------------------------------------------------------------
 
@@ -252,7 +210,7 @@ class Ownerships:
             self._begin_owning(ticket)
         else:
             self.tickets.over(ticket)
-        self._leave_alone(ticket)
+        self.attendance.left_alone(ticket)
         ticket.notify()
 
     def _begin_owning(self, ticket: Ticket) -> None:
@@ -377,33 +335,19 @@ class Ownerships:
         if look.prospect is Prospect.READY:
             self.tickets.forget(ticket)
         else:
-            self._leave_alone(ticket)  # and again
+            self.attendance.left_alone(ticket)  # and again
 
     async def run(self) -> None:
         """Give up what nobody has called for too long, and look at queues that no event may end. Until cancelled."""
         turns = 0
         while True:
             await asyncio.sleep(_SWEEP_S)
-            now = asyncio.get_running_loop().time()
-            lapsed = 0
-            for token, ticket in list(self._unattended.items()):
-                if self._unattended.get(token) is not ticket:
-                    continue  # it was called for meanwhile
-                if not ticket.lapses:
-                    del self._unattended[token]
-                elif now > ticket.kept_until:
-                    del self._unattended[token]
-                    self._tasks.start(self._give_up(ticket))
-                    lapsed += 1
-                    if lapsed % AT_ONCE == 0:
-                        await asyncio.sleep(0)
+            for number, ticket in enumerate(self.attendance.lapsed(), start=1):
+                self._tasks.start(self._give_up(ticket))
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
             turns += 1
             if turns % _SWEEPS_PER_LOOK == 0:
                 for target in self.tickets.waited_for():
                     if target.is_written:
                         self._wake_first(target)
-
-
-def _rouse(listener: asyncio.Future[None]) -> None:
-    if not listener.done():
-        listener.set_result(None)
