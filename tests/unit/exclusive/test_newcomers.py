@@ -126,3 +126,15 @@ def test_nothing_is_left_of_a_connection_that_is_gone() -> None:
         newcomers.wait(claimant(f"conn:w{connection}", connection), 0.0)
         newcomers.connection_closed(connection, 0.0)
     assert (newcomers.ghosts, newcomers.tainted, newcomers.struck, newcomers.queue(0.0)) == ({}, set(), {}, ())
+
+
+def test_who_lost_its_place_and_comes_again_stands_before_all_who_came_later() -> None:
+    newcomers = Newcomers(GRACE)
+    for at, session in enumerate(["pid:1", "pid:2", "pid:3"]):
+        newcomers.wait(Claimant(session, "", False, at), 10.0 + at, came=10.0 + at)
+    newcomers.leave("pid:2")
+    assert newcomers.queue(13.0) == ("pid:1", "pid:3")
+    newcomers.wait(Claimant("pid:2", "", False, 1), 14.0, came=11.0)
+    assert newcomers.queue(14.0) == ("pid:1", "pid:2", "pid:3")
+    newcomers.wait(Claimant("pid:4", "", False, 1), 15.0)
+    assert newcomers.queue(15.0) == ("pid:1", "pid:2", "pid:3", "pid:4")
