@@ -44,6 +44,8 @@ class Claimant:
     generation: int | None = None
     succeeds: str | None = None
     """A session of the same client that this one follows (InitProducerId named its producer id)."""
+    names_session: bool = False
+    """It said which session it claims for: that its connection also carried another one's makes it nobody's heir."""
 
     @property
     def label(self) -> str:
@@ -147,9 +149,12 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
         return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
     if holder is not None and holder.session == claimant.session:
         return Verdict(Step.FORWARD if holder.awaited_until is None else Step.RETURN)
-    if claimant.connection in situation.tainted:
+    if claimant.connection in situation.tainted and not claimant.names_session:
         return _fenced(situation)
-    if holder is not None and (claimant.connection in holder.connections or claimant.succeeds == holder.session):
+    if holder is not None and (
+        (claimant.connection in holder.connections and not claimant.names_session)
+        or claimant.succeeds == holder.session
+    ):
         return Verdict(Step.CLAIM, deposes=True)
     if claimant.generation is not None:
         return _by_generation(situation, claimant.generation, asked)

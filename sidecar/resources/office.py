@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _NAME: Final = CLAIMS.encode()
 _SERVING: Final = serving_key(CLAIMS)
 _TICK_S: Final = 0.5
+_CONFIRM_S: Final = 5.0
 _LAPSED_AT_ONCE: Final = 100
 _AGAIN_S: Final = 5.0
 _DRAIN_S: Final = 5.0
@@ -67,6 +68,26 @@ class Office(ClaimsState):
             if refusal is not None:
                 raise KafkaError(refusal.code, refusal.message)
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the lease of the right to coordinate still holds: nobody else has it then."""
+        return self._lease.held
+
+    async def confirm(self) -> None:
+        """Find out whether another node has coordinated since, which the ownership topic tells: a node that was stalled
+        may not have noticed, and while Redis is away nothing else tells. Raises `KafkaError` 6 where one has, 5 where
+        that cannot be known now.
+        """
+        if not self.is_fresh:
+            try:
+                await self._around.changelog.tailer.read_to_end(_CONFIRM_S)
+            except _NOT_NOW as error:
+                self._hooks.claims_failed(error)
+                message = "whether this node coordinates claims still is not known; try again"
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
+        if not self.coordinates:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now")
+
     async def _try_to_open(self) -> KafkaError | None:
         """For all who ask at the same moment: why this node does not coordinate; None where it does."""
         try:
@@ -99,6 +120,7 @@ class Office(ClaimsState):
         around = self._around
         serving = around.changelog.view.serving(CLAIMS)
         last_node = serving.value.node if serving is not None else None
+        sent = self._lease.sending()
         try:
             answer = await around.store.serve(CLAIMS, around.node_id, around.boot, last_node=last_node)
         except MetadataUnavailable:
@@ -110,6 +132,7 @@ class Office(ClaimsState):
         if answer.status is not ServeStatus.GRANTED:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "who coordinates claims is not settled yet; try again")
         self._nodes.serving[_NAME] = around.node_id
+        self._lease.granted(sent)
 
     def _begin(self, term: Term, began: float) -> None:
         self._term, self._fenced_at, self._fence_due = term, began, 0.0
@@ -149,6 +172,7 @@ class Office(ClaimsState):
             del self._nodes.serving[_NAME]
         self._sessions.forget()
         self._over.clear()
+        self._lease.end()
         self._hooks.coordinator_changed(False, len(book.owners), reason)
         commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now"))
         tokens = {claim.token for claim in book.owners.values()} | book.places.keys()
@@ -171,12 +195,17 @@ class Office(ClaimsState):
 
     def served_topics(self) -> list[str]:
         """What a heartbeat asserts."""
+        if self._beat_sent is None:  # of several on their way the first one counts
+            self._beat_sent = self._lease.sending()
         return [CLAIMS] if self._serving else []
 
     def heard(self, lost: set[str]) -> None:
         """A heartbeat's answer: what another live node serves."""
         if CLAIMS in lost:
             self._step_down("another node has the right to coordinate claims")
+        elif self._serving and self._beat_sent is not None:
+            self._lease.granted(self._beat_sent)
+        self._beat_sent = None
 
     # Time ---------------------------------------------------------------------------------------------------------
 

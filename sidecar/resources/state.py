@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Protocol
 
+from metadata.lease import Lease
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.book import Book, Effects, shown
 from sidecar.resources.commits import Commits
@@ -23,6 +24,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from metadata.lease import Sent
     from sidecar.changelog import Change as LogChange
     from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
@@ -89,6 +91,8 @@ class ClaimsState(ABC):
         self._commits: Commits | None = None
         self._opening: asyncio.Task[KafkaError | None] | None = None
         self._fenced_at = self._fence_due = 0.0
+        self._lease = Lease(around.store.lease_ms)
+        self._beat_sent: Sent | None = None
         self._woken = asyncio.Event()
         self.book = self._new_book()
         self._unsubscribe = around.changelog.tailer.subscribe(self._logged)

@@ -109,7 +109,10 @@ class Asked:
 
         A token tells it from its own ghost: one that asks again is not made to wait for the end of an old connection.
         """
-        return Claimant(self.session, self.name, False, connection, mode, self.generations[number])
+        names_session = not self.session.startswith("conn:")
+        return Claimant(
+            self.session, self.name, False, connection, mode, self.generations[number], names_session=names_session
+        )
 
 
 def read(request: control.OwnRequest, client: Client, *, knows_first: bool = True) -> Asked:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _BUSY_S: Final = 10.0
 """How long a request waits for topics that change hands before it is told so."""
 _TAKEOVERS: Final = 32
-"""Of one request at once."""
+"""At once, for all requests of this node."""
 _FIRST_PAUSE_S: Final = 0.002
 _LONGEST_PAUSE_S: Final = 0.1
 _ELSEWHERE: Final = Look(Prospect.REFUSED, control.NOT_SERVING, "another node coordinates claims now")

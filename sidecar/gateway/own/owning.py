@@ -101,6 +101,10 @@ class Ownerships:
         with self.attendance.attended(ticket, by_own=True):
             while client.is_alive():
                 if ticket.stand is Stand.OWNING:
+                    if ticket.request is not None and not self._rooms.coordinator.is_fresh:
+                        refusal = await self._confirm(ticket)
+                        if refusal is not None:
+                            return refusal
                     self._check_all(ticket)  # what is being let go of right now stirs when that is over
                     ticket.heard()
                     return self._rooms.teller.owned(ticket)
@@ -113,6 +117,14 @@ class Ownerships:
                         return self._rooms.teller.waiting(ticket)
                 await self.attendance.park(client, ticket, left)
         return self._rooms.teller.waiting(ticket)
+
+    async def _confirm(self, ticket: Ticket) -> control.OwnResponse | None:
+        """Why it cannot be told what a request owns, where that may be another node's affair by now."""
+        try:
+            await self._rooms.coordinator.confirm()
+        except KafkaError as error:
+            return self._rooms.teller.not_coordinating(ticket.asked, error)
+        return None
 
     def _over(self, ticket: Ticket) -> control.OwnResponse:
         ticket.heard()

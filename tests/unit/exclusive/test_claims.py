@@ -129,6 +129,12 @@ def test_a_new_producer_id_on_a_connection_of_the_owner_succeeds_it() -> None:
     assert (verdict.step, verdict.deposes) == (CLAIM, True)
 
 
+def test_a_request_that_names_its_session_is_a_rival_on_a_connection_of_the_owner_too() -> None:
+    other = newcomer(EXCLUSIVE, connection=10, names_session=True)
+    assert judge(situation(), other, NOW).step is REFUSE
+    assert judge(situation(), replace(other, names_session=False), NOW).deposes
+
+
 def test_a_producer_id_that_named_the_owners_succeeds_it_from_any_connection() -> None:
     verdict = judge(situation(waiting=("pid:8",)), newcomer(succeeds=OWNER.session), NOW)
     assert (verdict.step, verdict.deposes, verdict.evicts_queue) == (CLAIM, True, False)
