@@ -371,7 +371,10 @@ class Claim:
     async def _leader(self, connection: Connection) -> tuple[str, int]:
         layout: Layout = await connection.call(DescribeTopic(self.topic), _SHORT_S)
         if layout.error and not layout.leaders:
-            raise of_kafka(layout.error, f"topic {self.topic} is not described")
+            missing = layout.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise of_kafka(
+                layout.error, f"there is no topic {self.topic}" if missing else f"{self.topic} is not described"
+            )
         self.count, self._nodes = len(layout.leaders), layout.nodes
         leader = layout.nodes.get(layout.leaders.get(0, -1))
         if leader is None:

@@ -1,4 +1,5 @@
-"""One connection to a node for the SDK's own requests: one at a time, each with a timeout. Knows no APIs.
+"""One connection to a node for the SDK's own requests: one at a time, each with a timeout. Of APIs it knows
+which ones Kafka itself has not.
 
 Answers come in the order of requests, so a call that is given up takes the connection with it.
 """
@@ -10,6 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.client.errors import SidecarUnavailableError
+from sidecar.protocol.api import OWN_APIS
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
 from sidecar.protocol.errors import ErrorCode
 
@@ -47,7 +49,12 @@ class Connection:
         except TimeoutError:
             raise self._gone(f"no answer within {timeout:g} s") from None
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise self._gone(f"{type(error).__name__} while api key {request.api_key} was asked") from error
+            hint = (
+                ": only a node of the sidecar answers that, Kafka itself hangs up"
+                if request.api_key in OWN_APIS
+                else ""
+            )
+            raise self._gone(f"the connection ended while api key {request.api_key} was asked{hint}") from error
         except BadAnswerError as error:
             raise self._gone(str(error)) from error
 

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.changelog import Key
-from sidecar.resources.requests import Decision, Verdict, whole_of
+from sidecar.resources.requests import Decision, Verdict, gone_message, whole_of
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -263,7 +263,7 @@ class Book:
 
     def _lost(self, wish: Wish) -> control.Ownership:
         answer = self.ownership(wish.key, wish.resource)
-        answer.error, answer.message = control.DEPOSED, "this claim was lost: ask with a new token to claim again"
+        answer.error, answer.message = control.DEPOSED, gone_message(answer)
         return answer
 
     def _refusal(

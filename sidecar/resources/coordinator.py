@@ -14,7 +14,7 @@ from sidecar.changelog import ChangelogError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.book import Change, shown
 from sidecar.resources.office import Office
-from sidecar.resources.requests import Decision, Verdict
+from sidecar.resources.requests import Decision, Verdict, gone_message
 from sidecar.resources.sessions import ends_with_connection
 from sidecar.resources.work import Ending, Releasing, Taking, may_be_too_large, too_large
 from sidecar.v1 import control_pb2 as control
@@ -194,7 +194,7 @@ class Coordinator(Office):
             answer = self.book.ownership(wish.key, wish.resource)
             if wish.key in gone or wish.key not in owned:
                 answer.error = control.DEPOSED
-                answer.message = "this claim was lost or released: ask with a new token to claim again"
+                answer.message = gone_message(answer)
             answers.append(answer)
         return Verdict(Decision.REFUSE, tuple(answers))
 

@@ -79,3 +79,9 @@ def resource_of(key: Key) -> control.Resource:
     if parts[-2] == "name" and len(parts) < _READER_PARTS:
         return control.Resource(name=parts[-1])
     return control.Resource(topic=parts[2], partition=int(parts[3]) if len(parts) == _READER_PARTS else None)
+
+
+def gone_message(now: control.Ownership) -> str:
+    """For who lost or released a claim: who has it since, and what to do."""
+    owner = f"{now.owner_name} owns it" if now.owner_session else "nobody owns it"
+    return f"{owner} now (generation {now.generation}); this claim was lost or released: claim with a new token"

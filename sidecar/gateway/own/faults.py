@@ -30,6 +30,8 @@ async def find_faults(rooms: Rooms, asked: Asked) -> dict[Target, Look]:
         missing = missing_of(resource, partitions)
         if missing:
             faults[target] = _refused(control.UNKNOWN_RESOURCE, missing)
+        elif target.is_written and target.topic.startswith("__"):
+            faults[target] = _refused(control.NOT_AUTHORIZED, f"{target.topic} is an internal topic: nobody can own it")
         elif target.is_written and rooms.resolver.kind(target.topic.encode()) is TopicKind.SHADOW:
             faults[target] = _refused(control.NOT_AUTHORIZED, f"{target.topic} is a shadow: nobody writes to it")
         elif target.is_written:

@@ -10,6 +10,7 @@ from sidecar.gateway.own.bodies import NOBODY
 from sidecar.gateway.own.describe import ownership_of
 from sidecar.gateway.own.looks import not_now
 from sidecar.gateway.owners import standing
+from sidecar.resources.requests import gone_message
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from sidecar.resources.coordinator import Coordinator
 
 _RELEASED = "this claim was released: claim with a new token"
-_LOST = "this claim was lost for good: claim with a new token"
 _SUPERSEDED = "its session claimed it under another token since"
 
 
@@ -62,8 +62,10 @@ class Teller:
             return self._of_topic(ticket.claims[target], target)
         (told,) = self.now([target])
         superseded = target.key in self._coordinator.lost_by(ticket.asked.token)  # the session has another token for it
-        if superseded or told.owner_session != ticket.asked.session:
-            told.error, told.message = control.DEPOSED, _LOST
+        if told.owner_session != ticket.asked.session:
+            told.error, told.message = control.DEPOSED, gone_message(told)
+        elif superseded:
+            told.error, told.message = control.DEPOSED, _SUPERSEDED
         elif not self._coordinator.coordinates:
             told.error, told.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
         return told
@@ -72,7 +74,7 @@ class Teller:
         generation = self._topics.generation(claim)
         if generation is None:
             (told,) = self.now([target])
-            told.error, told.message = control.DEPOSED, _LOST
+            told.error, told.message = control.DEPOSED, gone_message(told)
         elif self._topics.is_served_elsewhere(claim):
             (told,) = self.now([target])
             told.error, told.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"

@@ -299,7 +299,7 @@ async def test_partitions_of_a_topic_with_one_owner_are_not_to_be_had(
 
 
 async def test_a_topic_that_does_not_exist_is_not_created(services: Services, node: NodeProcess) -> None:
-    with pytest.raises(SidecarError, match="not-there") as missing:
+    with pytest.raises(SidecarError, match="there is no topic not-there") as missing:
         await ExclusiveProducer(node.bootstrap, topic="not-there", name="billing").start()
     assert missing.value.code == 3
 

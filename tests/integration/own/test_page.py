@@ -155,6 +155,31 @@ def test_the_table_of_generations(services: Services, connect: Connect, unique: 
     assert promoted.ownerships[0].generation == (1 if forgets else 52)
 
 
+def test_an_owner_that_asks_for_a_number_keeps_its_topic_s_and_gets_its_string_s(
+    services: Services, connect: Connect, unique: Unique
+) -> None:
+    written, name, owner = topic(create_topic(services.kafka_bootstrap)), string(unique("s")), connect()
+    assert [each.generation for each in owner.own(written, generation=50).ownerships] == [50]
+    for asked in (7, 50, 60, 0):
+        assert [each.generation for each in owner.own(written, generation=asked).ownerships] == [50]
+    assert owner.own(name).error == control.NONE
+    for asked, got in ((7, 7), (7, 8), (0, 1)):
+        assert [each.generation for each in owner.own(name, generation=asked).ownerships] == [got]
+    assert owner.own(name, generation=7).error == control.NONE
+    assert owner.own(name, generation=6).error == control.LOWER_GENERATION
+
+
+def test_a_session_that_was_deposed_from_a_topic_stays_deposed_there(
+    services: Services, connect: Connect, unique: Unique
+) -> None:
+    written, deposed, rival = topic(create_topic(services.kafka_bootstrap)), connect(), connect()
+    assert deposed.own(written).error == control.NONE
+    assert rival.own(written, mode=FENCING).error == control.NONE
+    assert deposed.own(written, generation=0).error == control.DEPOSED
+    assert deposed.own(string(unique("s"))).error == control.NONE
+    assert connect().own(written, generation=0).error == control.NONE
+
+
 # Modes ----------------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +275,33 @@ def test_releasing_twice_does_no_harm(connect: Connect, unique: Unique) -> None:
     assert rival.own(name).error == control.NONE
     assert client.release(new_token(), name).error == control.HELD
     assert client.release(new_token()).error == control.NONE
+
+
+@pytest.mark.parametrize("kind", ["string", "topic"])
+def test_the_token_of_a_connection_on_another_one_ends_the_first(
+    services: Services, connect: Connect, unique: Unique, kind: str
+) -> None:
+    what = string(unique("s")) if kind == "string" else topic(create_topic(services.kafka_bootstrap))
+    token, first, second = new_token(), connect(), connect()
+    assert first.own(what, token=token).error == control.NONE
+    answer = second.own(what, token=token)
+    assert first.is_severed()
+    if kind == "string":
+        assert (answer.error, second.owner(what).owner_session) == (control.DEPOSED, "")
+    else:
+        assert (answer.error, answer.ownerships[0].generation) == (control.NONE, 2)
+
+
+def test_who_lost_a_claim_is_told_who_has_it(connect: Connect, unique: Unique) -> None:
+    name, lost, superseded, owner, watch = string(unique("s")), new_token(), new_token(), connect(), connect()
+    assert owner.own(name, token=superseded).error == control.NONE
+    assert owner.own(name, token=lost).error == control.NONE
+    [told] = watch.watch(superseded).changed
+    assert (told.error, told.message) == (control.DEPOSED, "its session claimed it under another token since")
+    watch.begin_watch(lost, 20_000)
+    assert connect().own(name, mode=FENCING, name="victor").error == control.NONE
+    [told] = watch.finish(control.WatchResponse).changed
+    assert (told.error, told.message.split(";")[0]) == (control.DEPOSED, "victor owns it now (generation 2)")
 
 
 # Watch ----------------------------------------------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def test_nobody_owns_an_internal_topic_or_a_shadow(
     assert rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": shadow})[0] == 201
     with OwnClient(node.bootstrap) as own:
         refused = own.own(topic(internal))
-        assert (refused.error, "never governed" in refused.message) == (control.NOT_AUTHORIZED, True)
+        assert (refused.error, "nobody can own it" in refused.message) == (control.NOT_AUTHORIZED, True)
         refused = own.own(topic(shadow))
         assert (refused.error, "is a shadow" in refused.message) == (control.NOT_AUTHORIZED, True)
 
