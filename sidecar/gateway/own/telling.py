@@ -101,6 +101,10 @@ class Teller:
                 found[number] = ticket.lost[target]
             elif target in ticket.released:
                 found[number].error, found[number].message = control.DEPOSED, _RELEASED
+            elif (
+                found[number].owner_session != ticket.asked.session
+            ):  # lost this moment: the request has not heard of it yet
+                found[number] = self.standing(ticket, target)
         return self._response(ticket.asked, found)
 
     def waiting(self, ticket: Ticket) -> control.OwnResponse:

@@ -304,6 +304,19 @@ def test_who_lost_a_claim_is_told_who_has_it(connect: Connect, unique: Unique) -
     assert (told.error, told.message.split(";")[0]) == (control.DEPOSED, "victor owns it now (generation 2)")
 
 
+def test_what_a_session_lost_this_moment_is_not_told_as_owned(services: Services, connect: Connect) -> None:
+    what = topic(create_topic(services.kafka_bootstrap))
+    for producer_id in range(2**42, 2**42 + 20):
+        owner, again, token = connect(), connect(), new_token()
+        assert owner.own(what, token=token, producer_id=producer_id).error == control.NONE
+        owner.close()
+        while again.owner(what).owner_session:  # asked the very moment in which it is free
+            pass
+        told = again.own(what, token=token, producer_id=producer_id)
+        assert told.error == control.DEPOSED, told
+        again.close()
+
+
 # Watch ----------------------------------------------------------------------------------------------------------------
 
 
