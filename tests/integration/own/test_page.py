@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -299,6 +300,7 @@ def test_who_lost_a_claim_is_told_who_has_it(connect: Connect, unique: Unique) -
     [told] = watch.watch(superseded).changed
     assert (told.error, told.message) == (control.DEPOSED, "its session claimed it under another token since")
     watch.begin_watch(lost, 20_000)
+    time.sleep(0.3)  # the node has to read it before the connection that owns is severed
     assert connect().own(name, mode=FENCING, name="victor").error == control.NONE
     [told] = watch.finish(control.WatchResponse).changed
     assert (told.error, told.message.split(";")[0]) == (control.DEPOSED, "victor owns it now (generation 2)")
