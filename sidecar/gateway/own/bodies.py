@@ -54,7 +54,7 @@ def decode(kind: type[RequestT], frame: Frame, head: RequestHead) -> RequestT:
     size = frame.end - head.body
     name = kind.DESCRIPTOR.name
     if size > BODY_BYTES:
-        raise BadRequestError(f"a {name} has {BODY_BYTES} bytes at most, this one {size}")
+        raise BadRequestError(f"{name} has {BODY_BYTES} bytes at most, this one {size}")
     try:
         return kind.FromString(bytes(frame.view(head.body, frame.end)))
     except DecodeError:
