@@ -372,6 +372,10 @@ class Governor:
             while len(self._successors) > _SUCCESSORS_KEPT:
                 self._successors.popitem(last=False)
 
+    def followed_by(self, session: str) -> str | None:
+        """The session of the same client that this one follows, as its InitProducerId named it."""
+        return self._successors.get(session)
+
     def connection_closed(self, connection: int) -> None:
         """A client connection is gone."""
         for topic in self._of_connection.pop(connection, ()):

@@ -104,14 +104,21 @@ class Asked:
         """Whether a place in a queue is wanted where it is held."""
         return self.mode == control.WAIT_FOR_EXCLUSIVE
 
-    def claimant(self, number: int, connection: int, mode: AccessMode) -> Claimant:
+    def claimant(self, number: int, connection: int, mode: AccessMode, succeeds: str | None) -> Claimant:
         """Who claims the topic or partition with this number in the request.
 
         A token tells it from its own ghost: one that asks again is not made to wait for the end of an old connection.
         """
         names_session = not self.session.startswith("conn:")
         return Claimant(
-            self.session, self.name, False, connection, mode, self.generations[number], names_session=names_session
+            self.session,
+            self.name,
+            False,
+            connection,
+            mode,
+            self.generations[number],
+            succeeds,
+            names_session=names_session,
         )
 
 

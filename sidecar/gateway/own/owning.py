@@ -180,7 +180,7 @@ class Ownerships:
         for number, target in enumerate(asked.targets):
             if target.is_written:
                 mode = rooms.topics.mode(target.topic, asked.mode)
-                claimant = asked.claimant(number, client.connection_id, mode)
+                claimant = asked.claimant(number, client.connection_id, mode, rooms.governor.followed_by(asked.session))
                 ticket.claims[target] = TopicClaim(
                     target.topic, target.index, claimant, client.address, client.is_alive
                 )
