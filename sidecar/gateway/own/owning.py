@@ -70,6 +70,8 @@ class Ownerships:
 
     def connect(self, ticket: Ticket, client: Client) -> None:
         """Another connection speaks for the session of a request."""
+        if not client.is_alive():
+            return  # its end was told already: nobody would take it back
         if ticket.asked.session.startswith(PLAIN):
             return
         self.tickets.connect(ticket, client)
