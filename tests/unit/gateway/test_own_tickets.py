@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sidecar.gateway.own import tickets as module
 from sidecar.gateway.own.asked import Target
+from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket, Tickets
 
 TARGETS = [Target("", "", -1, name) for name in "abc"]
@@ -107,3 +108,14 @@ def test_tokens_of_what_is_over_are_remembered_up_to_a_bound(monkeypatch: Any) -
         tickets.disowned(ticket, TARGETS[0])
     assert [tickets.get(ticket.asked.token) is ticket for ticket in made] == [False, False, True, True, True]
     assert len(tickets) == 0
+
+
+def test_a_connection_whose_end_was_told_already_speaks_for_no_request() -> None:
+    """Its last request is begun behind its end: what hung on it would never be let go of."""
+    rooms: Any = SimpleNamespace(coordinator=None)
+    tasks: Any = None
+    asked: Any = SimpleNamespace(session="pid:1", token=bytes(16), targets=())
+    dead: Any = SimpleNamespace(connection_id=1, is_alive=lambda: False)
+    ticket = Ticket(asked, {}, None, {})
+    Ownerships(rooms, tasks).connect(ticket, dead)
+    assert not ticket.clients
