@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+from collections import deque
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from google.protobuf.message import Message
@@ -52,6 +53,7 @@ class OwnClient:
         self.socket = connected or socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         self._client_id = client_id.encode()
         self._correlation = 0
+        self._expected: deque[int] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -148,13 +150,14 @@ class OwnClient:
     def begin(self, key: int, body: bytes, *, version: int = 0) -> None:
         """Request header v1."""
         self._correlation += 1
+        self._expected.append(self._correlation)
         head = struct.pack(">hhih", key, version, self._correlation, len(self._client_id)) + self._client_id
         self.socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
 
     def finish(self, kind: type[AnswerT]) -> AnswerT:
-        """Response header v0; of the one request that has no answer yet."""
+        """Response header v0; of the first request that has no answer yet."""
         size, correlation = struct.unpack(">ii", self._exactly(8))
-        assert correlation == self._correlation
+        assert correlation == self._expected.popleft()
         return kind.FromString(self._exactly(size - 4))
 
     def is_severed(self) -> bool:

@@ -261,7 +261,7 @@ class Governor:
         if claimant is None or topic is None:
             claimant, topic = self._introduce(client, part.topic, header.producer_id)
         if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
-            self._of_connection.setdefault(client.connection_id, set()).add(topic)  # it may be another one of the name
+            self.connected(client.connection_id, topic)  # it may be another one of the name
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
 
@@ -330,7 +330,7 @@ class Governor:
             client.claimants.clear()
         client.claimants[name, producer_id] = found
         topic = self.topic(name.decode())
-        self._of_connection.setdefault(connection, set()).add(topic)
+        self.connected(connection, topic)
         return found, topic
 
     def connected(self, connection: int, topic: Topic) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import ChangelogError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.book import Change, shown
+from sidecar.resources.book import Change
 from sidecar.resources.office import Office
 from sidecar.resources.requests import Decision, Verdict, gone_message
 from sidecar.resources.sessions import ends_with_connection
@@ -92,11 +92,6 @@ class Coordinator(Office):
         place = self.book.places.get(token)
         return None if place is None else place.request
 
-    def is_ready(self, token: bytes) -> bool:
-        """Whether the turn of a waiting request has come: `take` it within 5 s, or while somebody is `attending`."""
-        place = self.book.places.get(token)
-        return place is not None and place.ready
-
     @contextmanager
     def attending(self, token: bytes) -> Generator[None]:
         """A call waits for news of a token: its places do not lapse meanwhile, and for 5 s afterwards."""
@@ -127,11 +122,6 @@ class Coordinator(Office):
         work = Releasing(self, token, keys)
         commits.submit(work)
         await self._seen(await work.done)
-
-    def held_by(self, token: bytes) -> tuple[control.Ownership, ...]:
-        """What a request was granted and has still, on the coordinator; of earlier terms, too."""
-        owners = self.book.owners
-        return tuple(shown(owners[key], self._around.node_id) for key in self.book.keys_of_token(token))
 
     def lost_by(self, token: bytes) -> Collection[Key]:
         """What a request was granted, or waited for, and lost, as far as this node has seen it."""

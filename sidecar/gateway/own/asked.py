@@ -99,11 +99,6 @@ class Asked:
         """The targets that are the coordinator's: all but what is written to."""
         return tuple(target for target in self.targets if not target.is_written)
 
-    @property
-    def waits(self) -> bool:
-        """Whether a place in a queue is wanted where it is held."""
-        return self.mode == control.WAIT_FOR_EXCLUSIVE
-
     def claimant(self, number: int, connection: int, mode: AccessMode, succeeds: str | None) -> Claimant:
         """Who claims the topic or partition with this number in the request.
 

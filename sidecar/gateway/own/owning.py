@@ -132,7 +132,7 @@ class Ownerships:
         ticket.heard()
         if ticket.answer is None:
             return self._rooms.teller.owned(ticket)
-        if ticket.stand is Stand.OVER and not ticket.lost:
+        if not ticket.lost:
             self.tickets.forget(ticket)  # refused: the same token may try again
         return ticket.answer
 

@@ -221,10 +221,6 @@ class Tickets:
         """Everything that somebody waits for."""
         return list(self._waiting)
 
-    def everybody(self) -> list[Ticket]:
-        """Every request that owns or waits."""
-        return [ticket for ticket in self._by_token.values() if ticket.stand is not Stand.OVER]
-
 
 def _take_out(index: MutableMapping[NameT, FoundT], name: NameT, ticket: Ticket) -> None:
     """Take a request out of an index, unless its token stands for another one by now."""

@@ -73,7 +73,7 @@ async def test_a_promotion_that_nobody_fetches_passes_on(room: Room, monkeypatch
         await room.coordinator.release(next(iter(room.coordinator.book.owners.values())).token)
 
         async def passed_on() -> bool:
-            return room.coordinator.is_ready(requests[1].token)
+            return room.coordinator.book.places[requests[1].token].ready
 
         await wait_for_async(passed_on, "the turn of the one behind")
         assert room.coordinator.waiting(requests[0].token) is None
@@ -99,7 +99,7 @@ async def test_the_same_token_gets_the_same_answer_until_it_is_lost(room: Room) 
     position = room.changelog.position
     assert [each.generation for each in (await first.ask(request)).ownerships] == [1, 1]
     assert room.changelog.position == position  # nothing was written
-    assert {each.resource.name for each in room.coordinator.held_by(request.token)} == {"a", "b"}
+    assert room.coordinator.book.keys_of_token(request.token) == set(keys("a", "b"))
     await room.coordinator.release(request.token, keys("a"))
     assert await first.own(*request.wishes, token=request.token, mode=request.mode) == ["DEPOSED", 1]
     await room.coordinator.release(request.token)
