@@ -3,74 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from sidecar.protocol import api
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.own import Own, Release
 from sidecar.v1 import control_pb2 as control
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from sidecar.protocol.primitives import Reader, Writer
-
-MessageT = TypeVar("MessageT", bound="Message")
-
-
-@dataclass(frozen=True, slots=True)
-class Own(FixedRequest):
-    """Claim a set of resources."""
-
-    api_key: ClassVar[int] = api.OWN
-    api_version: ClassVar[int] = 0
-
-    asked: control.OwnRequest
-
-    def encode(self, writer: Writer) -> None:
-        writer.raw(self.asked.SerializeToString())
-
-    @classmethod
-    def decode(cls, reader: Reader) -> control.OwnResponse:
-        return _body(control.OwnResponse, reader)
-
-
-@dataclass(frozen=True, slots=True)
-class Release(FixedRequest):
-    """Let go of what a token owns, or of some of it."""
-
-    api_key: ClassVar[int] = api.RELEASE
-    api_version: ClassVar[int] = 0
-
-    asked: control.ReleaseRequest
-
-    def encode(self, writer: Writer) -> None:
-        writer.raw(self.asked.SerializeToString())
-
-    @classmethod
-    def decode(cls, reader: Reader) -> control.ReleaseResponse:
-        return _body(control.ReleaseResponse, reader)
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeOwners(FixedRequest):
-    """Who owns these."""
-
-    api_key: ClassVar[int] = api.DESCRIBE_OWNERS
-    api_version: ClassVar[int] = 0
-
-    asked: control.DescribeOwnersRequest
-
-    def encode(self, writer: Writer) -> None:
-        writer.raw(self.asked.SerializeToString())
-
-    @classmethod
-    def decode(cls, reader: Reader) -> control.DescribeOwnersResponse:
-        return _body(control.DescribeOwnersResponse, reader)
-
-
-def _body(kind: type[MessageT], reader: Reader) -> MessageT:
-    return kind.FromString(reader.raw(reader.remaining))
 
 
 class NotAnsweredError(RuntimeError):

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import uvloop
 
 from benchmarks.claims.caller import Caller
-from benchmarks.claims.calls import Own, expect, new_token, own, release, strings
+from benchmarks.claims.calls import expect, new_token, own, release, strings
 from sidecar.protocol.caller import decode_frame, encode_frame
+from sidecar.protocol.own import Own
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:

@@ -8,15 +8,16 @@ from collections import defaultdict
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Protocol
 
-from benchmarks.claims.calls import DescribeOwners, expect, new_token, own, release, strings
+from benchmarks.claims.calls import expect, new_token, own, release, strings
 from benchmarks.measures import Target
 from benchmarks.raw_client import Connection, IdempotentProducer, new_producer
 from sidecar.protocol.caller import decode_frame, encode_frame
+from sidecar.protocol.own import DescribeOwners
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
     from benchmarks.arena import Arena
-    from benchmarks.claims.calls import Own, Release
+    from sidecar.protocol.own import Own, Release
 
 Samples = dict[str, list[float]]
 """Milliseconds by key of a row (`benchmarks.claims.rows`)."""

@@ -1,4 +1,4 @@
-"""What the SDK itself asks a node: the sidecar's own APIs, and the few of Kafka's that aiokafka does not show.
+"""What the SDK itself asks a node besides `sidecar.protocol.own`: the few of Kafka's APIs that aiokafka does not show.
 
 Each in one fixed version; see `sidecar.protocol.caller.Request`.
 """
@@ -6,16 +6,13 @@ Each in one fixed version; see `sidecar.protocol.caller.Request`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple, TypeVar
-
-from google.protobuf.message import DecodeError, Message
+from typing import ClassVar, Final, NamedTuple
 
 from sidecar.protocol import api
 from sidecar.protocol.caller import FixedRequest
-from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
+from sidecar.protocol.own import DescribeOwners
+from sidecar.protocol.primitives import Reader, Writer
 from sidecar.v1 import control_pb2 as control
-
-MessageT = TypeVar("MessageT", bound=Message)
 
 _NO_TRANSACTION_MS: Final = 60_000
 SEQUENCES: Final = 2**31
@@ -35,95 +32,9 @@ NOBODY: Final = Producer(-1, -1)
 # The sidecar's own ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeOwners(FixedRequest):
-    """Who owns a topic, and its partitions where each has an owner of its own."""
-
-    api_key: ClassVar[int] = api.DESCRIBE_OWNERS
-    api_version: ClassVar[int] = 0
-
-    topic: str
-
-    def encode(self, writer: Writer) -> None:
-        asked = control.DescribeOwnersRequest(resources=[control.Resource(topic=self.topic)])
-        writer.raw(asked.SerializeToString())
-
-    def decode(self, reader: Reader) -> control.DescribeOwnersResponse:
-        return _message(control.DescribeOwnersResponse, reader)
-
-
-@dataclass(frozen=True, slots=True)
-class LastSequence(FixedRequest):
-    """The highest sequence ids of a producer name that are in the log."""
-
-    api_key: ClassVar[int] = api.LAST_SEQUENCE
-    api_version: ClassVar[int] = 0
-
-    topic: str
-    name: str
-
-    def encode(self, writer: Writer) -> None:
-        writer.raw(control.LastSequenceRequest(topic=self.topic, producer_name=self.name).SerializeToString())
-
-    def decode(self, reader: Reader) -> control.LastSequenceResponse:
-        return _message(control.LastSequenceResponse, reader)
-
-
-@dataclass(frozen=True, slots=True)
-class Own(FixedRequest):
-    """Claims resources, all or nothing; again with the same token: the same claims, kept or waited for."""
-
-    api_key: ClassVar[int] = api.OWN
-    api_version: ClassVar[int] = 0
-
-    asked: control.OwnRequest
-
-    def encode(self, writer: Writer) -> None:
-        writer.raw(self.asked.SerializeToString())
-
-    def decode(self, reader: Reader) -> control.OwnResponse:
-        return _message(control.OwnResponse, reader)
-
-
-@dataclass(frozen=True, slots=True)
-class Release(FixedRequest):
-    """Lets go of everything that a token owns or waits for."""
-
-    api_key: ClassVar[int] = api.RELEASE
-    api_version: ClassVar[int] = 0
-
-    group: str
-    token: bytes
-
-    def encode(self, writer: Writer) -> None:
-        writer.raw(control.ReleaseRequest(group=self.group, token=self.token).SerializeToString())
-
-    def decode(self, reader: Reader) -> control.ReleaseResponse:
-        return _message(control.ReleaseResponse, reader)
-
-
-@dataclass(frozen=True, slots=True)
-class Watch(FixedRequest):
-    """What becomes of a token's claims: answered at the first news, or without any after `wait_ms`."""
-
-    api_key: ClassVar[int] = api.WATCH
-    api_version: ClassVar[int] = 0
-
-    token: bytes
-    wait_ms: int
-
-    def encode(self, writer: Writer) -> None:
-        writer.raw(control.WatchRequest(token=self.token, wait_ms=self.wait_ms).SerializeToString())
-
-    def decode(self, reader: Reader) -> control.WatchResponse:
-        return _message(control.WatchResponse, reader)
-
-
-def _message(kind: type[MessageT], reader: Reader) -> MessageT:
-    try:
-        return kind.FromString(reader.raw(reader.remaining))
-    except DecodeError as error:
-        raise MalformedFrameError(str(error)) from None
+def describe_owners(topic: str) -> DescribeOwners:
+    """Who owns a topic, and its partitions where each has an owner of its own. Kafka itself hangs up on it."""
+    return DescribeOwners(control.DescribeOwnersRequest(resources=[control.Resource(topic=topic)]))
 
 
 # Kafka's --------------------------------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from sidecar.client._requests import DescribeTopic, Own, Release, Watch
+from sidecar.client._requests import DescribeTopic
 from sidecar.client.connection import connect
 from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, of_own
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.own import Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Tenure:
         if self._watcher is None or not self._watcher.is_open:
             self._watcher = await connect(self._owner.address, self._asked.producer_name, until - now())
         sent = now()
-        answer = await self._watcher.call(Watch(self._token, wait_ms), until - sent)
+        answer = await self._watcher.call(Watch(control.WatchRequest(token=self._token, wait_ms=wait_ms)), until - sent)
         if answer.error == control.UNAVAILABLE or now() > until:
             raise of_own(control.UNAVAILABLE, answer.message)
         if answer.error not in (control.NONE, control.TIMED_OUT):
@@ -182,7 +183,9 @@ class Tenure:
         """Let go of it and wait for the node's word that it is free; `close` does so without."""
         if self._owner is not None and self._owner.is_open:
             with contextlib.suppress(SidecarError):
-                await self._owner.call(Release(self._asked.group, self._token), _SHORT_S)
+                await self._owner.call(
+                    Release(control.ReleaseRequest(group=self._asked.group, token=self._token)), _SHORT_S
+                )
 
     async def close(self) -> None:
         """End both connections, and with them the claim."""

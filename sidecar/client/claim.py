@@ -15,16 +15,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from sidecar.client._requests import (
-    NOBODY,
-    DescribeOwners,
-    DescribeTopic,
-    LastSequence,
-    NewProducer,
-    Own,
-    Release,
-    Watch,
-)
+from sidecar.client._requests import NOBODY, DescribeTopic, NewProducer, describe_owners
 from sidecar.client.connection import connect
 from sidecar.client.errors import (
     ProducerBusyError,
@@ -36,6 +27,7 @@ from sidecar.client.errors import (
 )
 from sidecar.client.names import MODES
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.own import AS_KAFKAS, LastSequence, Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -55,19 +47,6 @@ _WAIT_S: Final = 5.0
 """How long a node keeps a question of one who waits."""
 _FAREWELL_S: Final = 1.0
 _TOKEN_BYTES: Final = 16
-_AS_KAFKAS: Final[Mapping[int, ErrorCode]] = {
-    control.INVALID_REQUEST: ErrorCode.INVALID_REQUEST,
-    control.NOT_SERVING: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    control.UNAVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE,
-    control.HELD: ErrorCode.POLICY_VIOLATION,
-    control.LOWER_GENERATION: ErrorCode.POLICY_VIOLATION,
-    control.DEPOSED: ErrorCode.PRODUCER_FENCED,
-    control.UNKNOWN_RESOURCE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    control.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    control.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
-    control.QUEUE_FULL: ErrorCode.POLICY_VIOLATION,
-}
-"""What a producer hears when it claims, in the words that it hears when it writes."""
 _WAITS: Final = "wait_for_exclusive"
 
 
@@ -220,7 +199,9 @@ class Claim:
                 if self._listener is None or not self._listener.is_open or self._listener.address != owner.address:
                     await self._stop_listening()
                     self._listener = await connect(owner.address, self.client_id, seconds)
-                answer = await self._listener.call(Watch(self._token, int(seconds * 1000)), seconds + _SHORT_S)
+                answer = await self._listener.call(
+                    Watch(control.WatchRequest(token=self._token, wait_ms=int(seconds * 1000))), seconds + _SHORT_S
+                )
                 if answer.changed:
                     return
         await asyncio.sleep(until - now())
@@ -247,7 +228,7 @@ class Claim:
             with contextlib.suppress(SidecarUnavailableError):
                 connection = await connect(address, self.client_id, _FAREWELL_S)
                 try:
-                    await connection.call(Release("", token), _FAREWELL_S)
+                    await connection.call(Release(control.ReleaseRequest(token=token)), _FAREWELL_S)
                 finally:
                     await connection.close()
 
@@ -301,11 +282,11 @@ class Claim:
         if answer.error == control.NOT_SERVING:
             await self.close()
         messages = [answer.message, *(each.message for each in answer.ownerships)]
-        raise of_kafka(_AS_KAFKAS.get(answer.error, -1), next(filter(None, messages), ""))
+        raise of_kafka(AS_KAFKAS.get(answer.error, -1), next(filter(None, messages), ""))
 
     async def _look(self, producer: Producer) -> Standing:
         connection = await self._connected()
-        answer = await connection.call(DescribeOwners(self.topic), _SHORT_S)
+        answer = await connection.call(describe_owners(self.topic), _SHORT_S)
         if answer.error != control.NONE or not answer.ownerships:
             raise of_own(answer.error or control.UNAVAILABLE, answer.message)
         whole, *parts = answer.ownerships
@@ -326,7 +307,9 @@ class Claim:
 
     async def _ask_ids(self) -> dict[int, int] | None:
         connection = await self._connected()
-        answer = await connection.call(LastSequence(self.topic, self._name), self._timeout)
+        answer = await connection.call(
+            LastSequence(control.LastSequenceRequest(topic=self.topic, producer_name=self._name)), self._timeout
+        )
         if answer.error == control.UNKNOWN_RESOURCE:
             return None
         if answer.error != control.NONE:
@@ -359,7 +342,7 @@ class Claim:
             try:
                 leader = await self._leader(connection)
                 if leader == connection.address:
-                    await connection.call(DescribeOwners(self.topic), _SHORT_S)  # a Kafka without a sidecar hangs up
+                    await connection.call(describe_owners(self.topic), _SHORT_S)  # a Kafka without a sidecar hangs up
                     return connection
             except BaseException:
                 await connection.close()

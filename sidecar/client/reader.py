@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
-from sidecar.client._requests import DescribeOwners, DescribeTopic
+from sidecar.client._requests import DescribeTopic, describe_owners
 from sidecar.client.connection import addresses, connect
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
 from sidecar.protocol.errors import ErrorCode
@@ -155,7 +155,7 @@ class ShadowReader:
                 error = away
                 continue
             try:
-                await connection.call(DescribeOwners(self._shadow), timeout)  # Kafka itself hangs up on it
+                await connection.call(describe_owners(self._shadow), timeout)  # Kafka itself hangs up on it
                 found = await connection.call(DescribeTopic(self._shadow), timeout)
             except SidecarUnavailableError as away:
                 message = f"{away.message}; only a node of the sidecar can tell a shadow's records"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.own import AS_KAFKAS
 from sidecar.protocol.primitives import I32
 from sidecar.v1 import control_pb2 as control
 
@@ -30,19 +31,6 @@ STRING_BYTES: Final = 1_024
 """Of a free string or a group, in UTF-8."""
 AT_ONCE: Final = 100
 """Resources that are told, or claims that are given up, before others have a turn."""
-_AS_KAFKAS: Final = {
-    control.INVALID_REQUEST: ErrorCode.INVALID_REQUEST,
-    control.NOT_SERVING: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    control.UNAVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE,
-    control.HELD: ErrorCode.POLICY_VIOLATION,
-    control.LOWER_GENERATION: ErrorCode.POLICY_VIOLATION,
-    control.DEPOSED: ErrorCode.PRODUCER_FENCED,
-    control.UNKNOWN_RESOURCE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    control.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    control.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
-    control.QUEUE_FULL: ErrorCode.POLICY_VIOLATION,
-}
-"""Under which name an error is counted: metrics speak of Kafka's."""
 
 
 class BadRequestError(ValueError):
@@ -89,5 +77,5 @@ def fault_of(resource: control.Resource) -> str:
 def answer(exchange: Exchange, head: RequestHead, error: control.Error, body: Message) -> None:
     """Give the answer, and count its error."""
     if error != control.NONE:
-        exchange.note_error(_AS_KAFKAS.get(error, ErrorCode.INVALID_REQUEST))
+        exchange.note_error(AS_KAFKAS.get(error, ErrorCode.INVALID_REQUEST))
     exchange.answer([encode_answer(head.correlation_id, body)])

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sidecar.client import SidecarUnavailableError
-from sidecar.client._requests import LastSequence
 from sidecar.client.connection import addresses, connect
 from sidecar.local.ports import free_ports
+from sidecar.protocol.own import LastSequence
 from sidecar.v1 import control_pb2 as control
 
-ASKED = LastSequence("orders", "billing")
+ASKED = LastSequence(control.LastSequenceRequest(topic="orders", producer_name="billing"))
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

@@ -6,16 +6,11 @@ import uuid
 
 import pytest
 
-from sidecar.client._requests import (
-    DescribeOwners,
-    DescribeTopic,
-    LastSequence,
-    NewProducer,
-    Producer,
-)
+from sidecar.client._requests import DescribeTopic, NewProducer, Producer, describe_owners
 from sidecar.protocol import metadata
 from sidecar.protocol.caller import BadAnswerError, decode_frame, encode_frame
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from sidecar.protocol.own import LastSequence
 from sidecar.protocol.primitives import Reader
 from sidecar.v1 import control_pb2 as control
 
@@ -50,16 +45,18 @@ def test_a_new_producer_names_the_one_that_it_follows() -> None:
 
 
 def test_the_own_apis_carry_protobuf() -> None:
-    owners = control.DescribeOwnersRequest.FromString(body_of(DescribeOwners("orders")))
+    owners = control.DescribeOwnersRequest.FromString(body_of(describe_owners("orders")))
     assert [each.topic for each in owners.resources] == ["orders"]
-    asked = control.LastSequenceRequest.FromString(body_of(LastSequence("orders", "zähler")))
+    asked = control.LastSequenceRequest.FromString(
+        body_of(LastSequence(control.LastSequenceRequest(topic="orders", producer_name="zähler")))
+    )
     assert (asked.topic, asked.producer_name) == ("orders", "zähler")
     told = control.LastSequenceResponse(last_sequence_id=4, last_sequence_ids={0: 4})
     answer = (7).to_bytes(4, "big") + told.SerializeToString()
-    assert decode_frame(LastSequence("orders", "x"), 7, answer, 0, len(answer)) == told
+    assert decode_frame(LastSequence(control.LastSequenceRequest(topic="orders")), 7, answer, 0, len(answer)) == told
 
 
 @pytest.mark.parametrize("answer", [b"\0\0\0\7\xff\xff", b"\0\0\0\x08", b"\0\0"])
 def test_an_answer_that_makes_no_sense_is_told_as_such(answer: bytes) -> None:
     with pytest.raises(BadAnswerError):
-        decode_frame(LastSequence("orders", "x"), 7, answer, 0, len(answer))
+        decode_frame(LastSequence(control.LastSequenceRequest(topic="orders")), 7, answer, 0, len(answer))
