@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.claims import Holder
     from sidecar.exclusive.environment import Hooks
     from sidecar.exclusive.tenure import Surroundings, Tenure
-    from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.exclusive.topic_state import TopicState
     from sidecar.network.tasks import Tasks
 
 
@@ -44,7 +44,7 @@ class Chronicle:
         self._generation_of = generation_of
         self._in_order = asyncio.Lock()
 
-    def taken_over(self, topic: GovernedTopic, intent: Intent, before: Holder | None, seconds: float) -> None:
+    def taken_over(self, topic: TopicState, intent: Intent, before: Holder | None, seconds: float) -> None:
         """A takeover gave a topic or partition an owner, or took it away."""
         holder = topic.holder
         kept = before is not None and holder is not None and before.session == holder.session
@@ -59,7 +59,7 @@ class Chronicle:
             self._add_event(state.Event.DEPOSED, topic, before, detail=f"by {holder.label}" if holder else "")
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
 
-    def _owner_changed(self, topic: GovernedTopic, label: str | None, mode: str | None) -> None:
+    def _owner_changed(self, topic: TopicState, label: str | None, mode: str | None) -> None:
         """A topic's generation is the highest of its partitions' where those have owners of their own."""
         if topic.domain.is_master:
             self._hooks.owner_changed(topic.name, topic.generation, label, mode if label is not None else None)
@@ -75,12 +75,12 @@ class Chronicle:
         )  # fmt: skip
         self._tasks.start(self._append_event(event))
 
-    def shared(self, topic: GovernedTopic, last: Holder) -> None:
+    def shared(self, topic: TopicState, last: Holder) -> None:
         """Others write beside each other now: the last owner is deposed."""
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.DEPOSED, topic, last, detail="shared producers write now")
 
-    async def released(self, topic: GovernedTopic, holder: Holder) -> None:
+    async def released(self, topic: TopicState, holder: Holder) -> None:
         """The owner let go."""
         self._hooks.released(topic.name, holder.session, topic.generation)
         self._owner_changed(topic, None, None)
@@ -96,7 +96,7 @@ class Chronicle:
         with suppress(MetadataUnavailable):  # the next claim brings the changelog's record with it
             await self._around.store.release(held)
 
-    def _add_event(self, kind: state.Event.Kind, topic: GovernedTopic, holder: Holder | None, detail: str = "") -> None:
+    def _add_event(self, kind: state.Event.Kind, topic: TopicState, holder: Holder | None, detail: str = "") -> None:
         ownership = topic.ownership
         event = state.Event(
             id=secrets.token_bytes(16),

@@ -14,28 +14,25 @@ from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
-from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive import claims
 from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import ExhaustedError, HeldError
 from sidecar.exclusive.claims import Claimant, Holder, Step
+from sidecar.exclusive.ending import EndingTopic
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, GRANTED, Offer
-from sidecar.exclusive.succession import NOBODY, Intent, mode_of, was_deposed
+from sidecar.exclusive.succession import Intent, mode_of, was_deposed
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import writer_names
-from sidecar.exclusive.topic_state import TopicState
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Offset
-from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Iterable
 
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.tenure import Tenure
@@ -44,11 +41,10 @@ if TYPE_CHECKING:
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.ids import Stamp
 
-_SEEN_S: Final = 5.0
 _NOT_SHARED: Final = "partitions of this topic have one owner each: ask for a mode in client.id"
 
 
-class GovernedTopic(TopicState):
+class GovernedTopic(EndingTopic):
     """The state of one topic, or of one partition with an owner of its own; the writer is its owner, if any."""
 
     @property
@@ -72,21 +68,6 @@ class GovernedTopic(TopicState):
             await self._operate(lambda: self._run_takeover(Intent("", "", AccessMode.EXCLUSIVE, adopts=True)))
         await self.ids.known(timeout)
         return self.ids
-
-    async def _operate(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Do something while no batch is decided on. Raises what it raises."""
-        failures: list[Exception] = []
-
-        async def operation() -> None:
-            try:
-                await work()
-            except Exception as error:
-                failures.append(error)
-                raise
-
-        await asyncio.wait([self._operations.begin(operation)])
-        if failures:
-            raise failures[0]
 
     # Batches ------------------------------------------------------------------------------------------------------
 
@@ -416,136 +397,6 @@ class GovernedTopic(TopicState):
 
     def _raised(self, epoch: SlotEpoch) -> None:
         self._tenure = epoch.tenure
-
-    # Release and fence --------------------------------------------------------------------------------------------
-
-    def connection_closed(self, connection: int) -> None:
-        """A client connection of this node is gone."""
-        self.newcomers.connection_closed(connection, self._env.now())
-        self._queue_told()
-        self.shared.connection_closed(connection)
-        holder = self.holder
-        if holder is not None and connection in holder.connections:
-            self.holder = replace(holder, connections=holder.connections - {connection})
-            if not self.holder.connections:
-                self._left_alone()
-
-    def _left_alone(self) -> None:
-        """The owner has no connection any more: give the topic up, at once or after the grace."""
-        grace = self._env.disconnect_grace
-        if self.holder is not None and grace > 0:
-            self.holder = replace(self.holder, awaited_until=self._env.now() + grace)
-        self._release_due = True
-        self._check_release()
-
-    def _check_release(self) -> None:
-        """Give the topic up if that is due and nothing is under way."""
-        if not self._release_due or self._operations.busy:
-            return
-        holder = self.holder
-        if holder is None or holder.connections:
-            self._release_due = False
-            return
-        left = (holder.awaited_until or 0.0) - self._env.now()
-        if left <= 0:
-            self._release_due = False
-            self._operations.begin(self._let_go_alone)
-        elif self._release_timer is None:
-            self._release_timer = asyncio.get_running_loop().call_later(left, self._grace_over)
-
-    async def _let_go_alone(self) -> None:
-        """Nobody speaks for the owner, unless somebody has begun to since that was found."""
-        if self.holder is not None and not self.holder.connections:
-            await self.let_go()
-
-    def _grace_over(self) -> None:
-        self._release_timer = None
-        self._check_release()
-
-    async def let_go(self) -> None:
-        """The owner leaves: free for the next, while its session may come back as a newcomer with its sequences."""
-        holder, epoch, ownership = self.holder, self.epoch, self.ownership
-        if holder is None or ownership is None:
-            return
-        self.holder = None
-        if epoch is not None:
-            await epoch.quiet()
-            released = state.Ownership()
-            released.CopyFrom(ownership)
-            released.released_ms = self._env.wall_ms()
-            try:
-                record = Record(ownership_key(self.name, self.domain.slot), released)
-                self._note(released, await epoch.tenure.journal.append([record]))
-                await self._env.changelog.tailer.reached(Offset(self.position), timeout=_SEEN_S)
-            finally:
-                self.drop_epoch(MOVED)
-        await self._env.chronicle.released(self, holder)
-
-    def join(self, session: str, connection: int) -> bool:
-        """A connection of the owner's that carried no batch; False where the session does not own it here. One that
-        comes within the grace of an owner without any ends it.
-        """
-        holder = self.current_holder
-        if holder is None or holder.session != session or (holder.awaited_until is not None and self.epoch is None):
-            return False
-        self.holder = replace(holder, connections=holder.connections | {connection}, awaited_until=None)
-        return True
-
-    async def give_up(self, session: str) -> bool:
-        """A session lets go of what it owns; False where it does not own it. Raises as a takeover does."""
-        await self._operations.over()
-        holder = self.current_holder
-        if holder is None or holder.session != session:
-            return False
-        await self._operate(self._release)
-        return True
-
-    async def administer(self, partition: int | None = None, *, fence: bool) -> Holder:
-        """An administrator's word: fence the owner for ever, or release it. Raises LookupError where nobody owns the
-        topic, ValueError where it has no owners of partitions.
-        """
-        if partition is not None:
-            raise ValueError(f"{self.name} has the scope topic: leave partition out")
-        await self._operations.over()
-        holder = self.current_holder
-        if holder is None:
-            raise LookupError(self.name)
-        await self._operate(self._fence if fence else self._release)
-        return holder
-
-    async def _fence(self) -> None:
-        await self._run_takeover(Intent(NOBODY, "", AccessMode.EXCLUSIVE_WITH_FENCING, deposes=True))
-
-    async def _release(self) -> None:
-        if self.epoch is None:
-            await self._again()
-        await self.let_go()
-
-    async def ungoverned(self) -> None:
-        """The topic has no policy any more: others write, so its owner is one no longer."""
-        await self._operations.over()
-        freed = Intent("", "", AccessMode.EXCLUSIVE, adopts=True, splits=True)
-        await asyncio.wait([self._operations.begin(partial(self._run_takeover, freed))])
-        await self.hand_back()
-
-    async def hand_back(self) -> None:
-        """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
-        await self._operations.over()
-        await asyncio.wait([self._operations.begin(self._hand_back)])
-
-    async def _hand_back(self) -> None:
-        if self.epoch is not None:
-            await self.epoch.quiet()
-            self.drop_epoch(MOVED)
-        await self.shared.quiet()
-        self.shared.close(MOVED)
-        if self.ids is not None and self._station is None:
-            await self.ids.save_all()
-            self.ids.end()
-        self.serving, self._tenure = False, None
-        if self._station is None:
-            self._env.hooks.topic_forgotten(self.name)
-        self.load()
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 
