@@ -30,6 +30,9 @@ FAILED: Final = 1
 FENCED: Final = 4
 UNREACHABLE: Final = 5
 
+CREATED_LOOKS: Final = 100
+"""Every broker has to hear of a topic that was created: so often it is looked for, every 0.1 s."""
+
 HELP: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
@@ -71,11 +74,16 @@ async def create_topic(bootstrap: str, name: str, partitions: int, replicas: int
     try:
         await admin.start()
         created = await admin.create_topics([NewTopic(name, partitions, replicas, topic_configs=config)])
+        for _, code, message in getattr(created, "topic_errors", ()):  # of whichever version was spoken
+            if code not in (0, TopicAlreadyExistsError.errno):
+                raise Failure(f"topic {name} cannot be created: {for_code(code).__name__}: {message}")
+        for _ in range(CREATED_LOOKS):
+            if not (await admin.describe_topics([name]))[0]["error_code"]:
+                return
+            await asyncio.sleep(0.1)
+        raise Failure(f"topic {name} was created, but no broker knows it yet; start again")
     finally:
         await admin.close()
-    for _, code, message in getattr(created, "topic_errors", ()):  # of whichever version was spoken
-        if code not in (0, TopicAlreadyExistsError.errno):
-            raise Failure(f"topic {name} cannot be created: {for_code(code).__name__}: {message}")
 
 
 @contextlib.asynccontextmanager

@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
-import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+import ast
+import re
+from contextlib import closing
 
-from tests.conftest import StartNode, Unique
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tests.conftest import OwnKafka, StartNode, Unique
 from tests.examples.conftest import Start, Topic
 from tests.examples.programs import PATIENCE, Entry, Logs, Program, check_history
 from tests.integration.exclusive.conftest import Rest
@@ -141,3 +145,56 @@ def test_its_topic_is_compacted(services: Services, cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
     found = admin.describe_configs([resource])[resource].result(PATIENCE)
     assert (found["cleanup.policy"].value, found["delete.retention.ms"].value) == ("compact", "86400000")
+
+
+def state_of(log: list[Entry]) -> dict[str, int]:
+    """What a replay makes of a log."""
+    state: dict[str, int] = {}
+    for entry in log:
+        assert entry.key is not None
+        if entry.value is None:
+            state.pop(entry.key, None)
+        else:
+            state[entry.key] = entry.value
+    return state
+
+
+def test_a_log_that_kafka_has_compacted_is_replayed_to_the_same_state(
+    own_kafka: OwnKafka, services: Services, node_process: StartNode, unique: Unique, start: Start
+) -> None:
+    kafka = own_kafka(overrides={"log.cleaner.backoff.ms": "200"}).bootstrap
+    node = node_process(kafka=kafka, redis=services.redis_url)
+    topic = unique("example-visits")
+
+    def log() -> list[Entry]:
+        """As it is now: what was read before may be gone."""
+        with closing(Logs(kafka)) as logs:
+            return logs(topic)
+
+    with closing(Logs(kafka)) as logs:
+        cluster = Cluster(logs, node.bootstrap, Rest(node.admin_url), topic, start)
+        first = cluster.instance("first", "--writes", "150")
+        assert first.end() == 0, first.output
+        whole = log()
+        compact_soon(kafka, topic)
+        rolls = cluster.instance("rolls", "--writes", "4", "--pause", "0.5")  # of these the first begins a new segment
+        assert rolls.end() == 0, rolls.output
+        wait_for(lambda: len(log()) < len(whole) // 2, "Kafka to compact the log", 60)
+        compacted = log()
+        newer = [entry for entry in compacted if entry.offset > whole[-1].offset]
+        assert state_of(compacted) == state_of([*whole, *newer])
+        last = cluster.instance("last", "--writes", "1")
+        assert last.end() == 0, last.output
+        assert re.search(rf"{len(compacted)} records replayed: (.*)", last.output), last.output
+        replayed = ast.literal_eval(last.output.split(" records replayed: ")[1].splitlines()[0])
+        assert replayed == state_of(compacted)
+
+
+def compact_soon(kafka: str, topic: str) -> None:
+    """A new segment each second, the old ones cleaned at once."""
+    soon = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"}
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in soon.items()]
+    admin = AdminClient({"bootstrap.servers": kafka})
+    changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for done in admin.incremental_alter_configs([changed]).values():
+        done.result(20)
