@@ -49,7 +49,10 @@ class Program:
             assert len(matches) >= count or self.child.alive, f"ended with {self.child.exit_code}:\n{self.output}"
             return matches if len(matches) >= count else []
 
-        return wait_for(found, f"{pattern!r}, {count} times, in\n{self.output}", PATIENCE)
+        try:
+            return wait_for(found, f"{pattern!r}, {count} times", PATIENCE)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.output}") from None
 
     def end(self) -> int:
         """Wait until it ends by itself; the exit code."""

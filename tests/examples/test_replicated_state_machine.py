@@ -185,9 +185,10 @@ def test_a_log_that_kafka_has_compacted_is_replayed_to_the_same_state(
         assert state_of(compacted) == state_of([*whole, *newer])
         last = cluster.instance("last", "--writes", "1")
         assert last.end() == 0, last.output
-        assert re.search(rf"{len(compacted)} records replayed: (.*)", last.output), last.output
-        replayed = ast.literal_eval(last.output.split(" records replayed: ")[1].splitlines()[0])
-        assert replayed == state_of(compacted)
+        replayed = re.search(r"(\d+) records replayed: (.*)", last.output)
+        assert replayed, last.output
+        assert int(replayed[1]) <= len(compacted)  # Kafka may have left out some more
+        assert ast.literal_eval(replayed[2]) == state_of(compacted)
 
 
 def compact_soon(kafka: str, topic: str) -> None:

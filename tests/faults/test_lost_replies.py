@@ -25,6 +25,7 @@ from tests.services import Services
 
 SEED = 20
 _SHORT_MS = 300
+_TOPICS = 10
 _FIRST = 1_000
 """Ids of four digits: every request of a kind has the same length."""
 
@@ -73,7 +74,7 @@ class Trials:
         self.application.write(_FIRST, _FIRST + 1)
         self._next = _FIRST + 2
         self._number = 0
-        serving = pair.serving(self.topic)
+        self.serving = serving = pair.serving(self.topic)
         self.proxy = pair.proxies[serving]
         self.addresses = [
             self.proxy.address,
@@ -143,13 +144,17 @@ def test_a_frame_cut_at_every_byte_leaves_each_id_once(
 
 def test_a_batch_whose_reply_was_lost_is_told_its_own_offset(pair: Pair, services: Services, unique: Unique) -> None:
     """By the node that has it in memory: an owner that lost its last connection left, and is told 46, no offset."""
-    trials = Trials(pair, services, unique("billing"), "shared", plain=False)
-    again: list[Attempt] = []
-    for _ in range(9):
-        before = len(trials.history)
-        trials.cut(Way.REPLY, 0)
-        again += trials.history[before:]
-    trials.check()
+    for _ in range(_TOPICS):
+        trials = Trials(pair, services, unique("billing"), "shared", plain=False)
+        again: list[Attempt] = []
+        for _ in range(9):
+            before = len(trials.history)
+            trials.cut(Way.REPLY, 0)
+            again += trials.history[before:]
+        trials.check()
+        if pair.serving(trials.topic) == trials.serving:
+            break  # else it went to the node whose share it is, which remembers no place
+    assert pair.serving(trials.topic) == trials.serving
     placed = {attempt.key.id for attempt in again if attempt.told is Told.OK and attempt.offset >= 0}
     assert len(placed) == 6  # of nine pairs three were all new; of what is dropped nobody knows a place
 
