@@ -14,6 +14,8 @@ from sidecar.cli.failure import Exit
 from sidecar.cli.options import admin_url_option, config_option, output_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from click import Command, Context
 
 _COMMANDS: Final = {
@@ -30,6 +32,7 @@ _COMMANDS: Final = {
     "dedup": "sidecar.cli.dedup:dedup",
     "shadow": "sidecar.cli.shadow:shadow",
     "cursor": "sidecar.cli.cursor:cursor",
+    "pipeline": "sidecar.cli.pipeline:pipeline",
     "completion": "sidecar.cli.completion:completion",
 }
 
@@ -39,6 +42,11 @@ class LazyGroup(click.RichGroup):
 
     A box around an error would break its lines, and what follows could not be found with grep.
     """
+
+    def __init__(self, *args: Any, places: Mapping[str, str], **more: Any) -> None:
+        """`places`: module and name of each command, in the order in which a newcomer needs them."""
+        super().__init__(*args, **more)
+        self._places = places
 
     def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         """As click's: ends the process, unless `standalone_mode` is off."""
@@ -54,19 +62,19 @@ class LazyGroup(click.RichGroup):
         sys.exit(code if isinstance(code, int) else Exit.OK)
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """In the order in which a newcomer needs them."""
-        return list(_COMMANDS)
+        """In the order of their places."""
+        return list(self._places)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """Import one command."""
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in self._places:
             return None
-        module, _, name = _COMMANDS[cmd_name].partition(":")
+        module, _, name = self._places[cmd_name].partition(":")
         found: Any = getattr(import_module(module), name)
         return found
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, places=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sidecar")
 @config_option
 @admin_url_option

@@ -1,0 +1,103 @@
+"""What every job needs of the command line: where Kafka is, a Spark session, and failures said in one sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import rich_click as click
+
+from sidecar.cli.failure import CommandError, Exit, settings_error
+from sidecar.settings import SettingsError, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from sidecar.settings import Settings
+
+CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
+
+_LOCK: Final = "pipeline"
+_INSTALL: Final = "pip install 'kafka-sidecar[pipeline]'"
+
+
+def runs_on_spark(command: CommandT) -> CommandT:
+    """The options of a command that runs a job: `master` and `conf`, as `spark_session` takes them."""
+    conf = click.option(
+        "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's own, as for spark-submit; repeatable."
+    )
+    master = click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        help="Where Spark runs: this machine, or spark://HOST:PORT, yarn, k8s://… with this package on the executors.",
+    )
+    return master(conf(command))
+
+
+def bootstrap_option(command: CommandT) -> CommandT:
+    """`--bootstrap`: which Kafka or node the data is read from."""
+    option = click.option(
+        "--bootstrap",
+        metavar="HOST:PORT,…",
+        help="Whom to read from: Kafka, or a node (shadows are there alone). [default: SIDECAR_BOOTSTRAP_SERVERS]",
+    )
+    return option(command)
+
+
+def settings_of(config: Path | None, given: dict[str, Any]) -> Settings:
+    """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster. Raises CommandError."""
+    try:
+        return resolve({name: value for name, value in given.items() if value is not None}, config).settings
+    except SettingsError as error:
+        raise settings_error(error) from None
+
+
+@contextmanager
+def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSession]:
+    """A session for one job; says where Spark's page is. What a job cannot do is a CommandError."""
+    settings = dict(_setting(each) for each in conf)
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("delta") is None:
+        raise CommandError(f"this needs PySpark and Delta Lake: {_INSTALL}")
+    from sidecar.local.errors import LocalError  # noqa: PLC0415 - an extra
+    from sidecar.local.jars import resolve_lock  # noqa: PLC0415
+    from sidecar.local.java import find_java  # noqa: PLC0415
+    from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError  # noqa: PLC0415
+    from sidecar.pipeline.session import open_session, ui_address  # noqa: PLC0415 - loads PySpark
+
+    tell("starting Spark")
+    try:
+        java = find_java()
+        spark = open_session(master, resolve_lock(_LOCK), settings, java_home=java.path.resolve().parents[1])
+    except LocalError as error:
+        raise CommandError(str(error)) from None
+    try:
+        address = ui_address(spark)
+        if address is not None:
+            tell(f"Spark's page: {address}")
+        yield spark
+    except UnknownTopicError as error:
+        raise CommandError(str(error), Exit.NOT_FOUND) from None
+    except UnreachableError as error:
+        raise CommandError(str(error), Exit.UNREACHABLE) from None
+    except PipelineError as error:
+        raise CommandError(str(error)) from None
+    finally:
+        spark.stop()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise CommandError(f"--conf {text}: give a setting of Spark's as spark.NAME=VALUE", Exit.USAGE)
+    return name, value
+
+
+def tell(text: str) -> None:
+    """One line about what goes on, on standard error."""
+    click.echo(text, file=sys.stderr)

@@ -1,0 +1,26 @@
+"""What a pipeline says where it cannot go on: what is wrong, and what to do about it, in one sentence for a console.
+
+Every message is whole by itself: Spark hands on the text of an error of an executor, and nothing else of it.
+"""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """A job cannot go on; the message names what is wrong and what to do."""
+
+
+class UnreachableError(PipelineError):
+    """No broker and no node answered in time."""
+
+
+class UnknownTopicError(PipelineError):
+    """There is no topic of this name, or none that may be seen."""
+
+
+class OffsetRangeError(PipelineError):
+    """Offsets that a log does not hold: in front of its start, lost to retention, or behind its end."""
+
+
+class CorruptLogError(PipelineError):
+    """Bytes in a log that are no records of message format v2, or damaged ones."""

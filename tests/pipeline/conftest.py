@@ -1,0 +1,32 @@
+"""One Spark session for all tests of the pipeline: starting it takes longer than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sidecar.local.jars import resolve_lock
+from sidecar.local.java import find_java
+from sidecar.pipeline.session import open_session
+
+QUICK = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """On two cores of this machine, with the jars of the pipeline."""
+    warehouse: Path = tmp_path_factory.mktemp("spark")
+    home = find_java().path.resolve().parents[1]
+    settings = {**QUICK, "spark.sql.warehouse.dir": str(warehouse), "spark.local.dir": str(warehouse)}
+    session = open_session("local[2]", resolve_lock("pipeline"), settings, java_home=home)
+    yield session
+    session.stop()
