@@ -34,6 +34,31 @@ RUN --mount=type=cache,target=/root/.cache/uv \
     uv build --wheel --out-dir /dist --build-constraints requirements/dev.txt --require-hashes \
     && uv pip install --python /app/.venv --no-deps /dist/*.whl
 
+# `docker build --target pipeline`: the jobs on Spark, with a Java runtime and every jar, so that nothing is downloaded
+# when they run.
+FROM build AS pipeline-build
+COPY requirements/pipeline.txt requirements/
+RUN --mount=type=cache,target=/root/.cache/uv \
+    uv pip install --python /app/.venv --no-deps --require-hashes -r requirements/pipeline.txt
+RUN HOME=/app/home XDG_CACHE_HOME=/tmp /app/.venv/bin/python -c \
+    "from sidecar.local.jars import resolve_lock; resolve_lock('pipeline')"
+
+FROM ${PYTHON_IMAGE} AS pipeline
+ENV PATH=/app/.venv/bin:$PATH \
+    HOME=/app/home \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    SPARK_LOCAL_IP=0.0.0.0 \
+    XDG_CACHE_HOME=/tmp
+COPY --from=pipeline-build /app /app
+RUN install -d -o 10001 -g 10001 /tables
+WORKDIR /tables
+USER 10001:10001
+EXPOSE 4040
+ENTRYPOINT ["sidecar", "pipeline"]
+CMD ["--help"]
+
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="kafka-sidecar" \

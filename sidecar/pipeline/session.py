@@ -43,7 +43,7 @@ def open_session(
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
     if is_local:
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     found = {
         **_SETTINGS,
         **(_LOOPBACK if is_local else {}),

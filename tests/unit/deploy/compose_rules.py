@@ -40,6 +40,7 @@ SETTINGS = frozenset(
 SETTING_FAMILIES = ("SIDECAR_TLS_", "SIDECAR_SASL_", "SIDECAR_KAFKA_")
 NODES = ("sidecar-1", "sidecar-2")
 BACKEND = ("kafka", "redis")
+JOBS = ("pipeline",)  # run once, when somebody wants them
 WRITABLE = ("kafka",)  # its start script writes the configuration it made into the image's file system
 
 _INTERPOLATION = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -175,15 +176,17 @@ def hardening(compose: Tree) -> Iterator[str]:
     for name, service in compose["services"].items():
         if not {"max-size", "max-file"} <= set(service.get("logging", {}).get("options", {})):
             yield f"{name} does not rotate its log"
-        if service.get("restart") != "unless-stopped":
-            yield f"{name} is not started again"
+        if service.get("restart") != ("no" if name in JOBS else "unless-stopped"):
+            yield f"{name} is {'' if name in JOBS else 'not '}started again"
         if "no-new-privileges:true" not in service.get("security_opt", []):
             yield f"{name} can gain privileges"
         if not service.get("read_only") and name not in WRITABLE:
             yield f"{name} can write to its image"
-        if "test" not in service.get("healthcheck", {}):
+        if name not in JOBS and "test" not in service.get("healthcheck", {}):
             yield f"{name} has no health check"
-    for name in NODES:
+        if (name in JOBS) is not bool(service.get("profiles")):
+            yield f"{name} is {'started with the others' if name in JOBS else 'left out'}"
+    for name in (*NODES, *JOBS):
         if compose["services"][name].get("cap_drop") != ["ALL"]:
             yield f"{name} keeps capabilities"
 

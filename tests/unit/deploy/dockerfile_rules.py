@@ -72,7 +72,7 @@ def pinned(file: tuple[Instruction, ...]) -> Iterator[str]:
             if installs and "--require-hashes" not in command and not re.search(r"--no-deps /dist/\*\.whl", command):
                 yield f"{command.strip()} checks no hashes"
     installed = {name for each in file for name in re.findall(r"-r requirements/([\w.]+)", each.arguments)}
-    if installed != {"uv.txt", "runtime.txt"}:
+    if installed != {"uv.txt", "runtime.txt", "pipeline.txt"}:
         yield f"installs {sorted(installed)}"
 
 
