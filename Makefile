@@ -18,7 +18,7 @@ ARGS ?=
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-clients bench check format requirements proto sync docs clean
+.PHONY: help setup spark up demo test test-slow test-clients bench bench-pipeline check format requirements proto sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ test-clients: setup ## the matrix of real clients and features
 
 bench: setup ## measure against direct Kafka
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-pipeline: setup spark ## measure the jobs on Spark
+	@$(BIN)/python -m benchmarks --only pipeline $(ARGS)
 
 check: setup spark ## ruff, pyright, import-linter
 	$(BIN)/ruff check .

@@ -24,6 +24,8 @@ from benchmarks.ids import run as ids_run
 from benchmarks.measures import Target
 from benchmarks.ownership import report as ownership_report
 from benchmarks.ownership import run as ownership_run
+from benchmarks.pipeline import report as pipeline_report
+from benchmarks.pipeline import run as pipeline_run
 from benchmarks.rounds import PARTS, PROFILED, QUICK, Work, say
 from benchmarks.shadows import report as shadows_report
 from benchmarks.shadows import run as shadows_run
@@ -36,7 +38,8 @@ OWNERSHIP = "ownership"
 IDS = "ids"
 SHADOWS = "shadows"
 CLAIMS = "claims"
-OWN_RUNS = (OWNERSHIP, IDS, SHADOWS, CLAIMS)
+PIPELINE = "pipeline"
+OWN_RUNS = (OWNERSHIP, IDS, SHADOWS, CLAIMS, PIPELINE)
 """Parts that are runs of their own."""
 PROFILES = (SHADOWS, CLAIMS)
 """Those of them that can be profiled."""
@@ -49,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         say("CPU, memory and sockets are read from /proc: the benchmarks run on Linux alone")
         return 1
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    measure = {OWNERSHIP: _ownership, IDS: _ids, SHADOWS: _shadows, CLAIMS: _claims}.get(options.own_run, _load)
+    measure = _MEASURES.get(options.own_run, _load)
     try:
         with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory:
             told = measure(options, Path(directory), when)
@@ -160,6 +163,30 @@ def _claims(options: argparse.Namespace, directory: Path, when: str) -> Told | N
         (claims_report.BEGIN, claims_report.END),
         partial(claims_report.write_json, results=results, around=around),
     )
+
+
+def _pipeline(options: argparse.Namespace, directory: Path, when: str) -> Told:
+    """What the jobs on Spark cost."""
+    started = time.monotonic()
+    work = pipeline_run.QUICK if options.quick else pipeline_run.Work()
+    with Arena(directory, settings=pipeline_run.SETTINGS) as arena:
+        around = _around(arena, when)
+        results = pipeline_run.run(arena, work, started)
+    return Told(
+        pipeline_report.terminal(results, around),
+        pipeline_report.document(results, around),
+        (pipeline_report.BEGIN, pipeline_report.END),
+        partial(pipeline_report.write_json, results=results, around=around),
+    )
+
+
+_MEASURES: dict[str | None, Callable[[argparse.Namespace, Path, str], Told | None]] = {
+    OWNERSHIP: _ownership,
+    IDS: _ids,
+    SHADOWS: _shadows,
+    CLAIMS: _claims,
+    PIPELINE: _pipeline,
+}
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -202,8 +202,7 @@ class Arena:
         home = self.directory / name
         home.mkdir(exist_ok=True)
         settings = {
-            "SIDECAR_BOOTSTRAP_SERVERS": f"{HOST}:{self._kafka_port}",
-            "SIDECAR_REDIS_URL": f"redis://{HOST}:{self._valkey_port}/0",
+            **self._backends,
             "SIDECAR_LISTEN": f"{HOST}:{port}",
             "SIDECAR_ADMIN_LISTEN": f"{HOST}:{admin}",
             "SIDECAR_NODE_ID": str(number),
@@ -214,6 +213,24 @@ class Arena:
             settings |= {"PYTHONPATH": os.pathsep.join(path), "BENCH_SAMPLES": str(self.samples)}
         self._start(name, (sys.executable, "-m", "sidecar", "serve"), home, settings)
         self._await(name, lambda: self._admin(number, "GET", "/readyz") == http.client.OK)
+
+    @property
+    def kafka_port(self) -> int:
+        """Of the broker itself."""
+        return self._kafka_port
+
+    def environment(self) -> dict[str, str]:
+        """For commands that work with the same Kafka, Redis and cluster as the nodes, and ask the first of them."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("SIDECAR_")}
+        asked = {"SIDECAR_ADMIN_URL": f"http://{HOST}:{self.admin_port(1)}"}
+        return inherited | self._backends | asked | self._settings
+
+    @property
+    def _backends(self) -> dict[str, str]:
+        return {
+            "SIDECAR_BOOTSTRAP_SERVERS": f"{HOST}:{self._kafka_port}",
+            "SIDECAR_REDIS_URL": f"redis://{HOST}:{self._valkey_port}/0",
+        }
 
     def kill_node(self, number: int) -> float:
         """SIGKILL, as a crash would; time.perf_counter() at the kill."""

@@ -57,14 +57,15 @@ def build(load: Load) -> list[bytearray]:
     return built
 
 
-def write(port: int, name: str, topic: str, batches: list[bytearray], load: Load) -> float:
+def write(port: int, name: str, topic: str, batches: list[bytearray], load: Load, partition: int = 0) -> float:
     """Produce all of them under a fresh session, five at a time; seconds from the first that is in the log to the
     last. Raises `RefusedError`.
     """
     with socket.create_connection((HOST, port), _PATIENCE_S) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         producer_id = _initialise(sock, name)
-        frames = [_frame(name, topic, number, batch, load, producer_id) for number, batch in enumerate(batches)]
+        place = topic.encode(), partition
+        frames = [_frame(name, place, number, batch, load, producer_id) for number, batch in enumerate(batches)]
         _begin(sock, frames[0])
         began = time.perf_counter()
         sent, answered = 1, 1
@@ -79,9 +80,9 @@ def write(port: int, name: str, topic: str, batches: list[bytearray], load: Load
         return time.perf_counter() - began
 
 
-def _frame(name: str, topic: str, number: int, batch: bytearray, load: Load, producer_id: int) -> bytes:
+def _frame(name: str, place: tuple[bytes, int], number: int, batch: bytearray, load: Load, producer_id: int) -> bytes:
     record_batch.stamp(batch, 0, len(batch), producer_id, 0, number * load.records)
-    parts = produce_upstream.encode_request(number, name.encode(), 8, -1, _TIMEOUT_MS, [(topic.encode(), 0, batch)])
+    parts = produce_upstream.encode_request(number, name.encode(), 8, -1, _TIMEOUT_MS, [(*place, batch)])
     return b"".join(parts)
 
 

@@ -101,3 +101,8 @@ def _setting(text: str) -> tuple[str, str]:
 def tell(text: str) -> None:
     """One line about what goes on, on standard error."""
     click.echo(text, file=sys.stderr)
+
+
+def tell_rate(records: int, seconds: float) -> None:
+    """How many records a job read, and how fast, its start not counted; benchmarks read this line."""
+    tell(f"{records:,} records in {seconds:.1f} s ({records / max(seconds, 0.001):,.0f} records/s)")
