@@ -169,7 +169,8 @@ class Crowd:
             began = time.perf_counter()
             told = await caller.ask(request)
             expect("Release", told.error, told.message)
-            heard, who = await asyncio.wait_for(self._heard.get(), _HEARD_S)
+            async with asyncio.timeout(_HEARD_S):
+                heard, who = await self._heard.get()
             self.found.handovers.append((heard - began) * 1000)
             if not self._order.apart:
                 caller, token = self._listening[who], self._claims[who].token

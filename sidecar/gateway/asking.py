@@ -107,7 +107,8 @@ async def _within_patience(
     if len(upstream.view.brokers) < 2:
         return await answer
     try:
-        return await asyncio.wait_for(answer, _PATIENCE_S)
+        async with asyncio.timeout(_PATIENCE_S):
+            return await answer
     except TimeoutError:
         upstream.fell_silent(broker_id)
         client.links.recent = None

@@ -225,7 +225,8 @@ class Office(ClaimsState):
             ends = self._sessions.next_end()
             pause = _TICK_S if ends is None else min(_TICK_S, max(0.0, ends - self.now()))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), max(0.001, pause))
+                async with asyncio.timeout(max(0.001, pause)):
+                    await self._woken.wait()
 
     async def _pass_time(self, now: float) -> None:
         self._end(self._sessions.overdue(now))
@@ -269,7 +270,8 @@ class Office(ClaimsState):
         self._draining = True
         if self._commits is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._commits.settled(), _DRAIN_S)
+                async with asyncio.timeout(_DRAIN_S):
+                    await self._commits.settled()
         was_serving = self._serving
         self._step_down("the node shuts down")
         self._unsubscribe()

@@ -138,7 +138,7 @@ async def _ends(act: Callable[[], Awaitable[None]], timeout: float | None) -> bo
 def _abandon(portal: Portal, twin: Closable) -> None:
     """Of one that was left open: its owner is gone, or the interpreter exits."""
     try:
-        portal.run(lambda: asyncio.wait_for(twin.close(), _LEFT_OPEN_S), _LEFT_OPEN_S * 2)
+        portal.run(lambda: _ends(twin.close, _LEFT_OPEN_S), _LEFT_OPEN_S * 2)
     except Exception:  # noqa: BLE001, S110  there is nobody left to tell; what is open ends with the loop
         pass
     finally:

@@ -264,3 +264,13 @@ async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: S
         await room.sees({})  # neither came back, and nobody asked for anything
         assert room.told.terms[0][:2] == (True, 1)
         assert await answer_of(room.caller(), "pid") == [1]
+
+
+async def test_what_happens_at_the_moment_of_the_end_does_not_keep_it_from_ending(room: Room) -> None:
+    """A connection closes while the node shuts down: both reach the same turn of the loop."""
+    running = asyncio.create_task(room.coordinator.run())
+    await asyncio.sleep(0.1)  # it waits for its next tick
+    room.coordinator.connection_closed(0)
+    running.cancel()
+    await asyncio.wait({running}, timeout=10)
+    assert running.cancelled()
