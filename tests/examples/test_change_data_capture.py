@@ -89,7 +89,7 @@ def shop(tmp_path: Path, logs: Logs, node: NodeProcess, topic: Topic, start: Sta
 
 
 def test_killed_at_any_moment_while_the_table_changes_it_loses_and_doubles_nothing(shop: Shop, start: Start) -> None:
-    shop.change(200)
+    shop.change(1_000)
     in_the_middle = 0
     for _ in range(4):
         program = shop.capture()

@@ -54,6 +54,16 @@ class Office:
     def wait_for_waiting(self) -> None:
         wait_for(lambda: self.rest.topic(self.topic)["waiting"], "a scheduler to wait", PATIENCE)
 
+    def wait_for_pids(self, count: int) -> list[int]:
+        """The processes of jobs that went to the gate, in order."""
+
+        def found() -> list[int]:
+            path = self.directory / "pids"
+            pids = [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+            return pids if len(pids) >= count else []
+
+        return wait_for(found, f"{count} jobs at the gate", PATIENCE)
+
     def open_gate(self) -> None:
         """Let the job go on that is at work."""
         (self.directory / "gate").write_text("")
@@ -123,12 +133,13 @@ def test_killed_between_start_and_finish_a_job_is_started_again_where_that_is_wa
     office.submit(BLOCK)
     office.submit(MARK)
     first = office.scheduler("first", "--after-crash", "again")
-    office.wait_for_effects(1)
+    (orphan,) = office.wait_for_pids(1)
     second = office.scheduler("second", "--after-crash", "again")
     office.wait_for_waiting()
     first.kill()
-    office.wait_for_effects(2)
-    os.kill(int((office.directory / "pids").read_text().split()[0]), 9)  # what the first one left at the gate
+    office.wait_for_pids(2)
+    os.kill(orphan, 9)
+    wait_for(lambda: not Path(f"/proc/{orphan}").exists(), "what the first one left at the gate to be gone")
     office.open_gate()
     second.wait_for("job 2: finished")
     second.stop()

@@ -34,6 +34,7 @@ from tests.integration.gateway.virtual import VirtualCluster
 from tests.integration.gateway.wire import Wire
 from tests.raw import RawClient
 from tests.services import Services
+from tests.wait import wait_for
 
 _RECORDS = 40
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED}
@@ -70,6 +71,13 @@ def write(bootstrap: str, topic: str, partitions: int = 2) -> None:
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
+    with Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex}) as consumer:
+
+        def ends() -> int:
+            places = [TopicPartition(topic, partition) for partition in range(partitions)]
+            return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+
+        wait_for(lambda: ends() == 2 * _RECORDS, "the marker of the last transaction")  # commit does not wait for it
 
 
 def admin(bootstrap: str) -> AdminClient:

@@ -256,8 +256,9 @@ def test_a_node_that_asked_nothing_meanwhile_reads_no_other_topic_under_its_name
         wait_for(lambda: not there(services, source), "the source is gone")
         create(services, source)
         put(services, source, "another topic's")
-        wait_for(lambda: rest.call("GET", f"/v1/shadows/{name}")[1]["state"] == "closed", "closed", 30)
-        for wire in wires:
+        for node, wire in zip(nodes, wires, strict=True):
+            its = Rest(node.admin_url)
+            wait_for(lambda its=its: its.call("GET", f"/v1/shadows/{name}")[1]["state"] == "closed", "closed", 30)
             found = ask(wire, [(name, 0, 0)], Limits(300))[name, 0]
             assert (found.error, found.records) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, b"")
 
