@@ -35,6 +35,12 @@ cdef enum:
     BEHIND = 6
     NO_RECORDS = 7
 
+cdef enum:
+    KEY = 1
+    VALUE = 2
+    HEADERS = 4
+
+assert (KEY, VALUE, HEADERS) == (pure.KEY, pure.VALUE, pure.HEADERS)
 assert (MOST_VALUES, LONGEST_NAME) == (pure.MOST_VALUES, pure.LONGEST_NAME_BYTES)
 assert (NONE, RISING, OTHER) == (pure.NONE, pure.RISING, pure.OTHER)
 assert (RUNS_OVER, LONG_VARINT, NOT_DENSE, NEGATIVE_HEADERS, NEGATIVE_HEADER_KEY, TOO_LONG, BEHIND, NO_RECORDS) == (
@@ -69,12 +75,17 @@ cdef struct Record:
     int32_t offset_delta
     int32_t headers
     Py_ssize_t end
+    # Of key and value: where they begin, and their sizes, below 0 for null.
+    Py_ssize_t field_at[2]
+    int32_t field_size[2]
 
 
 cdef struct Header:
-    # The kind of the header and its value; a size below 0 is null.
+    # The kind of the header, its key and its value; a size below 0 is null.
     bint is_id
     bint is_name
+    Py_ssize_t key_at
+    int32_t key_size
     Py_ssize_t value_at
     int32_t value_size
 
@@ -145,9 +156,10 @@ cdef inline int _begin(Cursor* cursor, Py_ssize_t section, Py_ssize_t index, bin
     if dense and record.offset_delta != index:
         return NOT_DENSE
     for field in range(2):
-        fault = _varint(cursor, &size)
+        fault = _varint(cursor, &record.field_size[field])
         if fault == FINE:
-            fault = _skip(cursor, size)
+            record.field_at[field] = cursor.at
+            fault = _skip(cursor, record.field_size[field])
         if fault != FINE:
             return fault
     fault = _varint(cursor, &record.headers)
@@ -165,6 +177,8 @@ cdef inline int _header(Cursor* cursor, const Wanted* wanted, Header* header) no
     if size < 0:
         return NEGATIVE_HEADER_KEY
     key = cursor.data + cursor.at
+    header.key_at = cursor.at
+    header.key_size = size
     fault = _skip(cursor, size)
     if fault != FINE:
         return fault
@@ -360,6 +374,223 @@ cdef tuple _values(Cursor* cursor, const Wanted* wanted, int32_t headers):
             else:
                 names = (*names, value)
     return ids, names
+
+
+cdef bint _is_name(const unsigned char* name, int32_t size):
+    """As `_records_pure.is_name`."""
+    return _is_plain_name(name, size) or (
+        0 < size <= LONGEST_NAME and pure.is_name(PyBytes_FromStringAndSize(<const char*>name, size))
+    )
+
+
+cdef inline bint _is_same(object known, const unsigned char* name, int32_t size):
+    return (
+        known is not None
+        and size == len(<bytes>known)
+        and memcmp(<const unsigned char*><const char*><bytes>known, name, size) == 0
+    )
+
+
+def stretches(
+    object records, Py_ssize_t count, bytes id_header not None, bytes name_header not None, int32_t low, int32_t high
+):
+    cdef Py_buffer view
+    cdef Cursor cursor
+    cdef Record record
+    cdef Header header
+    cdef Wanted wanted
+    cdef Py_ssize_t index = 0
+    cdef int32_t turn
+    cdef int ids
+    cdef int names
+    cdef int64_t found
+    cdef const unsigned char* name
+    cdef int32_t name_size
+    cdef bint is_bad
+    cdef bint is_new
+    cdef int fault = FINE
+    cdef list done = []
+    # The stretch that is open: its name, its numbers.
+    cdef object its_name = None
+    cdef int64_t its_records = 0
+    cdef int64_t its_ids = 0
+    cdef int64_t its_bad = 0
+    cdef int64_t first_id = -1
+    cdef int64_t last_id = -1
+    cdef int32_t first_delta = 0
+    cdef int32_t last_delta = 0
+    cdef int64_t first_time = 0
+    cdef int64_t last_time = 0
+    _want(&wanted, id_header, name_header)
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        cursor.data = <const unsigned char*>view.buf
+        cursor.at = 0
+        if count <= 0:
+            fault = NO_RECORDS
+        while fault == FINE and index < count:
+            fault = _begin(&cursor, view.len, index, False, &record)
+            if fault != FINE:
+                break
+            ids = names = 0
+            found = -1
+            name = NULL
+            name_size = -1
+            for turn in range(record.headers):
+                fault = _header(&cursor, &wanted, &header)
+                if fault != FINE:
+                    break
+                if header.is_id:
+                    ids += ids < 2
+                    found = _id_of(cursor.data + header.value_at, header.value_size)
+                elif header.is_name:
+                    names += names < 2
+                    name = cursor.data + header.value_at
+                    name_size = header.value_size
+            if fault != FINE:
+                break
+            if cursor.at != record.end:
+                fault = TOO_LONG
+                break
+            index += 1
+            if not low <= record.offset_delta <= high:
+                continue
+            is_bad = ids > 1 or (ids == 1 and found < 0)
+            if names == 1 and _is_same(its_name, name, name_size):
+                is_new = False
+            elif names == 1 and _is_name(name, name_size):
+                is_new = True
+            else:
+                is_bad = is_bad or names > 0
+                names = 0
+                is_new = its_name is not None
+            if not is_bad:
+                is_new = is_new or (its_records - its_ids - its_bad > 0 or found <= last_id if ids else its_ids > 0)
+            if is_new or not its_records:
+                if its_records:
+                    done.append((its_name, its_records, its_ids, its_bad, first_id, last_id, first_delta, last_delta,
+                                 first_time, last_time))
+                its_name = PyBytes_FromStringAndSize(<const char*>name, name_size) if names else None
+                its_records = its_ids = its_bad = 0
+                first_id = last_id = -1
+                first_delta = record.offset_delta
+                first_time = record.timestamp_delta
+            its_records += 1
+            last_delta = record.offset_delta
+            last_time = record.timestamp_delta
+            if is_bad:
+                its_bad += 1
+            elif ids:
+                first_id = first_id if its_ids else found
+                last_id = found
+                its_ids += 1
+        if fault == FINE and cursor.at != view.len:
+            fault = BEHIND
+    finally:
+        PyBuffer_Release(&view)
+    if fault != FINE:
+        pure.refuse(fault, index)
+    if its_records:
+        done.append((its_name, its_records, its_ids, its_bad, first_id, last_id, first_delta, last_delta,
+                     first_time, last_time))
+    return done
+
+
+cdef inline object _bytes_or_none(Cursor* cursor, Py_ssize_t at, int32_t size):
+    return None if size < 0 else PyBytes_FromStringAndSize(<const char*>cursor.data + at, size)
+
+
+def unpack(
+    object records, Py_ssize_t count, bytes id_header not None, bytes name_header not None, int32_t low, int32_t high,
+    int wanted_fields, tuple into not None
+):
+    cdef Py_buffer view
+    cdef Cursor cursor
+    cdef Record record
+    cdef Header header
+    cdef Wanted wanted
+    cdef Py_ssize_t index = 0
+    cdef Py_ssize_t headers_at
+    cdef int32_t turn
+    cdef int ids
+    cdef int names
+    cdef int64_t found
+    cdef object name
+    cdef bint is_plain
+    cdef bint is_inside
+    cdef int fault = FINE
+    cdef list deltas = into[0]
+    cdef list times = into[1]
+    cdef list keys = into[2]
+    cdef list values = into[3]
+    cdef list header_counts = into[4]
+    cdef list header_keys = into[5]
+    cdef list header_values = into[6]
+    cdef list sequence_ids = into[7]
+    cdef list its_names = into[8]
+    cdef list doubtful = into[9]
+    _want(&wanted, id_header, name_header)
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        cursor.data = <const unsigned char*>view.buf
+        cursor.at = 0
+        if count <= 0:
+            fault = NO_RECORDS
+        while fault == FINE and index < count:
+            fault = _begin(&cursor, view.len, index, False, &record)
+            if fault != FINE:
+                break
+            is_inside = low <= record.offset_delta <= high
+            headers_at = cursor.at
+            ids = names = 0
+            found = -1
+            name = None
+            is_plain = True
+            for turn in range(record.headers):
+                fault = _header(&cursor, &wanted, &header)
+                if fault != FINE:
+                    break
+                if header.is_id:
+                    ids += 1
+                    found = _id_of(cursor.data + header.value_at, header.value_size)
+                    is_plain = is_plain and ids == 1 and found >= 0
+                elif header.is_name:
+                    names += 1
+                    is_plain = (
+                        is_plain and names == 1 and _is_plain_name(cursor.data + header.value_at, header.value_size)
+                    )
+                    if is_plain and is_inside:
+                        name = _bytes_or_none(&cursor, header.value_at, header.value_size)
+                if is_inside and wanted_fields & HEADERS:
+                    header_keys.append(_bytes_or_none(&cursor, header.key_at, header.key_size))
+                    header_values.append(_bytes_or_none(&cursor, header.value_at, header.value_size))
+            if fault != FINE:
+                break
+            if cursor.at != record.end:
+                fault = TOO_LONG
+                break
+            index += 1
+            if not is_inside:
+                continue
+            if not is_plain:
+                cursor.at = headers_at
+                doubtful.append((len(deltas), _values(&cursor, &wanted, record.headers)))
+            deltas.append(record.offset_delta)
+            times.append(record.timestamp_delta)
+            if wanted_fields & KEY:
+                keys.append(_bytes_or_none(&cursor, record.field_at[0], record.field_size[0]))
+            if wanted_fields & VALUE:
+                values.append(_bytes_or_none(&cursor, record.field_at[1], record.field_size[1]))
+            if wanted_fields & HEADERS:
+                header_counts.append(record.headers)
+            sequence_ids.append(found if is_plain and ids else None)
+            its_names.append(name if is_plain else None)
+        if fault == FINE and cursor.at != view.len:
+            fault = BEHIND
+    finally:
+        PyBuffer_Release(&view)
+    if fault != FINE:
+        pure.refuse(fault, index)
 
 
 cdef inline Py_ssize_t _put(unsigned char* out, Py_ssize_t at, uint32_t value) noexcept:

@@ -42,6 +42,12 @@ _REASONS: Final = (
 )
 
 LONGEST_NAME_BYTES: Final = 255
+
+KEY: Final = 1
+VALUE: Final = 2
+HEADERS: Final = 4
+"""The fields of a record that `unpack` is asked for, as bits."""
+
 _Each = tuple[int, int, int, int, tuple[bytes | None, ...], tuple[bytes | None, ...]]
 
 Values = tuple[tuple[bytes | None, ...], tuple[bytes | None, ...]]
@@ -49,6 +55,11 @@ Values = tuple[tuple[bytes | None, ...], tuple[bytes | None, ...]]
 Walked = tuple[int, int, int, int, int | None, bytes | None, Values | None]
 """Start (of the length), end, timestamp delta, offset delta, sequence id, name; the last are for a record that has a
 header which may be bad: then its id and name are None.
+"""
+
+Lists = tuple[list[Any], ...]
+"""What `unpack` appends to: offset deltas, timestamp deltas, keys, values, numbers of headers, keys of headers, values
+of headers, sequence ids, names; then (index, values) of each record whose id or name may be bad.
 """
 
 
@@ -109,6 +120,85 @@ def _is_plain_name(names: tuple[bytes | None, ...]) -> bool:
     """Whether nothing can be wrong with it; of others `sidecar.protocol.records` tells."""
     name = names[0]
     return len(names) == 1 and name is not None and 0 < len(name) <= LONGEST_NAME_BYTES and name.isascii()
+
+
+def is_name(value: bytes | None) -> bool:
+    """Whether this is a producer name: UTF-8 of 1 to 255 bytes."""
+    if not value or len(value) > LONGEST_NAME_BYTES:
+        return False
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+Stretch = tuple[bytes | None, int, int, int, int, int, int, int, int, int]
+"""Name, records, ids, malformed ones; then the first and the last of: id, offset delta, timestamp delta."""
+
+
+def stretches(records: Octets, count: int, id_header: bytes, name_header: bytes, low: int, high: int) -> list[Stretch]:
+    """See `sidecar.protocol.stretches.stretches`."""
+    done: list[Stretch] = []
+    of, inside, ids, bad, first, last, begins, starts, ends, stops = None, 0, 0, 0, -1, -1, 0, 0, 0, 0
+    for _, _, time, delta, id_values, names in each(records, count, id_header, name_header, dense=False):
+        if not low <= delta <= high:
+            continue
+        name = names[0] if len(names) == 1 and is_name(names[0]) else None
+        found = id_of(id_values[0]) if len(id_values) == 1 else -1
+        is_bad = (found < 0 and bool(id_values)) or (name is None and bool(names))
+        breaks = found <= last or inside > ids + bad if id_values else ids > 0
+        if inside and (name != of or (breaks and not is_bad)):
+            done.append((of, inside, ids, bad, first, last, begins, ends, starts, stops))
+            inside = 0
+        if not inside:
+            of, ids, bad, first, last, begins, starts = name, 0, 0, -1, -1, delta, time
+        inside, ends, stops = inside + 1, delta, time
+        if is_bad:
+            bad += 1
+        elif id_values:
+            first, last, ids = first if ids else found, found, ids + 1
+    if inside:
+        done.append((of, inside, ids, bad, first, last, begins, ends, starts, stops))
+    return done
+
+
+def unpack(
+    records: Octets, count: int, id_header: bytes, name_header: bytes, low: int, high: int, wanted: int, into: Lists
+) -> None:
+    """See `sidecar.protocol.stretches.unpack`."""
+    deltas, times, keys, values, header_counts, header_keys, header_values, sequence_ids, its_names, doubtful = into
+    data = bytes(records)
+    for start, end, time, delta, ids, names in each(records, count, id_header, name_header, dense=False):
+        if not low <= delta <= high:
+            continue
+        sequence_id, name, rest = _plain(ids, names, None)
+        if rest is not None:
+            doubtful.append((len(deltas), rest))
+        deltas.append(delta)
+        times.append(time)
+        sequence_ids.append(sequence_id)
+        its_names.append(name)
+        at = _behind_varint(data, _behind_varint(data, _behind_varint(data, start) + 1))
+        key, at = _bytes(data, at, end)
+        value, at = _bytes(data, at, end)
+        if wanted & KEY:
+            keys.append(key)
+        if wanted & VALUE:
+            values.append(value)
+        if wanted & HEADERS:
+            headers, at = _varint(data, at, end, 0)
+            header_counts.append(headers)
+            for _ in range(headers):
+                key, at = _bytes(data, at, end)
+                value, at = _bytes(data, at, end)
+                header_keys.append(key)
+                header_values.append(value)
+
+
+def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    size, begins, at = _field(data, at, end, 0)
+    return (None if size < 0 else data[begins:at]), at
 
 
 def renumber(records: Octets, places: Sequence[tuple[Any, ...]]) -> bytearray:

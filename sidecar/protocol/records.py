@@ -85,6 +85,11 @@ def is_compiled() -> bool:
     return _walker is not _records_pure
 
 
+def walker() -> ModuleType:
+    """The twin at work, for what else walks through sections."""
+    return _walker
+
+
 def summarise(records: Octets, count: int, id_header: bytes, name_header: bytes, *, dense: bool = True) -> Summary:
     """What the `count` records of a section have in common, in one pass that makes no object per record.
 
@@ -105,12 +110,12 @@ def each(
     Raises `KafkaError` 2 as `summarise` does.
     """
     return [
-        new_tuple(RecordIds, row if row[6] is None else (*row[:4], *_read(row[6][0], row[6][1], own)))
+        new_tuple(RecordIds, row if row[6] is None else (*row[:4], *judge(row[6][0], row[6][1], own)))
         for row in _walker.walk(records, count, id_header, name_header, dense, own)
     ]
 
 
-def _read(
+def judge(
     ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...], own: bytes | None
 ) -> tuple[int | None, bytes | None, str | None]:
     """Sequence id, name, and what is wrong; of two faults the id's is told."""
