@@ -5,6 +5,9 @@ Every message is whole by itself: Spark hands on the text of an error of an exec
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 
 class PipelineError(Exception):
     """A job cannot go on; the message names what is wrong and what to do."""
@@ -24,3 +27,16 @@ class OffsetRangeError(PipelineError):
 
 class CorruptLogError(PipelineError):
     """Bytes in a log that are no records of message format v2, or damaged ones."""
+
+
+_TOLD: Final = re.compile(r"sidecar\.pipeline\.errors\.(\w+): (.+)")
+
+
+def told_by(error: Exception) -> PipelineError | None:
+    """The error of a data source or an executor that one of Spark's has as text; None where there is none."""
+    found = _TOLD.findall(str(error))
+    if not found:
+        return None
+    name, message = found[-1]
+    kind = {each.__name__: each for each in PipelineError.__subclasses__()}.get(name, PipelineError)
+    return kind(message.strip())

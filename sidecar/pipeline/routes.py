@@ -1,0 +1,187 @@
+"""Where requests go: connections to brokers or nodes, which of them leads a partition, and how long is tried.
+
+A leader that moved, a broker that is away, a topic that was just created: each is asked about again, within a time. It
+knows no records; `sidecar.pipeline.kafka` says what is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from sidecar.pipeline.connection import Connection
+from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError
+from sidecar.pipeline.requests import ClusterLayout, DescribeCluster
+from sidecar.pipeline.security import Security
+from sidecar.protocol.api import FETCH, LIST_OFFSETS, METADATA
+from sidecar.protocol.calls import ApiVersions, ListOffsets
+from sidecar.protocol.calls.tails import FetchTails
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, error_name
+from sidecar.protocol.ids import TopicPartition
+
+T = TypeVar("T")
+
+_PAUSE_S: Final = 0.1
+_UNKNOWN_FOR_S: Final = 2.0
+"""A topic that was just created is not known to every broker at once."""
+
+_CONNECT_S: Final = 10.0
+
+_OFFSET_NOT_AVAILABLE: Final = 78  # KIP-207: a new leader's high watermark may lag behind
+_PASSING: Final = STALE_ROUTE | {
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    _OFFSET_NOT_AVAILABLE,
+}
+_NEEDED: Final = {METADATA: (DescribeCluster, "Metadata"), LIST_OFFSETS: (ListOffsets, "ListOffsets"),
+                  FETCH: (FetchTails, "Fetch")}  # fmt: skip
+
+
+class PassingError(PipelineError):
+    """An answer that another try may change."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: {error_name(code)} ({code})")
+
+
+class Routes:
+    """Connections to a cluster. `timeout`, in seconds, is that of a request and that of all tries together."""
+
+    def __init__(self, bootstrap: str, timeout: float, security: Mapping[str, str]) -> None:
+        self.bootstrap = bootstrap
+        self.timeout = timeout
+        self._seeds = addresses(bootstrap)
+        self._security = Security.of(security)
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[str, dict[int, int]] = {}
+
+    def close(self) -> None:
+        """End all connections."""
+        while self._connections:
+            self._connections.popitem()[1].close()
+
+    def retried(self, ask: Callable[[], T], topic: str | None = None) -> T:
+        """What `ask` returns, tried again while it cannot be answered, with leaders looked up anew."""
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return ask()
+            except (PassingError, UnreachableError) as error:
+                if time.monotonic() >= deadline:
+                    raise _final(error, self.timeout) from None
+                time.sleep(_PAUSE_S)
+                with contextlib.suppress(PassingError, UnreachableError):
+                    if topic is not None:
+                        self.leaders(topic, refresh=True)
+
+    def judge(self, what: str, topic: str, code: int) -> None:
+        """Raise what an error code of a partition means: `PassingError`, or `PipelineError` for good."""
+        if not code:
+            return
+        if code in _PASSING:
+            raise PassingError(what, code)
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise PipelineError(f"{topic} may not be read here: READ and DESCRIBE on the topic are needed")
+        raise PipelineError(f"{what}: {error_name(code)} ({code})")
+
+    def leaders(self, topic: str, *, refresh: bool = False) -> dict[int, int]:
+        """The leader of each partition, -1 where there is none. Raises `UnknownTopicError`."""
+        if refresh or topic not in self._leaders:
+            self._leaders.pop(topic, None)
+            deadline = time.monotonic() + min(_UNKNOWN_FOR_S, self.timeout)
+            while (found := self._described(topic)) is None:
+                if time.monotonic() >= deadline:
+                    raise self._unknown(topic)
+                time.sleep(_PAUSE_S)
+            self._leaders[topic] = found
+        return self._leaders[topic]
+
+    def _unknown(self, topic: str) -> UnknownTopicError:
+        return UnknownTopicError(f"there is no topic {topic} at {self.bootstrap}: check its name, and who may read it")
+
+    def _described(self, topic: str) -> dict[int, int] | None:
+        """None for a topic that is not known."""
+        described = self.describe((topic,)).topics.get(topic)
+        if described is None or described.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        if described.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise self._unknown(topic)
+        if described.error != ErrorCode.LEADER_NOT_AVAILABLE:  # some partitions have one nevertheless
+            self.judge(f"topic {topic}", topic, described.error)
+        return described.leaders
+
+    def describe(self, topics: tuple[str, ...] | None) -> ClusterLayout:
+        """Metadata from the first of all known addresses that answers."""
+        told: list[str] = []
+        for address in dict.fromkeys([*self._connections, *self._brokers.values(), *self._seeds]):
+            try:
+                layout = self._at(address).call(DescribeCluster(topics), self.timeout)
+            except UnreachableError as error:
+                told.append(str(error))
+                continue
+            self._brokers = layout.brokers or self._brokers
+            return layout
+        raise UnreachableError("; ".join(told))
+
+    def leader(self, where: TopicPartition) -> Connection:
+        """The connection to a partition's leader. Raises `PassingError` while there is none."""
+        leaders = self.leaders(where.topic)
+        if where.partition not in leaders:
+            raise PipelineError(
+                f"topic {where.topic} has no partition {where.partition}: it has 0 to {len(leaders) - 1}"
+            )
+        return self.to(leaders[where.partition], str(where))
+
+    def to(self, broker: int, led: str) -> Connection:
+        """The connection to a broker, which leads what `led` names. Raises `PassingError` where nobody does."""
+        if broker not in self._brokers:
+            raise PassingError(f"{led} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+        return self._at(self._brokers[broker])
+
+    def _at(self, address: tuple[str, int]) -> Connection:
+        """The connection to an address, opened and asked for its versions the first time."""
+        found = self._connections.get(address)
+        if found is None or found.is_closed:
+            self._connections.pop(address, None)
+            found = Connection(address, min(self.timeout, _CONNECT_S), self._security)
+            _check_versions(found, self.timeout)
+            self._connections[address] = found
+        return found
+
+
+def _final(error: PipelineError, timeout: float) -> PipelineError:
+    text = f"{error} (tried for {timeout:g} s)"
+    return UnreachableError(text) if isinstance(error, UnreachableError) else PipelineError(text)
+
+
+def _check_versions(connection: Connection, timeout: float) -> None:
+    served = connection.call(ApiVersions(), timeout)
+    for key, (request, name) in _NEEDED.items():
+        lowest, highest = served.get(key, (0, -1))
+        if not lowest <= request.api_version <= highest:
+            raise PipelineError(
+                f"{connection} serves {name} {lowest} to {highest}, and {request.api_version} is needed:"
+                " Kafka from 2.3 on and nodes serve it"
+            )
+
+
+def addresses(bootstrap: str) -> tuple[tuple[str, int], ...]:
+    """`host:port,…` as pairs; 9092 where no port is named. Raises `PipelineError`."""
+    found = tuple(_address(each.strip()) for each in bootstrap.split(",") if each.strip())
+    if not found:
+        raise PipelineError("no bootstrap servers: name one as host:port")
+    return found
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        return text.strip("[]"), 9092
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise PipelineError(f"{text!r} among the bootstrap servers is no host:port")
+    return host.strip("[]"), int(port)
