@@ -1,0 +1,102 @@
+"""`format("sidecar")`: Spark's Python DataSource API over `sidecar.pipeline.kafka`, Arrow record batches out.
+
+What is read is settled once, when the frame is made: end offsets are pinned, so that every action on the frame sees the
+same log, and bad options fail at `load()`. Splits are ranges of offsets; a batch that lies across two is cut. Reads all
+that was written, aborted transactions too, and tells which they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.kafka import Kafka
+from sidecar.pipeline.source.batches import Range
+from sidecar.pipeline.source.options import RUNS, Options, ranges, splits
+from sidecar.pipeline.source.schemas import COLUMNS, ddl
+from sidecar.pipeline.source.tables import record_batches, run_batches
+from sidecar.protocol.batch import batch_sizes
+from sidecar.protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+FORMAT: Final = "sidecar"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("sidecar")` known to a session."""
+    spark.dataSource.register(SidecarDataSource)
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """A range of offsets of one partition, for one task."""
+
+    partition: int
+    within: Range
+
+
+class SidecarDataSource(DataSource):
+    """One frame: its options, and the offsets that it reads. Raises `PipelineError` where it is made."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self.wanted = Options.of(dict(options), COLUMNS)
+        with Kafka(self.wanted.bootstrap, security=self.wanted.security) as kafka:
+            topic = self.wanted.topic
+            earliest, latest = kafka.starts(topic), kafka.ends(topic)
+        self.ranges = ranges(topic, self.wanted.starts, self.wanted.ends, earliest, latest)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return ddl(self.wanted.view)
+
+    def reader(self, schema: StructType) -> SidecarReader:
+        if tuple(schema.fieldNames()) != COLUMNS[self.wanted.view]:
+            raise PipelineError(f'format("{FORMAT}") has a schema of its own: leave out .schema(…), and select columns')
+        return SidecarReader(self.wanted, self.ranges, schema)
+
+
+class SidecarReader(DataSourceReader):
+    """What goes to the executors."""
+
+    def __init__(self, wanted: Options, found: dict[int, tuple[int, int]], schema: StructType) -> None:
+        self._wanted = wanted
+        self._ranges = found
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        return [
+            Split(partition, Range(begin, stop, is_first=begin == start))
+            for partition, (start, end) in self._ranges.items()
+            for begin, stop in splits(start, end, self._wanted.split_offsets)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one split. Raises `PipelineError`."""
+        if not isinstance(partition, Split):
+            return iter(())  # what Spark hands over where there are no splits
+        wanted, where = self._wanted, TopicPartition(self._wanted.topic, partition.partition)
+        batches = _batches(wanted, where, partition.within)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        if wanted.view == RUNS:
+            return run_batches(batches, where, partition.within, wanted.headers, schema)
+        return record_batches(batches, where, partition.within, wanted.headers, wanted.columns, schema)
+
+
+def _batches(wanted: Options, where: TopicPartition, within: Range) -> Iterator[memoryview]:
+    with Kafka(wanted.bootstrap, security=wanted.security) as kafka:
+        for records in kafka.read(where.topic, where.partition, within.start, within.end):
+            for start, size in batch_sizes(records, 0, len(records)):
+                yield records[start : start + size]

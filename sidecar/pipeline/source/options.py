@@ -1,0 +1,178 @@
+"""The options of `format("sidecar")`, and the range of each partition that they mean once its topic was asked. Pure.
+
+Names are compared without regard to case, as Spark does. An unknown one is refused: a range that was meant and silently
+not read would make an audit of half a log.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError
+from sidecar.pipeline.security import OPTIONS as SECURITY
+from sidecar.pipeline.source.batches import Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+RECORDS: Final = "records"
+RUNS: Final = "runs"
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+_NAMES: Final = (
+    "bootstrap.servers", "topic", "view", "startingOffsets", "endingOffsets", "splitOffsets", "columns",
+    "sequenceIdHeader", "producerNameHeader", *SECURITY,
+)  # fmt: skip
+
+_USUAL: Final = Headers()
+
+Offsets = dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Checked as far as they can be without asking Kafka. Offsets are None for a log's whole start, or its end of now;
+    `columns` is None for all of them.
+    """
+
+    bootstrap: str
+    topic: str
+    view: str = RECORDS
+    starts: Offsets | None = None
+    ends: Offsets | None = None
+    split_offsets: int = 1_000_000
+    columns: frozenset[str] | None = None
+    headers: Headers = _USUAL
+    security: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], columns: Mapping[str, Sequence[str]]) -> Options:
+        """`columns` are those of each view. Raises `PipelineError` for an option that is unknown, missing or wrong."""
+        known = {name.lower(): name for name in _NAMES}
+        for name in given:
+            if name.lower() not in known:
+                raise PipelineError(f"unknown option {name}: there are {', '.join(_NAMES)}")
+        found = {known[name.lower()]: value for name, value in given.items()}
+        for name in ("bootstrap.servers", "topic"):
+            if not found.get(name):
+                raise PipelineError(f"option {name} is missing")
+        view = found.get("view", RECORDS).lower()
+        if view not in columns:
+            raise PipelineError(f"option view is {view!r}: it is one of {', '.join(columns)}")
+        return cls(
+            found["bootstrap.servers"],
+            found["topic"],
+            view,
+            _offsets("startingOffsets", found.get("startingOffsets", EARLIEST), EARLIEST),
+            _offsets("endingOffsets", found.get("endingOffsets", LATEST), LATEST),
+            _positive("splitOffsets", found.get("splitOffsets", "1000000")),
+            _columns(found.get("columns"), columns[view]),
+            Headers(
+                _header("sequenceIdHeader", found.get("sequenceIdHeader"), _USUAL.sequence_id),
+                _header("producerNameHeader", found.get("producerNameHeader"), _USUAL.producer_name),
+            ),
+            {name: found[name] for name in SECURITY if name in found},
+        )
+
+
+def _header(name: str, text: str | None, usual: bytes) -> bytes:
+    if text is None:
+        return usual
+    if not text:
+        raise PipelineError(f"option {name} is empty: name a record header")
+    return text.encode()
+
+
+def _positive(name: str, text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise PipelineError(f"option {name} is {text!r}: a number of at least 1")
+    return int(text)
+
+
+def _columns(text: str | None, known: Iterable[str]) -> frozenset[str] | None:
+    if text is None:
+        return None
+    named = frozenset(each.strip() for each in text.split(",") if each.strip())
+    unknown = sorted(named.difference(known))
+    if unknown or not named:
+        raise PipelineError(f"option columns names {', '.join(unknown) or 'none'}: there are {', '.join(known)}")
+    return named
+
+
+def _offsets(name: str, text: str, word: str) -> Offsets | None:
+    if text.strip().lower() == word:
+        return None
+    wrong = PipelineError(
+        f'option {name} is {text!r}: {word}, or JSON with the offset of each partition, {{"0": 5, "1": 0}}'
+    )
+    try:
+        found = json.loads(text, object_pairs_hook=_once)
+    except ValueError as error:
+        raise PipelineError(f"{wrong} ({error})") from None
+    if not isinstance(found, dict) or not all(_is_offset(*pair) for pair in found.items()):
+        raise wrong
+    return {int(partition): offset for partition, offset in found.items()}
+
+
+def _is_offset(partition: str, offset: Any) -> bool:
+    is_plain = partition.isdecimal() and partition == str(int(partition))
+    return is_plain and isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < 2**63
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a partition is named twice")
+    return found
+
+
+def ranges(
+    topic: str, starts: Offsets | None, ends: Offsets | None, earliest: Offsets, latest: Offsets
+) -> dict[int, tuple[int, int]]:
+    """From where to where each partition is to be read; `earliest` and `latest` are what there is.
+
+    Raises `PipelineError` where not all partitions are named, or others, `OffsetRangeError` where one has no such
+    offsets.
+    """
+    for name, named in (("startingOffsets", starts), ("endingOffsets", ends)):
+        if named is not None:
+            _check_named(topic, name, named, latest)
+    begin, stop = earliest if starts is None else starts, latest if ends is None else ends
+    found = {index: (begin[index], stop[index]) for index in sorted(latest)}
+    for index, (start, end) in found.items():
+        _check_range(f"{topic}-{index}", start, end, earliest[index], latest[index])
+    return found
+
+
+def _check_named(topic: str, option: str, named: Offsets, there: Offsets) -> None:
+    missing, unknown = sorted(set(there) - set(named)), sorted(set(named) - set(there))
+    if unknown:
+        raise PipelineError(
+            f"option {option} names partitions that {topic} has not: {_listed(unknown)}; it has 0 to {len(there) - 1}"
+        )
+    if missing:
+        raise PipelineError(f"option {option} has to name every partition of {topic}: {_listed(missing)} missing")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:10])) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
+
+
+def _check_range(where: str, start: int, end: int, earliest: int, latest: int) -> None:
+    if start < earliest:
+        raise OffsetRangeError(
+            f"offset {start} of {where} is lost to retention: its log begins at {earliest}. Begin there, or behind it"
+        )
+    if end > latest:
+        raise OffsetRangeError(f"offset {end} of {where} is behind its end, {latest}")
+    if start > end:
+        raise OffsetRangeError(
+            f"{where} is to be read from offset {start} to {end}: the end lies in front of the start"
+        )
+
+
+def splits(start: int, end: int, offsets: int) -> list[tuple[int, int]]:
+    """A range in pieces of at most so many offsets; none where it is empty."""
+    return [(at, min(end, at + offsets)) for at in range(start, end, offsets)]
