@@ -1,0 +1,102 @@
+"""What nodes know of a topic, as plain tables: whose its epochs are, which ids it has to hold, who took it over.
+
+Made by `sidecar.cli.pipeline` from the internal topics and Redis; turned into data frames here. Reads nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Whose a slot's epochs from `first_epoch` to `last_epoch` are.
+
+    `rank` counts the producer ids of a slot, oldest first. `name` is None where nobody's name tells it apart, and
+    `generation` where the topic had no owner. `opened_at` is the offset of the record in the ownership topic that
+    opened the epoch, None where compaction took it; times are Unix ms.
+    """
+
+    producer_id: int
+    first_epoch: int
+    last_epoch: int
+    slot: str
+    rank: int
+    shared: bool
+    session: str | None = None
+    name: str | None = None
+    generation: int | None = None
+    opened_at: int | None = None
+    opened_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The highest id of a name in a partition as a snapshot holds it, whose record lies at `offset` (-1: unknown);
+    the snapshot speaks of everything in front of `covered`.
+    """
+
+    partition: int
+    name: str
+    id: int
+    offset: int
+    covered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """A line of the events topic about who writes; `event` is its id in hexadecimal, `partition` is for scope
+    partition alone. `kind` and `mode` as the REST interface calls them.
+    """
+
+    event: str
+    at_ms: int
+    kind: str
+    partition: int | None
+    generation: int
+    session: str
+    name: str
+    mode: str
+    client: str
+    node: int
+    producer_id: int
+    producer_epoch: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of one topic. `governed`: an offset per partition from which on it surely was governed; `ungoverned`: times
+    (Unix ms, the end None for ever) at which it had no policy in between.
+    """
+
+    writers: tuple[Writer, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    governed: Mapping[int, int] = field(default_factory=dict[int, int])
+    ungoverned: tuple[tuple[int, int | None], ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
+
+
+WRITERS: Final = (
+    "producer_id long, first_epoch int, last_epoch int, slot string, rank int, shared boolean, session string,"
+    " name string, generation long, opened_at long, opened_ms long"
+)
+MARKS: Final = "partition int, name string, id long, offset long, covered long"
+TAKEOVERS: Final = (
+    "event string, at_ms long, kind string, partition int, generation long, session string, name string, mode string,"
+    " client string, node int, producer_id long, producer_epoch int, detail string"
+)
+GOVERNED: Final = "partition int, offset long"
+UNGOVERNED: Final = "from_ms long, to_ms long"
+BOUNDS: Final = "partition int, start long, end long"
+
+
+def as_frame(spark: SparkSession, rows: Iterable[Any], schema: str) -> DataFrame:
+    """Dataclasses or tuples as a data frame in one task."""
+    found = [row if isinstance(row, tuple) else astuple(row) for row in rows]
+    return spark.createDataFrame(found, schema).coalesce(1)

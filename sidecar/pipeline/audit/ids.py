@@ -1,0 +1,112 @@
+"""Sequence ids: duplicates and regressions, counted exactly, and the numbers left out. Pure.
+
+Runs say which of them can hold one: those that do not begin above everything before them, and those that another run of
+the same name overlaps. Only these, and the runs that their ids could be in, are read record by record. There the
+highest id before a record is found in two steps, over stretches of the log and within each, so that nothing ever
+passes over all records of one name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NAME: Final = ("partition", "identity")
+_STRETCH: Final = 65_536
+"""Offsets."""
+
+
+def with_ids(runs: DataFrame) -> DataFrame:
+    """Attributed runs that hold ids under a name, or under one epoch of nobody's name."""
+    return runs.where("ids > 0 AND identity IS NOT NULL")
+
+
+def suspects(runs: DataFrame) -> DataFrame:
+    """Runs with ids that may hold a duplicate or a regression, with `lowest` and `highest`: which of their ids."""
+    in_order = Window.partitionBy(*NAME).orderBy("first_offset", "last_offset")
+    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    judged = runs.withColumns(
+        {
+            "highest_before": F.max("last_id").over(before),
+            "overlapped": (F.max("last_offset").over(before) >= F.col("first_offset"))
+            | (F.lead("first_offset").over(in_order) <= F.col("last_offset")),
+        }
+    )
+    overlaps = F.coalesce("overlapped", F.lit(False))
+    found = judged.where(overlaps | (F.col("highest_before") >= F.col("first_id")))
+    highest = F.when(overlaps, F.col("last_id")).otherwise(F.least("last_id", "highest_before"))
+    return found.select(
+        *NAME, "first_offset", "last_offset", F.col("first_id").alias("lowest"), highest.alias("highest")
+    )
+
+
+def ranges(runs: DataFrame, found: DataFrame, most: int = 1_000) -> DataFrame:
+    """Offsets (`partition`, `first_offset`, `last_offset`) of every run that holds ids which the suspects `found` may
+    repeat, the suspects themselves included. Of a name with more than `most` suspects: of all their ids together.
+    """
+    asked = found.groupBy(*NAME).agg(
+        F.count("*").alias("count"), F.min("lowest").alias("lowest"), F.max("highest").alias("highest")
+    )
+    many = asked.where(F.col("count") > most).select(*NAME, "lowest", "highest")
+    few = found.join(asked.where(F.col("count") <= most).select(*NAME), [*NAME], "left_semi")
+    wanted = many.unionByName(few.select(*NAME, "lowest", "highest"))
+    holds = runs.join(wanted, [*NAME]).where("first_id <= highest AND last_id >= lowest")
+    places = holds.select("partition", "first_offset", "last_offset")
+    return places.unionByName(found.select("partition", "first_offset", "last_offset")).distinct()
+
+
+def violations(runs: DataFrame, found: DataFrame, records: DataFrame) -> DataFrame:
+    """Each duplicate and regression among attributed `records` with ids: `kind`, `partition`, `identity`, `offset`,
+    producer id and epoch, `name`, `sequence_id`, and `before`: the offset where the id was first, or the highest id
+    before it. `records` hold those of all `ranges`, and may hold others; `found` are the suspects.
+    """
+    names = found.select(*NAME).distinct()
+    columns = [*NAME, "offset", "producer_id", "producer_epoch", "name", "sequence_id"]
+    single = records.where("sequence_id IS NOT NULL AND identity IS NOT NULL").join(names, [*NAME], "left_semi")
+    single = single.select(*columns)
+    first = Window.partitionBy(*NAME, "sequence_id").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
+    single = single.withColumn("first_at", F.min("offset").over(first))
+    # What is known of the runs that are not read: behind their last offset, their last id.
+    ends = runs.join(names, [*NAME], "left_semi").select(
+        *NAME, F.col("last_offset").alias("offset"), F.col("last_id").alias("sequence_id")
+    )
+    told = single.unionByName(ends, allowMissingColumns=True)
+    told = told.withColumn("stretch", F.floor(F.col("offset") / _STRETCH))
+    peaks = told.groupBy(*NAME, "stretch").agg(F.max("sequence_id").alias("peak"))
+    earlier = Window.partitionBy(*NAME).orderBy("stretch").rowsBetween(Window.unboundedPreceding, -1)
+    peaks = peaks.withColumn("earlier", F.max("peak").over(earlier)).drop("peak")
+    is_end = F.col("first_at").isNull()
+    inside = Window.partitionBy(*NAME, "stretch").orderBy("offset", is_end)
+    inside = inside.rowsBetween(Window.unboundedPreceding, -1)
+    told = told.withColumn("nearer", F.max("sequence_id").over(inside)).join(peaks, [*NAME, "stretch"])
+    told = told.where(~is_end).withColumn("highest", F.greatest("nearer", "earlier"))
+    repeats = F.col("first_at") < F.col("offset")
+    falls = F.col("highest") >= F.col("sequence_id")
+    kind = F.when(repeats, F.lit("duplicates")).when(falls, F.lit("regressions"))
+    told = told.withColumn("kind", kind).where("kind IS NOT NULL")
+    return told.select("kind", *columns, F.when(repeats, F.col("first_at")).otherwise(F.col("highest")).alias("before"))
+
+
+def gaps(runs: DataFrame, duplicates: DataFrame) -> DataFrame:
+    """How many numbers between the lowest and the highest id of each `identity` are in no record: `partition`, `gaps`.
+    `duplicates`: how many records repeat an id, as `partition`, `identity`, `count`.
+    """
+    span = F.max("last_id").cast("decimal(38,0)") - F.min("first_id").cast("decimal(38,0)") + 1
+    found = runs.groupBy(*NAME).agg(span.alias("span"), F.sum("ids").alias("ids")).join(duplicates, [*NAME], "left")
+    distinct = F.col("ids") - F.coalesce("count", F.lit(0))
+    each = found.withColumn("gaps", F.col("span") - distinct.cast("decimal(38,0)"))
+    return each.groupBy("partition").agg(F.sum("gaps").alias("gaps"))
+
+
+def examples(found: DataFrame) -> DataFrame:
+    """As `batches.examples`."""
+    detail = F.when(F.col("kind") == "duplicates", F.concat(F.lit("first at offset "), "before"))
+    detail = detail.otherwise(F.concat(F.lit("behind id "), "before"))
+    return found.select(
+        "kind", "partition", "offset", "producer_id", "producer_epoch", "name", "sequence_id", detail.alias("detail")
+    )

@@ -1,0 +1,84 @@
+"""What has to be in a log and is not: stamped sequences of an epoch, and the last ids that nodes remember. Pure.
+
+Nodes stamp each epoch of a slot from 0 on without holes, in every partition: Kafka refuses anything else of a writer
+that it knows, and records that are dropped as duplicates take no sequence. What retention took lies in front of the
+range; where compaction took records, offsets are missing too, and nothing is said of that partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from sidecar.pipeline.audit.writers import STAMP, is_data
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MODULUS: Final = 2**31
+_NO_NAME: Final = "name IS NULL AND ids > 0"
+
+
+def whole(runs: DataFrame, bounds: DataFrame) -> DataFrame:
+    """The partitions (with `start` and `end`) whose log holds every offset of the range."""
+    size = F.when(F.expr(is_data), F.col("records")).otherwise(F.col("last_offset") - F.col("first_offset") + 1)
+    held = runs.groupBy("partition").agg(F.sum(size).alias("held"))
+    return bounds.join(held, "partition").where("held = end - start").drop("held")
+
+
+def sequences(runs: DataFrame, stamps: DataFrame, whole: DataFrame) -> DataFrame:
+    """Of attributed runs, each place where the stamped sequences of an epoch do not begin at 0, though the epoch began
+    within the range, or leave some out: `expected` and `found` there.
+    """
+    ours = runs.where(is_data).where("slot IS NOT NULL AND first_sequence >= 0").join(F.broadcast(whole), "partition")
+    in_order = Window.partitionBy(*STAMP).orderBy("first_offset", "last_offset")
+    behind = F.lag("last_sequence").over(in_order)
+    placed = ours.withColumns({"behind": behind, "number": F.row_number().over(in_order)})
+    expected = F.when(F.col("number") == 1, F.lit(0)).otherwise((F.col("behind").cast("long") + 1) % _MODULUS)
+    ahead = (F.col("first_sequence") - expected + _MODULUS) % _MODULUS
+    lower = Window.partitionBy("partition", "slot").orderBy("rank", "producer_epoch")
+    lower = lower.rowsBetween(Window.unboundedPreceding, -1)
+    begun = stamps.withColumn("begun", F.min("first_seen").over(lower) < F.col("first_seen")).select(*STAMP, "begun")
+    placed = placed.join(begun, [*STAMP]).withColumns({"expected": expected, "ahead": ahead})
+    is_seen = (F.col("number") > 1) | (F.col("start") == 0) | F.coalesce("begun", F.lit(False))
+    return placed.where(is_seen & (F.col("ahead") > 0) & (F.col("ahead") < _MODULUS // 2)).select(
+        *STAMP, "name", F.col("first_offset").alias("offset"), "expected", F.col("first_sequence").alias("found")
+    )
+
+
+def last_ids(runs: DataFrame, marks: DataFrame, whole: DataFrame) -> DataFrame:
+    """Marks whose record lies, or has to lie, within the range, and whose id the log does not reach: with `found`, the
+    highest id there is. Nothing is said where records without a known name may be the ones.
+    """
+    highest = runs.where("ids > 0").groupBy("partition", "name").agg(F.max("last_id").alias("found"))
+    inside = (F.col("offset") >= F.col("start")) & (F.col("offset") < F.col("end"))
+    told = (F.col("offset") < 0) & (F.col("start") == 0) & (F.col("covered") <= F.col("end"))
+    placed = (
+        marks.join(F.broadcast(whole), "partition").where(inside | told).join(highest, ["partition", "name"], "left")
+    )
+    absent = placed.where("found IS NULL OR found < id")
+    nameless = runs.where(_NO_NAME).select("partition", "first_id", "last_id")
+    covers = (nameless.partition == absent.partition) & absent.id.between(nameless.first_id, nameless.last_id)
+    return absent.join(nameless, covers, "left_anti").select("partition", "name", "id", "offset", "found")
+
+
+def examples_of_sequences(found: DataFrame) -> DataFrame:
+    """As `batches.examples`."""
+    detail = F.format_string("stamped sequence %s where %s was next", "found", "expected")
+    return found.select(
+        F.lit("missing").alias("kind"), "partition", "offset", "producer_id", "producer_epoch", "name",
+        F.lit(None).cast("long").alias("sequence_id"), detail.alias("detail"),
+    )  # fmt: skip
+
+
+def examples_of_ids(found: DataFrame) -> DataFrame:
+    """As `batches.examples`."""
+    there = F.coalesce(F.col("found").cast("string"), F.lit("no id"))
+    detail = F.concat(F.lit("nodes remember this id; the log holds "), there, F.lit(" at most"))
+    return found.select(
+        F.lit("missing").alias("kind"), "partition", "offset", F.lit(None).cast("long").alias("producer_id"),
+        F.lit(None).cast("int").alias("producer_epoch"), "name", F.col("id").alias("sequence_id"),
+        detail.alias("detail"),
+    )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Runs joined with whose they are, and the offset behind which nothing of a writer may lie. Pure.
+
+Within one slot a higher rank, and within one producer id a higher epoch, fences all below it: Kafka refuses older
+batches from the marker on. Between slots the order is that of the records that opened their epochs; two shared
+sessions write beside each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's documentation calls it
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+STAMP: Final = ("partition", "producer_id", "producer_epoch")
+UNKNOWN: Final = -1
+
+is_data: Final = "control IS NULL"
+
+
+def attributed(runs: DataFrame, writers: DataFrame) -> DataFrame:
+    """Runs, or records, with the columns of the writer whose epoch stamped them, null where nobody's did; `name`, the
+    header's or the writer's; and `identity`, which is equal where ids count together: the same name, else the same
+    epoch. Null without either.
+    """
+    known = F.broadcast(
+        writers.select(
+            F.col("producer_id").alias("_id"), "first_epoch", "last_epoch", "slot", "rank", "shared", "session",
+            F.col("name").alias("_name"), "generation", "opened_at", "opened_ms",
+        )
+    )  # fmt: skip
+    is_its = (F.col("producer_id") == F.col("_id")) & F.col("producer_epoch").between(
+        F.col("first_epoch"), F.col("last_epoch")
+    )
+    name = F.coalesce("producer_name", "_name")
+    stamp = F.concat_ws(":", F.lit("e"), "producer_id", "producer_epoch")
+    identity = F.when(name.isNotNull(), F.concat(F.lit("n:"), name)).when(F.col("producer_id") >= 0, stamp)
+    found = runs.join(known, is_its, "left")
+    return found.withColumns({"name": name, "identity": identity}).drop("_id", "_name", "first_epoch", "last_epoch")
+
+
+def stamps(runs: DataFrame) -> DataFrame:
+    """Of attributed runs, each epoch of a slot in each partition: the offsets where it is first seen (`first_seen`,
+    markers too), where its first record lies (`first_data`), and behind which no batch of it may lie (`fenced_at`).
+    """
+    found = runs.where("slot IS NOT NULL").groupBy(*STAMP, "slot", "rank", "shared", "opened_at")
+    seen = found.agg(
+        F.min("first_offset").alias("first_seen"),
+        F.min(F.when(F.expr(is_data), F.col("first_offset"))).alias("first_data"),
+        F.max("last_offset").alias("last_seen"),
+    )
+    later_epochs = _behind("producer_id", order=F.col("producer_epoch"))
+    later_ids = _behind("slot", order=F.col("rank"))
+    opened = F.coalesce("opened_at", F.lit(UNKNOWN))
+    later_slots = _behind(order=opened)
+    is_known = F.col("opened_at").isNotNull()
+    by_anybody = F.min(F.when(is_known, F.col("first_data"))).over(later_slots)
+    by_owners = F.min(F.when(is_known & ~F.col("shared"), F.col("first_data"))).over(later_slots)
+    fences = [
+        F.min("first_seen").over(later_epochs),
+        F.min("first_data").over(later_ids),
+        F.when(is_known, F.when(F.col("shared"), by_owners).otherwise(by_anybody)),
+    ]
+    return seen.withColumn("fenced_at", F.least(*fences))
+
+
+def _behind(*within: str, order: Column) -> Window:
+    """The rows of a partition whose order is higher."""
+    return Window.partitionBy("partition", *within).orderBy(-order).rangeBetween(Window.unboundedPreceding, -1)  # pyright: ignore[reportReturnType]
