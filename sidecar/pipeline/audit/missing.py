@@ -31,19 +31,23 @@ def whole(runs: DataFrame, bounds: DataFrame) -> DataFrame:
 def sequences(runs: DataFrame, stamps: DataFrame, whole: DataFrame) -> DataFrame:
     """Of attributed runs, each place where the stamped sequences of an epoch do not begin at 0, though the epoch began
     within the range, or leave some out: `expected` and `found` there.
+
+    Runs of one epoch under several names may overlap: where one ends because sequences are left out, all of them do.
     """
     ours = runs.where(is_data).where("slot IS NOT NULL AND first_sequence >= 0").join(F.broadcast(whole), "partition")
-    in_order = Window.partitionBy(*STAMP).orderBy("first_offset", "last_offset")
-    behind = F.lag("last_sequence").over(in_order)
-    placed = ours.withColumns({"behind": behind, "number": F.row_number().over(in_order)})
-    expected = F.when(F.col("number") == 1, F.lit(0)).otherwise((F.col("behind").cast("long") + 1) % _MODULUS)
+    before = Window.partitionBy(*STAMP).orderBy("first_offset", "last_offset")
+    before = before.rowsBetween(Window.unboundedPreceding, -1)
+    newest = F.max(F.struct("last_offset", "last_sequence")).over(before)
+    placed = ours.withColumn("newest", newest).where("newest IS NULL OR newest.last_offset < first_offset")
+    is_first = F.col("newest").isNull()
+    expected = F.when(is_first, F.lit(0)).otherwise((F.col("newest.last_sequence").cast("long") + 1) % _MODULUS)
     ahead = (F.col("first_sequence") - expected + _MODULUS) % _MODULUS
     lower = Window.partitionBy("partition", "slot").orderBy("rank", "producer_epoch")
     lower = lower.rowsBetween(Window.unboundedPreceding, -1)
     begun = stamps.withColumn("begun", F.min("first_seen").over(lower) < F.col("first_seen")).select(*STAMP, "begun")
     placed = placed.join(begun, [*STAMP]).withColumns({"expected": expected, "ahead": ahead})
-    is_seen = (F.col("number") > 1) | (F.col("start") == 0) | F.coalesce("begun", F.lit(False))
-    return placed.where(is_seen & (F.col("ahead") > 0) & (F.col("ahead") < _MODULUS // 2)).select(
+    is_known = ~is_first | (F.col("start") == 0) | F.coalesce("begun", F.lit(False))
+    return placed.where(is_known & (F.col("ahead") > 0) & (F.col("ahead") < _MODULUS // 2)).select(
         *STAMP, "name", F.col("first_offset").alias("offset"), "expected", F.col("first_sequence").alias("found")
     )
 

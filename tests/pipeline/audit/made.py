@@ -103,37 +103,45 @@ class Log:
 
 def runs_of(records: Iterable[Record], split: int = 1_000_000) -> list[tuple[object, ...]]:
     """Runs as the source makes them, in splits of so many offsets."""
-    opened: dict[tuple[object, ...], list[Record]] = {}
+    writers: dict[tuple[int, int, tuple[int, int]], dict[str | None, list[Record]]] = {}
+    newest: dict[tuple[int, int, tuple[int, int]], int] = {}
     done: list[list[Record]] = []
     for each in sorted(records, key=lambda record: (record.partition, record.offset)):
-        key = each.partition, each.offset // split, each.producer, each.name, each.control
-        run = opened.get(key)
-        if run is not None and each.control is None and _continues(run, each):
+        if each.control is not None:
+            done.append([each])
+            continue
+        writer = each.partition, each.offset // split, each.producer
+        runs = writers.setdefault(writer, {})
+        if newest.get(writer, each.sequence) != each.sequence:
+            done += runs.values()
+            runs.clear()
+        newest[writer] = each.sequence if each.sequence < 0 else (each.sequence + 1) % MODULUS
+        run = runs.get(each.name)
+        if run is not None and _continues(run, each):
             run.append(each)
         else:
-            if run is not None:
-                done.append(run)
-            opened[key] = [each]
-    return [_summed(run) for run in [*done, *opened.values()]]
+            done += [] if run is None else [run]
+            runs[each.name] = [each]
+    counted: set[tuple[int, int]] = set()
+    ended = [*done, *(run for runs in writers.values() for run in runs.values())]
+    return [_summed(run, counted) for run in sorted(ended, key=lambda run: (run[0].partition, run[0].offset))]
 
 
 def _continues(run: list[Record], each: Record) -> bool:
-    if each.sequence != (-1 if run[-1].sequence < 0 else (run[-1].sequence + 1) % MODULUS):
-        return False
     ids = [record.id for record in run if record.id is not None]
-    if each.id is None:
-        return not ids or each.problem is not None
-    has_plain = any(record.id is None and record.problem is None for record in run)
-    return not has_plain and (not ids or each.id > ids[-1])
+    if each.id is not None:
+        return all(record.id is not None or record.problem for record in run) and (not ids or each.id > ids[-1])
+    return not ids or each.problem is not None
 
 
-def _summed(run: list[Record]) -> tuple[object, ...]:
+def _summed(run: list[Record], counted: set[tuple[int, int]]) -> tuple[object, ...]:
     first, last = run[0], run[-1]
     ids = [each.id for each in run if each.id is not None]
     gaps = ids[-1] - ids[0] + 1 - len(ids) if ids else 0
-    batches = len({each.base for each in run})
+    batches = {(each.partition, each.base) for each in run} - counted
+    counted |= batches  # a batch counts in the run of its first record
     return (
-        first.partition, first.offset, last.offset, batches, len(run), 100 * len(run), *first.producer,
+        first.partition, first.offset, last.offset, len(batches), len(run), 100 * len(run), *first.producer,
         first.sequence, last.sequence, False, first.control, first.name, ids[0] if ids else None,
         ids[-1] if ids else None, len(ids), sum(each.problem is not None for each in run), gaps,
         1_000 + first.offset, 1_000 + last.offset,
