@@ -1,0 +1,61 @@
+"""Files beside a table, wherever Hadoop's file systems reach: few small ones, read and written whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Folder:
+    """A directory that need not exist. `path` as Spark takes it: a local path, `s3a://…`, `hdfs://…`."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.path = path.rstrip("/") or "/"
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop's file systems
+        self._root = self._jvm.org.apache.hadoop.fs.Path(self.path)
+        session: Any = spark._jsparkSession  # noqa: SLF001 - as above
+        configuration = session.sessionState().newHadoopConf()
+        self._files = self._root.getFileSystem(configuration)
+
+    def names(self, *below: str) -> list[str] | None:
+        """What lies in it, or in a directory below it, hidden files aside; None where there is none, or a file."""
+        place = self._place(below)
+        if not self._files.exists(place) or self._files.getFileStatus(place).isFile():
+            return None
+        found = (str(each.getPath().getName()) for each in self._files.listStatus(place))
+        return [name for name in found if not name.startswith(".")]
+
+    def is_file(self) -> bool:
+        """Whether a file is where the directory would be."""
+        return bool(self._files.exists(self._root) and self._files.getFileStatus(self._root).isFile())
+
+    def read(self, *below: str) -> str | None:
+        """A file's text; None where there is none."""
+        place = self._place(below)
+        if not self._files.exists(place):
+            return None
+        stream = self._files.open(place)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode(errors="replace")
+        finally:
+            stream.close()
+
+    def write(self, text: str, *below: str) -> None:
+        """Make a file, whole or not at all. It must not be there yet."""
+        place = self._place(below)
+        draft = self._jvm.org.apache.hadoop.fs.Path(place.getParent(), f".{place.getName()}")
+        stream = self._files.create(draft, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self._files.rename(draft, place)
+
+    def delete(self) -> None:
+        """Delete the directory and all that is in it."""
+        self._files.delete(self._root, True)
+
+    def _place(self, below: tuple[str, ...]) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path("/".join((self.path, *below)))

@@ -1,0 +1,86 @@
+"""A point in time of a log: offsets per partition, given as they are, by a time, or as now. Reads no record.
+
+What is found is pinned: a job that reads up to it comes to the same result whatever is written meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError
+
+if TYPE_CHECKING:
+    from sidecar.pipeline.kafka import Kafka
+
+NOW = "now"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What there is of a log: from the start of each partition to the end of what is committed (last stable offset)."""
+
+    topic: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+def extent(kafka: Kafka, topic: str) -> Extent:
+    """Of now. Raises `UnknownTopicError`."""
+    ends = kafka.stable_ends(topic)
+    starts = kafka.starts(topic)
+    return Extent(topic, {partition: starts.get(partition, 0) for partition in ends}, ends)
+
+
+def resolve(text: str, kafka: Kafka, log: Extent) -> dict[int, int]:
+    """The offset of each partition in front of which a point lies.
+
+    `text` is `now`, offsets as JSON (`{"0": 5}`: below 5) or a time of ISO 8601, UTC where it names no zone: then it is
+    the first offset whose timestamp is not earlier. Raises `PipelineError` for anything else and `OffsetRangeError` for
+    offsets that the log does not have.
+    """
+    if text == NOW:
+        return dict(log.ends)
+    if text.lstrip().startswith("{"):
+        return _checked(_offsets(text), log)
+    found = kafka.offsets_at(log.topic, _milliseconds(text))
+    return {partition: min(max(found[partition], log.starts[partition]), end) for partition, end in log.ends.items()}
+
+
+def _offsets(text: str) -> dict[int, int]:
+    try:
+        found = {int(partition): offset for partition, offset in json.loads(text).items()}
+    except ValueError:
+        found = {}
+    if not found or not all(type(offset) is int for offset in found.values()):
+        raise PipelineError(f'{text} are no offsets: give them as {{"0": 5, "1": 7}}, one for each partition')
+    return found
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise PipelineError(
+            f"{text!r} is no point in time: give {NOW}, a time such as 2026-01-31T12:00:00Z, or offsets as"
+            ' {"0": 5, "1": 7}'
+        ) from None
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _checked(offsets: dict[int, int], log: Extent) -> dict[int, int]:
+    for partition in dict.fromkeys([*offsets, *log.ends]):
+        if partition not in log.ends:
+            raise OffsetRangeError(f"{log.topic} has no partition {partition}: it has 0 to {max(log.ends)}")
+        if partition not in offsets:
+            raise OffsetRangeError(f"no offset is given for partition {partition} of {log.topic}: name all of them")
+        start, end = log.starts[partition], log.ends[partition]
+        if not start <= offsets[partition] <= end:
+            raise OffsetRangeError(
+                f"offset {offsets[partition]} of partition {partition} of {log.topic} is not in its log: that holds"
+                f" committed records from {start} to {end}"
+            )
+    return offsets

@@ -1,0 +1,170 @@
+"""What identifies the Delta tables of the pipeline, and what is checked before one is touched.
+
+A table says in its properties which job made it, of which topic of which cluster, and what its rows hold. Another
+cluster's records would fit in without a murmur: offsets alone cannot tell them apart. Here tables are made and looked
+at; no row is read or written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.folders import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+KIND: Final = "sidecar.kind"
+CLUSTER_ID: Final = "sidecar.clusterId"
+TOPIC: Final = "sidecar.topic"
+
+
+class TableError(PipelineError):
+    """A path that does not hold the table that was meant, or one that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which table it is: the job that writes it (`export`, `compact`, …) and the log whose records it holds.
+
+    `topic` is the name that was read, a shadow's or a topic's: they may be allowed to different people.
+    """
+
+    kind: str
+    cluster_id: str
+    topic: str
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """As they stand in a table."""
+        return {KIND: self.kind, CLUSTER_ID: self.cluster_id, TOPIC: self.topic}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table as it is: Delta's own id of it, its properties, the columns with their types, and how it is laid out."""
+
+    table_id: str
+    properties: Mapping[str, str]
+    columns: Mapping[str, str]
+    partition_by: tuple[str, ...]
+
+
+def delta_log(spark: SparkSession, path: str) -> Any:
+    """Delta's log of a path, in the JVM. It knows nothing yet where there is no table."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Delta's Python interface ends above transactions
+    return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)  # noqa: SLF001
+
+
+def snapshot(spark: SparkSession, path: str) -> Any:
+    """The newest state of a table. Raises `TableError` where its log cannot be read."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - as above
+    nothing = getattr(jvm.scala, "None$").__getattr__("MODULE$")
+    try:
+        found = delta_log(spark, path).update(False, nothing, nothing)
+        found.metadata().id()
+    except Exception as error:
+        raise TableError(
+            f"the log of the table at {path} cannot be read ({first_line(error)}): nothing was changed. Restore"
+            f" {path}/_delta_log from a copy, or name another path"
+        ) from error
+    return found
+
+
+def look(spark: SparkSession, path: str) -> Found | None:
+    """The table at a path; None where there is nothing yet. Raises `TableError` for anything else that is there."""
+    folder = Folder(spark, path)
+    if folder.is_file():
+        raise TableError(f"{path} is a file, and a table is a directory: name another path")
+    names = folder.names()
+    if not names:
+        return None
+    if "_delta_log" not in names:
+        raise TableError(
+            f"{path} holds {len(names)} files or directories and no Delta table: name an empty or a new path"
+        )
+    found = snapshot(spark, path)
+    if found.version() < 0:
+        raise TableError(
+            f"{path}/_delta_log holds no version of a table: nothing was changed. Restore it from a copy, or name"
+            " another path"
+        )
+    metadata = found.metadata()
+    schema = _schema(str(metadata.schemaString()))
+    return Found(
+        str(metadata.id()),
+        _mapping(spark, metadata.configuration()),
+        {field.name: field.dataType.simpleString() for field in schema.fields},
+        tuple(str(metadata.partitionColumns().apply(index)) for index in range(metadata.partitionColumns().size())),
+    )
+
+
+def check(found: Found, path: str, identity: Identity) -> None:
+    """Raise `TableError` where the table is not the one that is meant, and say in which way."""
+    if KIND not in found.properties:
+        raise TableError(f"{path} is a Delta table that no sidecar pipeline made: name another path")
+    told = {
+        KIND: ("was made by `pipeline {}`", identity.kind),
+        CLUSTER_ID: ("holds records of the Kafka cluster {}", identity.cluster_id),
+        TOPIC: ("holds records of the topic {}", identity.topic),
+    }
+    for name, (text, wanted) in told.items():
+        is_ = found.properties.get(name, "")
+        if is_ != wanted:
+            raise TableError(f"the table at {path} {text.format(is_)}, not {wanted}: name another path")
+
+
+def check_form(found: Found, path: str, schema: StructType, partition_by: Sequence[str]) -> None:
+    """Raise `TableError` where its columns are others than those that would be written."""
+    wanted = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name in dict.fromkeys([*wanted, *found.columns]):
+        if wanted.get(name) != found.columns.get(name):
+            raise TableError(
+                f"column {name} of the table at {path} is {found.columns.get(name, 'not there')}, and"
+                f" {wanted.get(name, 'nothing')} would be written: use the format and schema it was made with,"
+                " or name another path"
+            )
+    if found.partition_by != tuple(partition_by):
+        raise TableError(
+            f"the table at {path} is partitioned by {', '.join(found.partition_by) or 'nothing'}, not by"
+            f" {', '.join(partition_by) or 'nothing'}: use the same, or name another path"
+        )
+
+
+def create(
+    spark: SparkSession, path: str, identity: Identity, schema: StructType, partition_by: Sequence[str] = ()
+) -> None:
+    """Make an empty table, unless another process was faster."""
+    from delta.tables import DeltaTable  # noqa: PLC0415 - an extra
+
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
+    if partition_by:
+        builder = builder.partitionedBy(*partition_by)
+    for name, value in identity.properties.items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Spark or Delta says, without the trace behind it."""
+    java = getattr(error, "java_exception", None)
+    text = str(java.getMessage() or java.toString()) if java is not None else str(error)
+    return (text.strip().splitlines() or [type(error).__name__])[0]
+
+
+def _schema(text: str) -> StructType:
+    import json  # noqa: PLC0415
+
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    return StructType.fromJson(json.loads(text))
+
+
+def _mapping(spark: SparkSession, scala_map: Any) -> dict[str, str]:
+    jvm: Any = spark._jvm  # noqa: SLF001 - as above
+    return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala_map))
