@@ -214,7 +214,6 @@ def naive(log: Log, facts: Facts) -> dict[str, dict[int, int]]:
     batches: set[tuple[int, int]] = set()
     stamped: dict[tuple[int, tuple[int, int]], int] = {}
     before: dict[int, list[tuple[Writer, Record]]] = {}
-    lowest: dict[tuple[int, str], bool] = {}
     for each in sorted(log.records, key=lambda record: (record.partition, record.offset)):
         writer = _writer(each, facts)
         partition = each.partition
@@ -255,7 +254,6 @@ def naive(log: Log, facts: Facts) -> dict[str, dict[int, int]]:
                 stamped[place] = each.sequence
         if writer is not None:
             earlier.append((writer, each))
-    del lowest
     return found
 
 

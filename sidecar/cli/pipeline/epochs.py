@@ -1,0 +1,150 @@
+"""Whose every epoch of a topic's writer slots was, out of what the changelog and the events topic still tell. Pure.
+
+The changelog is compacted: of each slot it surely has the newest record alone, which names the producer ids that the
+slot gave up and, up to which epoch, whose it was before. The events topic has every claim and failover of 90 days. An
+epoch that neither names is the slot's all the same, as only a node gets one; whose it was is told by the last epoch
+before it that is known (a client that raises its own epoch stays who it is), or nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sidecar.exclusive.identity import producer_name
+
+if TYPE_CHECKING:
+    from sidecar.pipeline.audit.facts import Writer
+
+LAST_EPOCH: Final = 32_767
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An epoch that was opened, and for whom. `name` is as the client says it, `at` the record's offset in the
+    ownership topic, where that is known, `ms` Unix time. `generation` is None for a shared session.
+    """
+
+    producer_id: int
+    epoch: int
+    slot: str
+    session: str
+    name: str
+    generation: int | None
+    ms: int
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """Up to which epoch a producer id was whose; None: of several, and nobody knows any more."""
+
+    producer_id: int
+    last_epoch: int
+    name: str | None
+
+
+def writers(
+    openings: Iterable[Opening],
+    formers: Iterable[Former],
+    slots: Mapping[str, Sequence[int]],
+    newest: Mapping[int, int],
+) -> list[Writer]:
+    """Every epoch of every producer id, in as few rows as tell all. `slots`: the producer ids of each slot, the one
+    that it has last. `newest`: the highest epoch of those that may still write; ids that were given up have all.
+    """
+    opened: dict[int, dict[int, Opening]] = {}
+    for each in sorted(openings, key=lambda opening: opening.at is not None):  # the changelog's word comes last
+        opened.setdefault(each.producer_id, {})[each.epoch] = each
+    kept: dict[int, dict[int, str | None]] = {}
+    for former in formers:
+        kept.setdefault(former.producer_id, {})[former.last_epoch] = former.name
+    places = {producer_id: (slot, rank) for slot, ids in slots.items() for rank, producer_id in enumerate(ids)}
+    given_up = {producer_id for ids in slots.values() for producer_id in ids[:-1]}
+    found: list[Writer] = []
+    for producer_id in sorted({*opened, *kept, *places}):
+        its, formerly = opened.get(producer_id, {}), kept.get(producer_id, {})
+        some = next(iter(its.values()), None)
+        slot, rank = places.get(producer_id, (some.slot if some else "?", 0))
+        last = LAST_EPOCH if producer_id in given_up else max([newest.get(producer_id, -1), *its, *formerly])
+        found += _of_one(producer_id, slot, rank, its, formerly, last)
+    return found
+
+
+def _of_one(
+    producer_id: int,
+    slot: str,
+    rank: int,
+    opened: Mapping[int, Opening],
+    formerly: Mapping[int, str | None],
+    last: int,
+) -> list[Writer]:
+    from sidecar.pipeline.audit.facts import Writer  # noqa: PLC0415 - its room is for those who have PySpark
+
+    begins = sorted({0, *opened, *(epoch + 1 for epoch in formerly if epoch < last)})
+    ends = [*(epoch - 1 for epoch in begins[1:]), last]
+    found: list[Writer] = []
+    for first, end in zip(begins, ends, strict=True):
+        known = opened.get(max((epoch for epoch in opened if epoch <= first), default=-1))
+        name = known.name if known is not None else None
+        until = min((epoch for epoch in formerly if epoch >= first), default=None)
+        if until is not None and formerly[until] is not None and first not in opened:
+            name = formerly[until]
+        encoded = None if name is None else producer_name(name)
+        found.append(
+            Writer(
+                producer_id=producer_id,
+                first_epoch=first,
+                last_epoch=end,
+                slot=slot,
+                rank=rank,
+                shared=slot.isdigit() and slot != "0",
+                session=known.session if known is not None else None,
+                name=None if encoded is None else encoded.decode(),
+                generation=known.generation if known is not None else None,
+                opened_at=known.at if known is not None else None,
+                opened_ms=known.ms if known is not None else None,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """A policy was set under a pattern (a topic, `prefix.*`, `*`) at a Unix time in ms, or deleted."""
+
+    at_ms: int
+    pattern: str
+    deleted: bool
+
+
+def ungoverned(topic: str, changes: Iterable[PolicyChange], present: Iterable[str]) -> list[tuple[int, int | None]]:
+    """The times (from, to) at which a topic that had been governed had no policy. `present`: the patterns of now, which
+    tell of those that were set before the first change that is still known.
+    """
+    matching = [change for change in changes if _matches(change.pattern, topic)]
+    first: dict[str, bool] = {}
+    for change in matching:
+        first.setdefault(change.pattern, change.deleted)
+    # A policy that is deleted had been there; one that never changed since is there.
+    there = {pattern for pattern, deleted in first.items() if deleted}
+    there |= {pattern for pattern in present if _matches(pattern, topic) and pattern not in first}
+    found: list[tuple[int, int | None]] = []
+    since: int | None = None
+    for change in matching:
+        was = bool(there)
+        if change.deleted:
+            there.discard(change.pattern)
+        else:
+            there.add(change.pattern)
+        if was and not there:
+            since = change.at_ms
+        elif there and since is not None:
+            found.append((since, change.at_ms))
+            since = None
+    return [*found, (since, None)] if since is not None else found
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    return pattern == topic or (pattern.endswith("*") and topic.startswith(pattern[:-1]))

@@ -1,0 +1,268 @@
+"""What a cluster of nodes knows of its topics, read from the internal topics: writers, policies, takeovers, last ids.
+
+Read behind the data whose writers it is to explain: every batch in front of an end that was pinned before was written
+under an epoch that the changelog knows by then. Straight from Kafka, as nodes keep these topics to themselves. Writes
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from google.protobuf.message import DecodeError
+
+from sidecar.changelog import Key, Kind, TopicNames, View, partition_of, read_batches, unpack_offsets
+from sidecar.changelog.records import UnreadableBatchError
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.pipeline.epochs import Former, Opening, PolicyChange, ungoverned, writers
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.snapshots import Collector
+from sidecar.protocol.caller import UnknownTopicError, UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from sidecar.changelog import Entry, RawRecord
+    from sidecar.changelog.records import LoggedBatch
+    from sidecar.pipeline.audit.facts import Facts, Mark, Takeover
+    from sidecar.pipeline.kafka import Kafka
+
+_TIMEOUT_S: Final = 15.0
+_OPENS: Final = frozenset({state.Event.CLAIMED, state.Event.FAILOVER})
+_CHANGES: Final = frozenset({*_OPENS, state.Event.DEPOSED, state.Event.RELEASED})
+
+
+@dataclass
+class Knowledge:
+    """Of one cluster of nodes. `opened` and `offsets` are all records of the changelog that compaction has left, in
+    order; `view` what they add up to.
+    """
+
+    kafka: Kafka
+    names: TopicNames
+    view: View = field(default_factory=View)
+    opened: list[Entry[Any]] = field(default_factory=list)
+    events: list[state.Event] = field(default_factory=list)
+    is_there: bool = True
+
+    def source_of(self, topic: str) -> str:
+        """The topic whose log is read under a name: a shadow's source, else the topic itself."""
+        shadow = self.view.shadow(topic)
+        return topic if shadow is None else shadow.value.source
+
+    @property
+    def governed(self) -> list[str]:
+        """The topics that nodes have served, and the sources of shadows."""
+        return sorted({key.topic for kind in (Kind.SERVING, Kind.SLOT) for key in _keys(self.view, kind)} - {"__claims"})
+
+
+def learn(kafka: Kafka, cluster: str) -> Knowledge:
+    """Read the changelog and the events to their ends. Raises CommandError for what cannot be read."""
+    from sidecar.pipeline.errors import UnknownTopicError as NoTopicError  # noqa: PLC0415 - its room is an extra's
+
+    found = Knowledge(kafka, TopicNames.of(cluster))
+    try:
+        for batch in _batches(kafka, found.names.ownership, 0):
+            _take(found, batch)
+        seen: set[bytes] = set()
+        for partition in kafka.partitions(found.names.events):
+            for batch in _batches(kafka, found.names.events, partition):
+                found.events += _events(batch, seen)
+    except NoTopicError:
+        found.is_there = False
+    return found
+
+
+def _batches(kafka: Kafka, topic: str, partition: int) -> Iterator[LoggedBatch]:
+    start, end = kafka.starts(topic).get(partition, 0), kafka.ends(topic).get(partition, 0)
+    try:
+        for records in kafka.read(topic, partition, start, end):
+            yield from read_batches(bytes(records))
+    except UnreadableBatchError as error:
+        raise CommandError(f"{topic}-{partition}: {error}. No node wrote that: is it the right cluster?") from None
+
+
+def _take(found: Knowledge, batch: LoggedBatch) -> None:
+    if batch.writer is not None:
+        found.view.note_writer(batch.writer)
+    for offset, record in batch.records:
+        change = found.view.apply(offset, batch.timestamp_ms, batch.writer, record)
+        if change is not None and change.after is not None:
+            found.opened.append(change.after)
+
+
+def _events(batch: LoggedBatch, seen: set[bytes]) -> Iterator[state.Event]:
+    for _, record in batch.records:
+        event = state.Event()
+        try:
+            event.ParseFromString(record.value or b"")
+        except DecodeError:  # of a newer node
+            continue
+        if event.id not in seen:
+            seen.add(event.id)
+            yield event
+
+
+def _keys(view: View, kind: Kind) -> Iterator[Key]:
+    yield from (entry.key for entry in view.entries(kind))
+
+
+# Of one topic -------------------------------------------------------------------------------------------------------
+
+
+def facts_of(known: Knowledge, topic: str, *, governed_by_default: bool) -> Facts:
+    """What there is of a topic (no shadow's name). `governed_by_default`: nodes take every topic to have a policy.
+    Raises CommandError where Kafka does not know it.
+    """
+    from sidecar.pipeline.audit.facts import Facts  # noqa: PLC0415
+
+    if not known.is_there:
+        return Facts()
+    topic_id = _topic_id(known.kafka.bootstrap, topic)
+    entries = [entry for entry in known.opened if entry.key.topic == topic and _is_of(entry, topic_id)]
+    events = [event for event in known.events if event.topic == topic]
+    openings = [*_opened_by(entries), *_told_by(events)]
+    changes = [
+        PolicyChange(event.at_ms, event.topic, event.detail == "deleted")
+        for event in known.events
+        if event.kind == state.Event.POLICY
+    ]
+    without = [] if governed_by_default else ungoverned(topic, changes, [each.key.topic for each in known.view.policies()])
+    slots, newest = _slots(known.view, topic)
+    return Facts(
+        writers=tuple(writers(openings, _formers(entries), slots, newest)),
+        marks=tuple(_marks(known, topic, topic_id)),
+        governed=_governed(entries),
+        ungoverned=tuple(without),
+        takeovers=tuple(_takeover(event) for event in events if event.kind in _CHANGES),
+    )
+
+
+def _topic_id(bootstrap: str, topic: str) -> bytes:
+    """A client's Metadata through a node has no topic ids; Kafka is asked itself."""
+    from sidecar.pipeline.kafka import addresses  # noqa: PLC0415
+
+    async def ask() -> bytes:
+        upstream = KafkaUpstream(
+            list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S
+        )
+        try:
+            return (await upstream.layout(topic)).topic_id.bytes
+        finally:
+            await upstream.close()
+
+    try:
+        return asyncio.run(ask())
+    except UnknownTopicError:
+        raise CommandError(f"there is no topic {topic} at {bootstrap}", Exit.NOT_FOUND) from None
+    except (UpstreamError, KafkaError) as error:
+        raise CommandError(f"{bootstrap}: {error}", Exit.UNREACHABLE) from None
+
+
+def _is_of(entry: Entry[Any], topic_id: bytes) -> bool:
+    """Not of an earlier topic of the name."""
+    return getattr(entry.value, "topic_id", topic_id) == topic_id
+
+
+def _opened_by(entries: list[Entry[Any]]) -> Iterator[Opening]:
+    for entry in entries:
+        value = entry.value
+        if isinstance(value, state.Serving | state.Slot) and entry.key.slot is not None:
+            is_owned = isinstance(value, state.Serving) and bool(value.session)
+            yield Opening(
+                value.producer_id, value.producer_epoch, entry.key.slot, value.session, value.name,
+                value.generation if is_owned and isinstance(value, state.Serving) else None,
+                value.since_ms, entry.offset,
+            )  # fmt: skip
+
+
+def _told_by(events: list[state.Event]) -> Iterator[Opening]:
+    for event in events:
+        if event.kind in _OPENS and event.producer_id >= 0 and event.session:
+            is_shared = event.mode == control.SHARED
+            slot = f"p{event.partition}" if event.HasField("partition") else "0"
+            yield Opening(
+                event.producer_id, event.producer_epoch, f"1{event.producer_id}" if is_shared else slot,
+                event.session, event.name, None if is_shared else event.generation, event.at_ms,
+            )  # fmt: skip
+
+
+def _formers(entries: list[Entry[Any]]) -> Iterator[Former]:
+    for entry in entries:
+        if isinstance(entry.value, state.Serving | state.Slot):
+            for former in entry.value.former:
+                yield Former(former.producer_id, former.last_epoch, None if former.forgotten else former.name)
+
+
+def _slots(view: View, topic: str) -> tuple[dict[str, list[int]], dict[int, int]]:
+    """The producer ids of each slot, the newest last, and the highest epoch of each."""
+    slots: dict[str, list[int]] = {}
+    newest: dict[int, int] = {}
+    for slot, entry in view.opened(topic).items():
+        slots[slot] = [*entry.value.retired_producer_ids, entry.value.producer_id]
+        for producer_id in slots[slot]:
+            newest[producer_id] = max(entry.value.producer_epoch, view.epoch(producer_id) or 0)
+    return slots, newest
+
+
+def _governed(entries: list[Entry[Any]]) -> dict[int, int]:
+    """An offset of each partition from which on it was governed, the lowest that is known."""
+    found: dict[int, int] = {}
+    for entry in entries:
+        value, told = entry.value, dict[int, int]()
+        if isinstance(value, state.Tail) and entry.key.partition is not None:
+            told = {entry.key.partition: value.offset}
+        elif isinstance(value, state.Ownership):
+            told = unpack_offsets(value.start)
+        elif isinstance(value, state.Serving):
+            told = unpack_offsets(value.ids_from)
+        only = partition_of(entry.key.slot) if entry.key.slot is not None else None
+        for partition, offset in told.items():
+            if only in (None, partition):
+                found[partition] = min(offset, found.get(partition, offset))
+    return found
+
+
+def _marks(known: Knowledge, topic: str, topic_id: bytes) -> Iterator[Mark]:
+    """The last ids by the newest snapshot of each partition."""
+    from sidecar.pipeline.audit.facts import Mark  # noqa: PLC0415
+
+    partitions = known.kafka.partitions(known.names.snapshots)
+    place = crc32(topic.encode()) % min(len(partitions), 8)
+    collector = Collector(topic, topic_id)
+    for batch in _batches(known.kafka, known.names.snapshots, place):
+        for record in _values(batch):
+            collector.add(record)
+    for partition in known.kafka.partitions(topic):
+        saved = collector.newest(partition)
+        for mark in saved.marks if saved is not None else ():
+            yield Mark(partition, mark.name.decode(errors="replace"), mark.id, mark.offset, saved.covered if saved else 0)
+
+
+def _values(batch: LoggedBatch) -> Iterator[RawRecord]:
+    yield from (record for _, record in batch.records)
+
+
+def _takeover(event: state.Event) -> Takeover:
+    from sidecar.pipeline.audit.facts import Takeover  # noqa: PLC0415
+
+    return Takeover(
+        event=event.id.hex(),
+        at_ms=event.at_ms,
+        kind=state.Event.Kind.Name(event.kind).lower(),
+        partition=event.partition if event.HasField("partition") else None,
+        generation=event.generation,
+        session=event.session,
+        name=event.name,
+        mode=control.AccessMode.Name(event.mode).lower(),
+        client=event.client,
+        node=event.node,
+        producer_id=event.producer_id,
+        producer_epoch=event.producer_epoch,
+        detail=event.detail,
+    )

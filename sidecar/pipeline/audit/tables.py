@@ -1,0 +1,131 @@
+"""The Delta tables of audits: `runs` with whose they are, `violations`, `verdicts` and `takeovers`, under one path.
+
+Rows of an audit bear its id, which is made of the topic and the pinned range: the same audit again replaces its own
+rows, and a verdict is written behind everything it speaks of. Takeovers are added once, by the ids of their events. The
+tables hold audits of one Kafka cluster, of any of its topics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from sidecar.pipeline.audit.facts import TAKEOVERS, as_frame
+from sidecar.pipeline.audit.judge import KINDS
+from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.folders import Folder
+from sidecar.pipeline.tables import Identity, TableError, check, check_form, create, first_line, look
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sidecar.pipeline.audit.facts import Takeover
+    from sidecar.pipeline.audit.judge import Audit, Bounds
+
+_WHOSE: Final = "audit string, cluster_id string, topic string"
+_RUNS: Final = (
+    "partition int, first_offset long, last_offset long, batches int, records long, bytes long, producer_id long,"
+    " producer_epoch int, first_sequence int, last_sequence int, is_transactional boolean, control string,"
+    " producer_name string, first_id long, last_id long, ids long, malformed long, id_gaps long,"
+    " first_timestamp_ms long, last_timestamp_ms long, name string, slot string, shared boolean, session string,"
+    " generation long"
+)
+_VIOLATIONS: Final = (
+    "kind string, partition int, offset long, producer_id long, producer_epoch int, name string, sequence_id long,"
+    " detail string"
+)
+_VERDICTS: Final = (
+    "at_ms long, starts map<int, long>, ends map<int, long>, passes boolean, records long,"
+    f" {', '.join(f'{kind} long' for kind in KINDS)}, gaps decimal(38,0), malformed long"
+)
+SCHEMAS: Final = {
+    "runs": f"{_WHOSE}, {_RUNS}",
+    "violations": f"{_WHOSE}, {_VIOLATIONS}",
+    "verdicts": f"{_WHOSE}, {_VERDICTS}",
+    "takeovers": f"cluster_id string, topic string, {TAKEOVERS}",
+}
+
+
+def audit_id(topic: str, bounds: Bounds) -> str:
+    """The same for the same topic and range."""
+    text = json.dumps([topic, sorted(bounds.items())])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class AuditTables:
+    """Those under a path, made where there are none. Raises `TableError` for what is there and is something else."""
+
+    def __init__(self, spark: SparkSession, path: str, cluster_id: str) -> None:
+        self._spark = spark
+        self._cluster_id = cluster_id
+        self._paths = {name: f"{path.rstrip('/')}/{name}" for name in SCHEMAS}
+        self._look(path)
+
+    def _look(self, path: str) -> None:
+        folder = Folder(self._spark, path)
+        names = set(folder.names() or ())
+        if folder.is_file() or names - set(SCHEMAS):
+            raise TableError(
+                f"{path} is no set of tables of audits: it is a file, or holds something else. Name an empty or a new"
+                " path"
+            )
+        identity = Identity("audit", self._cluster_id, "*")
+        for name, where in self._paths.items():
+            schema = StructType.fromDDL(SCHEMAS[name])
+            found = look(self._spark, where)
+            if found is None:
+                create(self._spark, where, identity, schema)
+            else:
+                check(found, where, identity)
+                check_form(found, where, schema, ())
+
+    def add(self, found: Audit, takeovers: Sequence[Takeover], at_ms: int) -> None:
+        """Write what an audit found at a Unix time in ms."""
+        its = audit_id(found.topic, found.bounds)
+        totals = found.totals
+        verdict = (
+            its, self._cluster_id, found.topic, at_ms, {index: first for index, (first, _) in found.bounds.items()},
+            {index: behind for index, (_, behind) in found.bounds.items()}, found.passes, found.records,
+            *(totals[kind] for kind in KINDS), _decimal(found.gaps), found.malformed,
+        )  # fmt: skip
+        try:
+            self._replace("runs", its, found.topic, found.runs)
+            self._replace("violations", its, found.topic, found.violations)
+            self._add_takeovers(found.topic, takeovers)
+            self._replace("verdicts", its, found.topic, as_frame(self._spark, [verdict], SCHEMAS["verdicts"]))
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise TableError(
+                f"the tables of {found.topic} cannot be written ({first_line(error)}): the same audit again completes"
+                " or replaces what it wrote"
+            ) from error
+
+    def _replace(self, name: str, its: str, topic: str, rows: DataFrame) -> None:
+        whose = {"audit": F.lit(its), "cluster_id": F.lit(self._cluster_id), "topic": F.lit(topic)}
+        columns = StructType.fromDDL(SCHEMAS[name]).fieldNames()
+        writer = rows.withColumns(whose).select(*columns).write.format("delta").mode("overwrite")
+        writer.option("replaceWhere", f"audit = '{its}'").save(self._paths[name])
+
+    def _add_takeovers(self, topic: str, takeovers: Sequence[Takeover]) -> None:
+        from delta.tables import DeltaTable  # noqa: PLC0415 - an extra
+
+        if not takeovers:
+            return
+        rows = as_frame(self._spark, takeovers, TAKEOVERS)
+        rows = rows.withColumns({"cluster_id": F.lit(self._cluster_id), "topic": F.lit(topic)})
+        table = DeltaTable.forPath(self._spark, self._paths["takeovers"]).alias("known")
+        same = "known.topic = told.topic AND known.event = told.event"
+        table.merge(rows.alias("told"), same).whenNotMatchedInsertAll().execute()
+
+
+def _decimal(value: int) -> object:
+    from decimal import Decimal  # noqa: PLC0415
+
+    return Decimal(value)
