@@ -73,7 +73,9 @@ def over_time(
             heights[begin] = heights.get(begin, 0.0) + value
     for at_ms, what in (marks or {}).items():
         axes.axvline(at_ms / 86_400_000, color="#444444", linewidth=0.8, linestyle=":")
-        axes.annotate(what, (at_ms / 86_400_000, 1), xycoords=("data", "axes fraction"), fontsize=7, rotation=90, va="top")
+        axes.annotate(
+            what, (at_ms / 86_400_000, 1), xycoords=("data", "axes fraction"), fontsize=7, rotation=90, va="top"
+        )
     axes.xaxis_date(tz="UTC")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)

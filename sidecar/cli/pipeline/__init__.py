@@ -8,7 +8,9 @@ import rich_click as click
 
 from sidecar.cli.root import LazyGroup
 
-_JOBS: Final[dict[str, str]] = {}
+_JOBS: Final[dict[str, str]] = {
+    "audit": "sidecar.cli.pipeline.audit:audit",
+}
 
 
 @click.group(cls=LazyGroup, places=_JOBS, short_help="Prove, repair and export whole logs with Spark.")

@@ -23,6 +23,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.snapshots import Collector
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import ProducerId
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -44,6 +45,7 @@ class Knowledge:
     """
 
     kafka: Kafka
+    bootstrap: str
     names: TopicNames
     view: View = field(default_factory=View)
     opened: list[Entry[Any]] = field(default_factory=list)
@@ -58,14 +60,18 @@ class Knowledge:
     @property
     def governed(self) -> list[str]:
         """The topics that nodes have served, and the sources of shadows."""
-        return sorted({key.topic for kind in (Kind.SERVING, Kind.SLOT) for key in _keys(self.view, kind)} - {"__claims"})
+        return sorted(
+            {key.topic for kind in (Kind.SERVING, Kind.SLOT) for key in _keys(self.view, kind)} - {"__claims"}
+        )
 
 
-def learn(kafka: Kafka, cluster: str) -> Knowledge:
-    """Read the changelog and the events to their ends. Raises CommandError for what cannot be read."""
+def learn(kafka: Kafka, bootstrap: str, cluster: str) -> Knowledge:
+    """Read the changelog and the events to their ends; `bootstrap` is where `kafka` is. Raises CommandError for what
+    cannot be read.
+    """
     from sidecar.pipeline.errors import UnknownTopicError as NoTopicError  # noqa: PLC0415 - its room is an extra's
 
-    found = Knowledge(kafka, TopicNames.of(cluster))
+    found = Knowledge(kafka, bootstrap, TopicNames.of(cluster))
     try:
         for batch in _batches(kafka, found.names.ownership, 0):
             _take(found, batch)
@@ -123,7 +129,7 @@ def facts_of(known: Knowledge, topic: str, *, governed_by_default: bool) -> Fact
 
     if not known.is_there:
         return Facts()
-    topic_id = _topic_id(known.kafka.bootstrap, topic)
+    topic_id = _topic_id(known.bootstrap, topic)
     entries = [entry for entry in known.opened if entry.key.topic == topic and _is_of(entry, topic_id)]
     events = [event for event in known.events if event.topic == topic]
     openings = [*_opened_by(entries), *_told_by(events)]
@@ -132,7 +138,9 @@ def facts_of(known: Knowledge, topic: str, *, governed_by_default: bool) -> Fact
         for event in known.events
         if event.kind == state.Event.POLICY
     ]
-    without = [] if governed_by_default else ungoverned(topic, changes, [each.key.topic for each in known.view.policies()])
+    without = (
+        [] if governed_by_default else ungoverned(topic, changes, [each.key.topic for each in known.view.policies()])
+    )
     slots, newest = _slots(known.view, topic)
     return Facts(
         writers=tuple(writers(openings, _formers(entries), slots, newest)),
@@ -145,12 +153,10 @@ def facts_of(known: Knowledge, topic: str, *, governed_by_default: bool) -> Fact
 
 def _topic_id(bootstrap: str, topic: str) -> bytes:
     """A client's Metadata through a node has no topic ids; Kafka is asked itself."""
-    from sidecar.pipeline.kafka import addresses  # noqa: PLC0415
+    from sidecar.pipeline.routes import addresses  # noqa: PLC0415
 
     async def ask() -> bytes:
-        upstream = KafkaUpstream(
-            list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S
-        )
+        upstream = KafkaUpstream(list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
         try:
             return (await upstream.layout(topic)).topic_id.bytes
         finally:
@@ -206,7 +212,7 @@ def _slots(view: View, topic: str) -> tuple[dict[str, list[int]], dict[int, int]
     for slot, entry in view.opened(topic).items():
         slots[slot] = [*entry.value.retired_producer_ids, entry.value.producer_id]
         for producer_id in slots[slot]:
-            newest[producer_id] = max(entry.value.producer_epoch, view.epoch(producer_id) or 0)
+            newest[producer_id] = max(entry.value.producer_epoch, view.epoch(ProducerId(producer_id)) or 0)
     return slots, newest
 
 
@@ -241,7 +247,9 @@ def _marks(known: Knowledge, topic: str, topic_id: bytes) -> Iterator[Mark]:
     for partition in known.kafka.partitions(topic):
         saved = collector.newest(partition)
         for mark in saved.marks if saved is not None else ():
-            yield Mark(partition, mark.name.decode(errors="replace"), mark.id, mark.offset, saved.covered if saved else 0)
+            yield Mark(
+                partition, mark.name.decode(errors="replace"), mark.id, mark.offset, saved.covered if saved else 0
+            )
 
 
 def _values(batch: LoggedBatch) -> Iterator[RawRecord]:

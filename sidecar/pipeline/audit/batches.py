@@ -88,7 +88,7 @@ def placed(suspects: DataFrame, records: DataFrame | None) -> DataFrame:
 
 
 def examples(placed: DataFrame) -> DataFrame:
-    """One row per run with batches out of place: `kind`, `partition`, `offset`, whose stamp and name, and a `detail`."""
+    """One row per run with batches out of place: `kind`, `partition`, `offset`, stamp, name, and a `detail`."""
     generation = F.coalesce(F.col("generation").cast("string"), F.lit("-"))
     number = F.col("count").cast("string")
     fenced = F.format_string(

@@ -63,7 +63,9 @@ def _plots(found: Audit, takeovers: Sequence[Takeover]) -> dict[str, Markup]:
     width = max(1, -(-(span["last"] - span["first"] + 1) // _BARS))
     by_producer = F.coalesce("name", F.lit(_NOBODY))
     by_generation = F.coalesce(F.concat(F.lit("generation "), F.col("generation").cast("string")), F.lit("no owner"))
-    marks = {each.at_ms: f"{each.kind} {each.generation}" for each in takeovers if _shows(each, span["first"], span["last"])}
+    marks = {
+        each.at_ms: f"{each.kind} {each.generation}" for each in takeovers if _shows(each, span["first"], span["last"])
+    }
     return {
         "Records over time, by producer": over_time(
             bars(data.withColumn("series", by_producer), span["first"], width), width, "records"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -77,7 +78,7 @@ class AuditTables:
             )
         identity = Identity("audit", self._cluster_id, "*")
         for name, where in self._paths.items():
-            schema = StructType.fromDDL(SCHEMAS[name])
+            schema = _schema(name)
             found = look(self._spark, where)
             if found is None:
                 create(self._spark, where, identity, schema)
@@ -92,7 +93,7 @@ class AuditTables:
         verdict = (
             its, self._cluster_id, found.topic, at_ms, {index: first for index, (first, _) in found.bounds.items()},
             {index: behind for index, (_, behind) in found.bounds.items()}, found.passes, found.records,
-            *(totals[kind] for kind in KINDS), _decimal(found.gaps), found.malformed,
+            *(totals[kind] for kind in KINDS), Decimal(found.gaps), found.malformed,
         )  # fmt: skip
         try:
             self._replace("runs", its, found.topic, found.runs)
@@ -109,7 +110,7 @@ class AuditTables:
 
     def _replace(self, name: str, its: str, topic: str, rows: DataFrame) -> None:
         whose = {"audit": F.lit(its), "cluster_id": F.lit(self._cluster_id), "topic": F.lit(topic)}
-        columns = StructType.fromDDL(SCHEMAS[name]).fieldNames()
+        columns = _schema(name).fieldNames()
         writer = rows.withColumns(whose).select(*columns).write.format("delta").mode("overwrite")
         writer.option("replaceWhere", f"audit = '{its}'").save(self._paths[name])
 
@@ -125,7 +126,7 @@ class AuditTables:
         table.merge(rows.alias("told"), same).whenNotMatchedInsertAll().execute()
 
 
-def _decimal(value: int) -> object:
-    from decimal import Decimal  # noqa: PLC0415
-
-    return Decimal(value)
+def _schema(name: str) -> StructType:
+    found = StructType.fromDDL(SCHEMAS[name])
+    assert isinstance(found, StructType)
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window
+from pyspark.sql import Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as all of PySpark's documentation calls it
 
 if TYPE_CHECKING:
@@ -67,6 +67,6 @@ def stamps(runs: DataFrame) -> DataFrame:
     return seen.withColumn("fenced_at", F.least(*fences))
 
 
-def _behind(*within: str, order: Column) -> Window:
+def _behind(*within: str, order: Column) -> WindowSpec:
     """The rows of a partition whose order is higher."""
-    return Window.partitionBy("partition", *within).orderBy(-order).rangeBetween(Window.unboundedPreceding, -1)  # pyright: ignore[reportReturnType]
+    return Window.partitionBy("partition", *within).orderBy(-order).rangeBetween(Window.unboundedPreceding, -1)

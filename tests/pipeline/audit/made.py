@@ -203,58 +203,74 @@ def sharer(producer_id: int, epoch: int, slot: str, *, name: str | None, opened_
 
 def naive(log: Log, facts: Facts) -> dict[str, dict[int, int]]:
     """Violations by kind and partition, one record after the other, with everything in memory."""
-    found: dict[str, dict[int, int]] = {}
-
-    def count(kind: str, partition: int) -> None:
-        found.setdefault(kind, {}).setdefault(partition, 0)
-        found[kind][partition] += 1
-
-    seen: dict[tuple[int, object], list[int]] = {}
-    begun: dict[int, bool] = {}
-    batches: set[tuple[int, int]] = set()
-    stamped: dict[tuple[int, tuple[int, int]], int] = {}
-    before: dict[int, list[tuple[Writer, Record]]] = {}
+    reader = _Naive(facts, log.first)
     for each in sorted(log.records, key=lambda record: (record.partition, record.offset)):
-        writer = _writer(each, facts)
-        partition = each.partition
-        earlier = before.setdefault(partition, [])
-        if each.offset >= facts.governed.get(partition, 2**62):
-            begun[partition] = True
-        if writer is not None:
-            begun[partition] = True
+        reader.add(each)
+    return reader.found
+
+
+class _Naive:
+    def __init__(self, facts: Facts, first: int) -> None:
+        self.found: dict[str, dict[int, int]] = {}
+        self._facts = facts
+        self._first = first
+        self._ids: dict[tuple[int, object], list[int]] = {}
+        self._governed: set[int] = set()
+        self._batches: set[tuple[int, int]] = set()
+        self._stamped: dict[tuple[int, tuple[int, int]], int] = {}
+        self._before: dict[int, list[tuple[Writer, Record]]] = {}
+
+    def _count(self, kind: str, each: Record) -> None:
+        by = self.found.setdefault(kind, {})
+        by[each.partition] = by.get(each.partition, 0) + 1
+
+    def add(self, each: Record) -> None:
+        writer = _writer(each, self._facts)
+        if writer is not None or each.offset >= self._facts.governed.get(each.partition, 2**62):
+            self._governed.add(each.partition)
         if each.control is None:
-            is_new = (partition, each.base) not in batches
-            batches.add((partition, each.base))
-            if is_new and writer is None and begun.get(partition):
-                count("unowned", partition)
-            if is_new and writer is not None and any(_fences(*other, writer, each) for other in earlier):
-                count("interleaved", partition)
-            name = each.name or (writer.name if writer else None)
-            identity = name if name is not None else each.producer if each.producer[0] >= 0 else None
-            if each.id is not None and identity is not None:
-                known = seen.setdefault((partition, identity), [])
-                if each.id in known:
-                    count("duplicates", partition)
-                elif known and each.id < max(known):
-                    count("regressions", partition)
-                known.append(each.id)
-            if writer is not None and each.sequence >= 0:
-                place = partition, each.producer
-                if place in stamped:
-                    expected = (stamped[place] + 1) % MODULUS
-                elif log.first == 0 or any(
-                    other.slot == writer.slot and (other.rank, record.producer[1]) < (writer.rank, each.producer[1])
-                    for other, record in earlier
-                ):
-                    expected = 0
-                else:
-                    expected = each.sequence
-                if 0 < (each.sequence - expected) % MODULUS < MODULUS // 2:
-                    count("missing", partition)
-                stamped[place] = each.sequence
+            if (each.partition, each.base) not in self._batches:
+                self._batches.add((each.partition, each.base))
+                self._add_batch(each, writer)
+            self._add_id(each, writer)
+            self._add_sequence(each, writer)
         if writer is not None:
-            earlier.append((writer, each))
-    return found
+            self._before.setdefault(each.partition, []).append((writer, each))
+
+    def _add_batch(self, each: Record, writer: Writer | None) -> None:
+        if writer is None:
+            if each.partition in self._governed:
+                self._count("unowned", each)
+        elif any(_fences(*earlier, writer, each) for earlier in self._before.get(each.partition, [])):
+            self._count("interleaved", each)
+
+    def _add_id(self, each: Record, writer: Writer | None) -> None:
+        name = each.name or (writer.name if writer else None)
+        identity = name if name is not None else each.producer if each.producer[0] >= 0 else None
+        if each.id is None or identity is None:
+            return
+        known = self._ids.setdefault((each.partition, identity), [])
+        if each.id in known:
+            self._count("duplicates", each)
+        elif known and each.id < max(known):
+            self._count("regressions", each)
+        known.append(each.id)
+
+    def _add_sequence(self, each: Record, writer: Writer | None) -> None:
+        if writer is None or each.sequence < 0:
+            return
+        place = each.partition, each.producer
+        expected = each.sequence
+        if place in self._stamped:
+            expected = (self._stamped[place] + 1) % MODULUS
+        elif self._first == 0 or any(
+            earlier.slot == writer.slot and (earlier.rank, record.producer[1]) < (writer.rank, each.producer[1])
+            for earlier, record in self._before.get(each.partition, [])
+        ):
+            expected = 0
+        if 0 < (each.sequence - expected) % MODULUS < MODULUS // 2:
+            self._count("missing", each)
+        self._stamped[place] = each.sequence
 
 
 def _writer(each: Record, facts: Facts) -> Writer | None:
