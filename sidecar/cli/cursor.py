@@ -33,7 +33,7 @@ def cursor() -> None:
 @pass_shared
 def list_(shared: Shared, shadow: str) -> None:
     """List the cursors of SHADOW."""
-    found = list(_cursors(shared.api(), shadow))
+    found = list(cursors(shared.api(), shadow))
     write(found, shared.output, lambda: _as_table(found))
 
 
@@ -72,7 +72,8 @@ def _target(to: str) -> object:
     return {"offset": int(to)} if to.isascii() and to.isdigit() else {"timestamp": to}
 
 
-def _cursors(api: AdminApi, shadow: str) -> Iterator[dict[str, Any]]:
+def cursors(api: AdminApi, shadow: str) -> Iterator[dict[str, Any]]:
+    """Every cursor of a shadow, page by page. Raises CommandError."""
     token: str | None = ""
     while token is not None:
         page = api.get(_path(shadow), **({"page_token": token} if token else {}))

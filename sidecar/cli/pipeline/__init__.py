@@ -10,6 +10,7 @@ from sidecar.cli.root import LazyGroup
 
 _JOBS: Final[dict[str, str]] = {
     "audit": "sidecar.cli.pipeline.audit:audit",
+    "report": "sidecar.cli.pipeline.report:report",
 }
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sidecar.pipeline.audit.judge import Audit
     from sidecar.pipeline.audit.page import Shown
 
+_ASK_S: Final = 10.0
 _SHOWN: Final = 3
 """Examples of each kind in a table for people; JSON and the page have more."""
 
@@ -40,7 +41,7 @@ _SHOWN: Final = 3
     help='Where to begin: 2026-01-31T12:00:00Z, or {"0": 5, "1": 7}.  [default: what the log has]',
 )
 @click.option("--to", "until", default="now", show_default=True, metavar="TIME|OFFSETS|now", help="Where to end.")
-@click.option("--table", "path", metavar="PATH", help="Delta tables to add to: runs, violations, verdicts, takeovers.")
+@click.option("--table", "path", metavar="PATH", help="Delta tables to add to, for `report` and for yourself.")
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with plots."
 )
@@ -84,6 +85,7 @@ def audit(
     bootstrap, kafka = bootstrap or servers, kafka or servers
     with spark_session(master, conf) as spark:
         from sidecar.cli.pipeline.auditing import Auditor  # noqa: PLC0415 - as all of these: an extra
+        from sidecar.cli.pipeline.lags import lags_of  # noqa: PLC0415
         from sidecar.pipeline.kafka import Kafka  # noqa: PLC0415
         from sidecar.pipeline.source import register  # noqa: PLC0415
 
@@ -91,7 +93,8 @@ def audit(
         with Kafka(bootstrap) as data, Kafka(kafka) as internal:
             if data.cluster_id != internal.cluster_id:
                 raise _not_the_same({bootstrap: data.cluster_id, kafka: internal.cluster_id})
-            auditor = Auditor(spark, settings, data, bootstrap, internal, kafka, begin, until)
+            lags = lags_of(shared.api(_ASK_S))
+            auditor = Auditor(spark, settings, data, bootstrap, internal, kafka, begin, until, lags)
             found = auditor.run(topics, path=path, with_page=html is not None)
             cluster_id = data.cluster_id
         if html is not None:

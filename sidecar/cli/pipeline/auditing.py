@@ -22,11 +22,12 @@ from sidecar.pipeline.errors import OffsetRangeError
 from sidecar.pipeline.points import Extent, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from sidecar.cli.pipeline.knowledge import Knowledge
+    from sidecar.pipeline.audit.facts import Lag
     from sidecar.pipeline.audit.judge import Audit, ReadRecords
     from sidecar.pipeline.audit.page import Shown
     from sidecar.pipeline.audit.stretches import Stretch
@@ -44,7 +45,8 @@ Offsets = dict[int, int]
 @dataclass
 class Auditor:
     """`data` at `bootstrap` is where logs are read, `internal` at `kafka` where the nodes' own topics are; `begin` and
-    `until` are points as `sidecar.pipeline.points` has them, None for all that a log has.
+    `until` are points as `sidecar.pipeline.points` has them, None for all that a log has. `lags` tells how far behind
+    the readers of a topic's shadows are.
     """
 
     spark: SparkSession
@@ -55,6 +57,7 @@ class Auditor:
     kafka: str
     begin: str | None
     until: str
+    lags: Callable[[str], Sequence[Lag]]
     pages: list[Shown] = field(default_factory=list)
 
     def run(self, topics: Sequence[str], *, path: str | None, with_page: bool) -> list[Audit]:
@@ -105,7 +108,7 @@ class Auditor:
         tell_rate(found.records, time.monotonic() - began)
         now = int(time.time() * 1000)
         if tables is not None:
-            tables.add(found, facts.takeovers, now)
+            tables.add(found, facts.takeovers, self.lags(topic), now)
         if with_page:
             self.pages.append(shown(found, facts.takeovers))
         found.free()

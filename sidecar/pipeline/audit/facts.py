@@ -70,6 +70,15 @@ class Takeover:
 
 
 @dataclass(frozen=True, slots=True)
+class Lag:
+    """How many records a group that reads a shadow of the topic has not read yet, over all partitions."""
+
+    shadow: str
+    reader: str
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All of one topic. `governed`: an offset per partition from which on it surely was governed; `ungoverned`: times
     (Unix ms, the end None for ever) at which it had no policy in between.
@@ -91,6 +100,7 @@ TAKEOVERS: Final = (
     "event string, at_ms long, kind string, partition int, generation long, session string, name string, mode string,"
     " client string, node int, producer_id long, producer_epoch int, detail string"
 )
+LAGS: Final = "shadow string, reader string, lag long"
 GOVERNED: Final = "partition int, offset long"
 UNGOVERNED: Final = "from_ms long, to_ms long"
 BOUNDS: Final = "partition int, start long, end long"

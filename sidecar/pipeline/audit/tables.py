@@ -1,4 +1,5 @@
-"""The Delta tables of audits: `runs` with whose they are, `violations`, `verdicts` and `takeovers`, under one path.
+"""The Delta tables of audits: `runs` with whose they are, `violations`, `verdicts`, `takeovers` and `lags` of the
+topic's shadows, under one path.
 
 Rows of an audit bear its id, which is made of the topic and the pinned range: the same audit again replaces its own
 rows, and a verdict is written behind everything it speaks of. Takeovers are added once, by the ids of their events. The
@@ -15,18 +16,18 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from sidecar.pipeline.audit.facts import TAKEOVERS, as_frame
+from sidecar.pipeline.audit.facts import LAGS, TAKEOVERS, as_frame
 from sidecar.pipeline.audit.judge import KINDS
 from sidecar.pipeline.errors import PipelineError
 from sidecar.pipeline.folders import Folder
-from sidecar.pipeline.tables import Identity, TableError, check, check_form, create, first_line, look
+from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, check_form, create, first_line, look
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from sidecar.pipeline.audit.facts import Takeover
+    from sidecar.pipeline.audit.facts import Lag, Takeover
     from sidecar.pipeline.audit.judge import Audit, Bounds
 
 _WHOSE: Final = "audit string, cluster_id string, topic string"
@@ -49,6 +50,7 @@ SCHEMAS: Final = {
     "runs": f"{_WHOSE}, {_RUNS}",
     "violations": f"{_WHOSE}, {_VIOLATIONS}",
     "verdicts": f"{_WHOSE}, {_VERDICTS}",
+    "lags": f"{_WHOSE}, at_ms long, {LAGS}",
     "takeovers": f"cluster_id string, topic string, {TAKEOVERS}",
 }
 
@@ -86,8 +88,8 @@ class AuditTables:
                 check(found, where, identity)
                 check_form(found, where, schema, ())
 
-    def add(self, found: Audit, takeovers: Sequence[Takeover], at_ms: int) -> None:
-        """Write what an audit found at a Unix time in ms."""
+    def add(self, found: Audit, takeovers: Sequence[Takeover], lags: Sequence[Lag], at_ms: int) -> None:
+        """Write what an audit found at a Unix time in ms, and how far behind the readers of shadows were."""
         its = audit_id(found.topic, found.bounds)
         totals = found.totals
         verdict = (
@@ -99,6 +101,8 @@ class AuditTables:
             self._replace("runs", its, found.topic, found.runs)
             self._replace("violations", its, found.topic, found.violations)
             self._add_takeovers(found.topic, takeovers)
+            behind = as_frame(self._spark, lags, LAGS).withColumn("at_ms", F.lit(at_ms))
+            self._replace("lags", its, found.topic, behind)
             self._replace("verdicts", its, found.topic, as_frame(self._spark, [verdict], SCHEMAS["verdicts"]))
         except PipelineError:
             raise
@@ -124,6 +128,26 @@ class AuditTables:
         table = DeltaTable.forPath(self._spark, self._paths["takeovers"]).alias("known")
         same = "known.topic = told.topic AND known.event = told.event"
         table.merge(rows.alias("told"), same).whenNotMatchedInsertAll().execute()
+
+
+def read_tables(spark: SparkSession, path: str) -> tuple[dict[str, DataFrame], str]:
+    """The tables under a path, by name, and the id of the Kafka cluster. Raises `TableError` where there are none."""
+    found: dict[str, DataFrame] = {}
+    clusters: set[str] = set()
+    for name in SCHEMAS:
+        where = f"{path.rstrip('/')}/{name}"
+        its = look(spark, where)
+        if its is None:
+            raise TableError(
+                f"{path} holds no tables of audits: `sidecar pipeline audit TOPIC --table {path}` makes them"
+            )
+        cluster_id = its.properties.get(CLUSTER_ID, "")
+        check(its, where, Identity("audit", cluster_id, "*"))
+        clusters.add(cluster_id)
+        found[name] = spark.read.format("delta").load(where)
+    if len(clusters) > 1:
+        raise TableError(f"the tables under {path} are of several Kafka clusters: {', '.join(sorted(clusters))}")
+    return found, clusters.pop()
 
 
 def _schema(name: str) -> StructType:

@@ -1,0 +1,39 @@
+"""How far behind the readers of a topic's shadows are, as a node tells it. Without a node nothing is known of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli.api import topic_path
+from sidecar.cli.cursor import cursors
+from sidecar.cli.failure import CommandError
+from sidecar.cli.pipeline.running import tell
+from sidecar.pipeline.audit.facts import Lag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.cli.api import AdminApi
+
+
+def lags_of(api: AdminApi) -> Callable[[str], list[Lag]]:
+    """Asks a node for the shadows of a topic and their cursors; where none answers says so once, and knows none."""
+    silent: list[str] = []
+
+    def lags(topic: str) -> list[Lag]:
+        if silent:
+            return []
+        try:
+            shadows = [each["name"] for each in api.get(topic_path(topic, "shadows"))["items"]]
+            found = [(name, each) for name in shadows for each in cursors(api, name)]
+        except CommandError as error:
+            silent.append(topic)
+            tell(f"how far behind the readers of shadows are is not noted: {error.message}")
+            return []
+        return [Lag(name, each["group"], _behind(each)) for name, each in found]
+
+    return lags
+
+
+def _behind(cursor: dict[str, Any]) -> int:
+    return sum(part["lag"] or 0 for part in cursor["partitions"].values())

@@ -1,0 +1,76 @@
+"""`sidecar pipeline report`: what audits have found over time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.output import table, write
+from sidecar.cli.pipeline.running import runs_on_spark, spark_session, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sidecar.cli.options import Shared
+    from sidecar.pipeline.report import TopicReport
+
+
+@click.command()
+@click.argument("path", metavar="PATH")
+@click.option("--topic", "topics", multiple=True, help="Only this one, repeatable.  [default: all that were audited]")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with plots."
+)
+@runs_on_spark
+@config_option
+@output_option
+@pass_shared
+def report(
+    shared: Shared, path: str, topics: tuple[str, ...], html: Path | None, master: str, conf: tuple[str, ...]
+) -> None:
+    """Say who wrote how much under which generation, who took over, what audits found, and how far behind the readers
+    of shadows were: out of the tables at PATH that `audit --table` writes. Asks neither Kafka nor a node.
+
+    `sidecar pipeline report /data/audits --html report.html`
+    """
+    with spark_session(master, conf) as spark:
+        from sidecar.pipeline.audit.tables import read_tables  # noqa: PLC0415 - as all of these: an extra
+        from sidecar.pipeline.page import write as write_page  # noqa: PLC0415
+        from sidecar.pipeline.report import page  # noqa: PLC0415
+        from sidecar.pipeline.report import report as report_topic  # noqa: PLC0415
+
+        where = path if "://" in path else str(Path(path).absolute())
+        tables, cluster_id = read_tables(spark, where)
+        audited = [row["topic"] for row in tables["verdicts"].select("topic").distinct().orderBy("topic").collect()]
+        unknown = sorted(set(topics) - set(audited))
+        if unknown:
+            raise CommandError(f"{unknown[0]} was never audited into {path}: there is {audited}", Exit.NOT_FOUND)
+        found: list[TopicReport] = []
+        for topic in topics or audited:
+            tell(f"reading the audits of {topic}")
+            found.append(report_topic(tables, topic))
+        if html is not None:
+            write_page(html, page(found, cluster_id, int(time.time() * 1000)))
+            tell(f"the page: {html}")
+    write([each.as_json() for each in found], shared.output, lambda: _as_text(found))
+
+
+def _as_text(found: Sequence[TopicReport]) -> str:
+    writers = [
+        (each.topic, one["name"] or "-", "-" if one["generation"] is None else one["generation"],
+         f"{one['records']:,}", "-" if one["records_per_s"] is None else f"{one['records_per_s']:,.1f}")
+        for each in found
+        for one in each.writers
+    ]  # fmt: skip
+    audits = [
+        (each.topic, len(each.audits), sum(not one["passes"] for one in each.audits), each.audits[0]["duplicates"],
+         sum(each.takeovers_by_kind.values()), sum(one["lag"] for one in each.lags))
+        for each in found
+    ]  # fmt: skip
+    head = ("topic", "audits", "violated", "duplicates, newest", "changes of owner", "lag of shadows")
+    return f"{table(head, audits)}\n\n{table(('topic', 'producer', 'generation', 'records', 'records/s'), writers)}"

@@ -1,0 +1,63 @@
+"""Records over time out of runs: what was written when, added up in Spark to the few hundred bars that a page shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_BARS: Final = 120
+_SERIES: Final = 8
+_OTHERS: Final = "others"
+_NOBODY: Final = "-"
+
+
+def by_producer() -> Column:
+    """The series of a run: its producer's name."""
+    return F.coalesce("name", F.lit(_NOBODY))
+
+
+def by_generation() -> Column:
+    """The series of a run: under which generation it was written."""
+    return F.coalesce(F.concat(F.lit("generation "), F.col("generation").cast("string")), F.lit("no owner"))
+
+
+def bounds_of(runs: DataFrame) -> tuple[int, int, int] | None:
+    """From when to when they were written (Unix ms), and how wide a bar is; None where there are none."""
+    span = runs.agg(F.min(earlier()).alias("first"), F.max(later()).alias("last")).first()
+    if span is None or span["first"] is None:
+        return None
+    return span["first"], span["last"], max(1, -(-(span["last"] - span["first"] + 1) // _BARS))
+
+
+def earlier() -> Column:
+    """When a run begins: clients may give times that fall."""
+    return F.least("first_timestamp_ms", "last_timestamp_ms")
+
+
+def later() -> Column:
+    """When a run ends."""
+    return F.greatest("first_timestamp_ms", "last_timestamp_ms")
+
+
+def bars(runs: DataFrame, first: int, width: int) -> dict[str, list[tuple[int, float]]]:
+    """Records per series and bar of `width` ms from `first` on. A run's are spread evenly over its time. Beyond eight
+    series the smallest are added up.
+    """
+    begins, ends = (F.floor((each - first) / width) for each in (earlier(), later()))
+    spread = runs.withColumns({"begins": begins, "ends": ends})
+    share = F.col("records") / (F.col("ends") - F.col("begins") + 1)
+    each = spread.select("series", share.alias("records"), F.explode(F.sequence("begins", "ends")).alias("bar"))
+    sums = each.groupBy("series").agg(F.sum("records").alias("records")).orderBy(F.desc("records"), "series")
+    largest = [row["series"] for row in sums.limit(_SERIES + 1).collect()]
+    kept = largest if len(largest) <= _SERIES else largest[: _SERIES - 1]
+    name = F.when(F.col("series").isin(kept), F.col("series")).otherwise(F.lit(_OTHERS))
+    rows = each.groupBy(name.alias("series"), "bar").agg(F.sum("records").alias("records")).collect()
+    found: dict[str, list[tuple[int, float]]] = {}
+    order = {series: index for index, series in enumerate([*kept, _OTHERS])}
+    for row in sorted(rows, key=lambda row: (order[row["series"]], row["bar"])):
+        found.setdefault(row["series"], []).append((first + int(row["bar"]) * width, float(row["records"])))
+    return found
