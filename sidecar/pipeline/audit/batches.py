@@ -79,12 +79,18 @@ def placed(suspects: DataFrame, records: DataFrame | None) -> DataFrame:
     if records is None:
         return found
     parts = suspects.where(f"NOT ({is_whole()})").select(
-        *kept, F.greatest("lo", "first_offset").alias("begin"), F.least("hi", "last_offset").alias("end")
+        *kept,
+        "producer_name",
+        F.greatest("lo", "first_offset").alias("begin"),
+        F.least("hi", "last_offset").alias("end"),
     )
-    batches = records.where(is_data).select(*STAMP, "offset", "base_offset").join(parts, [*STAMP])
-    inside = batches.where("offset >= begin AND offset <= end").groupBy(*kept, "begin")
-    firsts = inside.agg(F.min("offset").alias("offset"), F.count_distinct("base_offset").alias("count"))
-    return found.unionByName(firsts.drop("begin"))
+    # A batch may have records of several names, and so of several runs: it counts in that of the first one.
+    firsts = records.where(is_data).groupBy(*STAMP, "base_offset")
+    firsts = firsts.agg(F.min("offset").alias("offset"), F.min_by("producer_name", "offset").alias("its_name"))
+    named = firsts.join(parts, [*STAMP]).where("its_name <=> producer_name AND offset BETWEEN begin AND end")
+    inside = named.groupBy(*kept, "producer_name", "begin")
+    counted = inside.agg(F.min("offset").alias("offset"), F.count("*").alias("count"))
+    return found.unionByName(counted.drop("producer_name", "begin"))
 
 
 def examples(placed: DataFrame) -> DataFrame:
