@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -24,6 +25,7 @@ from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.source import register
 from sidecar.pipeline.tables import TableError
 from sidecar.protocol import produce_upstream
+from sidecar.protocol.primitives import Octets
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import StartNode, Unique
 from tests.integration.dedup.ids import IdProducer
@@ -173,20 +175,15 @@ class Past:
         name: bytes | None = None,
     ) -> None:
         headers = [id_headers(each, name) for each in ids]
-        batch = batch_of([b"v"] * len(ids), *stamp, sequence, headers=headers)
+        self.raw(self._topic, partition, batch_of([b"v"] * len(ids), *stamp, sequence, headers=headers))
+
+    def raw(self, topic: str, partition: int, batch: Octets) -> None:
         self._client._correlation += 1
-        records = [(self._topic.encode(), partition, batch)]
+        records: list[tuple[bytes, int, Octets]] = [(topic.encode(), partition, batch)]
         parts = produce_upstream.encode_request(self._client._correlation, b"past", 8, -1, 10_000, records)
         self._client.socket.sendall(b"".join(parts))
         sent = self._client.finish()
         assert sent.error == 0, sent
-
-    def raw(self, topic: str, partition: int, batch: bytes | bytearray) -> None:
-        self._client._correlation += 1
-        records = [(topic.encode(), partition, batch)]
-        parts = produce_upstream.encode_request(self._client._correlation, b"past", 8, -1, 10_000, records)
-        self._client.socket.sendall(b"".join(parts))
-        assert self._client.finish().error == 0
 
     def close(self) -> None:
         self._client.close()
