@@ -87,6 +87,11 @@ class Kafka:
         """The high watermark of each partition: the offset behind the last record, committed or not."""
         return {partition: listed.offset for partition, listed in self._listed(topic, OffsetAt.LATEST).items()}
 
+    def stable_ends(self, topic: str) -> dict[int, int]:
+        """The last stable offset of each partition: where readers of committed records end (KIP-98)."""
+        listed = self._listed(topic, OffsetAt.LATEST, IsolationLevel.READ_COMMITTED)
+        return {partition: each.offset for partition, each in listed.items()}
+
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int]:
         """The first offset of each partition whose timestamp (Unix ms) is not lower; its end where there is none."""
         if timestamp_ms < 0:
@@ -95,16 +100,18 @@ class Kafka:
         found = self._listed(topic, timestamp_ms)
         return {index: listed.offset if listed.offset >= 0 else ends[index] for index, listed in found.items()}
 
-    def _listed(self, topic: str, timestamp: int) -> dict[int, ListedOffset]:
+    def _listed(
+        self, topic: str, timestamp: int, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[int, ListedOffset]:
         missing = set(self._led(topic))
         found: dict[int, ListedOffset] = {}
 
         def ask() -> None:
             led = self._by_leader(topic, missing)
             for leader, partitions in led.items():
-                request = ListOffsets({TopicPartition(topic, partition): timestamp for partition in partitions})
+                asked = {TopicPartition(topic, partition): timestamp for partition in partitions}
                 connection = self._routes.to(leader, f"{topic}-{partitions[0]}")
-                for (_, partition), listed in connection.call(request, self._timeout).items():
+                for (_, partition), listed in connection.call(ListOffsets(asked, isolation), self._timeout).items():
                     self._routes.judge(f"offsets of {topic}-{partition}", topic, listed.error)
                     found[partition] = listed
                     missing.discard(partition)

@@ -10,6 +10,8 @@ from sidecar.cli.root import LazyGroup
 
 _JOBS: Final[dict[str, str]] = {
     "audit": "sidecar.cli.pipeline.audit:audit",
+    "export": "sidecar.cli.pipeline.export:export",
+    "compact": "sidecar.cli.pipeline.compact:compact",
     "report": "sidecar.cli.pipeline.report:report",
 }
 

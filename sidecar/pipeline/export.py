@@ -1,0 +1,310 @@
+"""A shadow, or any topic, as a stream into a Delta table: every record once, whatever is killed or deleted.
+
+Theory of operation. Spark's checkpoint and Delta's table are committed one after the other, so after a crash one of
+them is ahead. The table decides (`ledger`): each batch is cut to the offsets behind those that the table has and
+appended together with its own; a stream without a fitting checkpoint begins where the table stands. A batch that would
+leave something out is refused. What is read are committed records alone (isolation level read_committed).
+
+What retention takes before it was exported is never skipped in silence: the export ends with the partition and the
+offsets, or, where gaps are accepted, notes them beside the table (`gaps`) and goes on behind them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import StreamingQueryException
+
+from sidecar.pipeline import gaps as noted
+from sidecar.pipeline import tables
+from sidecar.pipeline.checkpoint import Checkpoint, Owner
+from sidecar.pipeline.columns import Form, behind, records
+from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.ledger import Ledger, MovedError
+from sidecar.pipeline.ranges import Cut, Gap, GapError, check_ends, cut, gaps
+from sidecar.pipeline.tables import Identity
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from sidecar.pipeline.kafka import Kafka
+
+KIND: Final = "export"
+_RIVALRIES: Final = 100
+"""So often in a row others may be faster with a commit: each of them has moved the table on."""
+
+_LOOK_S: Final = 0.3
+_USED_TWICE: Final = ("Multiple streaming queries are concurrently using", "CONCURRENT_STREAM_LOG_UPDATE")
+
+
+class _StoppedError(Exception):
+    """Not a failure: a batch that begins after the export was told to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What goes where. `bootstrap` is of nodes or brokers; `max_offsets` bounds a batch; `trigger_s` seconds lie
+    between the beginnings of two batches (0: no pause). `options` go to Spark's Kafka source.
+    """
+
+    bootstrap: str
+    topic: str
+    path: str
+    checkpoint: str
+    form: Form = field(default_factory=Form)
+    available_now: bool = False
+    max_offsets: int = 5_000_000
+    trigger_s: float = 0.0
+    accept_gaps: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """After a commit: rows and corrupt ones it brought, up to where the table is, and how many offsets lie behind that
+    (None: Kafka did not say).
+    """
+
+    version: int
+    rows: int
+    corrupt: int
+    offsets: Mapping[int, int]
+    lag: int | None
+
+
+@dataclass(slots=True)
+class Summary:
+    """What one run did."""
+
+    rows: int = 0
+    corrupt: int = 0
+    commits: int = 0
+    offsets: dict[int, int] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+
+
+class Exporter:
+    """One export. `run` blocks; `stop` may be called from a signal handler. `tell` hears of commits, `say` the rest."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        kafka: Kafka,
+        job: Job,
+        tell: Callable[[Progress], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._spark, self._kafka, self._job, self._tell, self._say = spark, kafka, job, tell, say
+        self._ledger = Ledger(spark, job.path, kafka.cluster_id, job.topic)
+        self._checkpoint = Checkpoint(spark, job.checkpoint)
+        self._identity = Identity(KIND, kafka.cluster_id, job.topic)
+        self._stop = threading.Event()
+        self._closed = False
+        self._appending = threading.Lock()
+        self._failure: Exception | None = None
+        self._summary = Summary()
+
+    def stop(self) -> None:
+        """End behind the commit under way."""
+        self._stop.set()
+
+    def run(self) -> Summary:
+        """Export until the end of the log is reached (`available_now`) or `stop` is called.
+
+        Raises `PipelineError`: before anything was changed for a table or checkpoint that is not this export's, and
+        `GapError` where records were lost that nobody has accepted the loss of.
+        """
+        self._kafka.partitions(self._job.topic)
+        source = records(self._source({}), self._job.form)
+        table_id = self._prepare(source)
+        while not self._stop.is_set():
+            begins = self._align(table_id)
+            query = self._start(begins)
+            try:
+                self._wait(query)
+                break
+            except StreamingQueryException as error:
+                if self._stop.is_set() and isinstance(self._failure, _StoppedError):
+                    break
+                self._judge(error, begins)
+        self._summary.offsets = self._ledger.stands()
+        return self._summary
+
+    # Before the stream ------------------------------------------------------------------------------------------------
+
+    def _prepare(self, rows: DataFrame) -> str:
+        """Make the table, or see that it is the one; Delta's id of it."""
+        job, cluster_id = self._job, self._kafka.cluster_id
+        found = tables.look(self._spark, job.path)
+        if found is not None:
+            tables.check(found, job.path, self._identity)
+            tables.check_form(found, job.path, rows.schema, job.form.partition_by)
+        noted.check(self._spark, job.path, cluster_id, job.topic)
+        self._checkpoint.check(cluster_id, job.topic, found.table_id if found else None)
+        if found is None:
+            self._create(rows)
+            found = tables.look(self._spark, job.path)
+            assert found is not None, "it was just made"
+            tables.check(found, job.path, self._identity)
+        if not self._ledger.stands():
+            self._begin()
+        return found.table_id
+
+    def _create(self, rows: DataFrame) -> None:
+        with contextlib.suppress(Exception):  # two exports begin at once: whoever is second finds it made
+            tables.create(self._spark, self._job.path, self._identity, rows.schema, self._job.form.partition_by)
+            return
+        if tables.look(self._spark, self._job.path) is None:
+            tables.create(self._spark, self._job.path, self._identity, rows.schema, self._job.form.partition_by)
+
+    def _begin(self) -> None:
+        """A new table begins where the log does: what retention had taken by then is no gap of it."""
+        starts = self._kafka.starts(self._job.topic)
+        with contextlib.suppress(MovedError):
+            self._ledger.append(None, {}, starts)
+        for partition, start in sorted(starts.items()):
+            if start:
+                self._say(f"partition {partition} begins at offset {start}: what was in front of it is gone")
+
+    def _align(self, table_id: str) -> dict[int, int]:
+        """Where each partition goes on, with a checkpoint that agrees to it or none at all."""
+        planned = self._checkpoint.position()  # before the table is asked: a healthy one is never ahead of it
+        stands = self._stands_behind_gaps()
+        starts, ends = self._kafka.starts(self._job.topic), self._kafka.ends(self._job.topic)
+        check_ends(self._job.topic, stands, ends)
+        begins = {partition: stands.get(partition, 0) for partition in starts}
+        fits = planned is not None and all(
+            starts[partition] <= offset <= stands.get(partition, 0)
+            for partition, offset in planned.items()
+            if partition in starts
+        )
+        if not fits:
+            if planned is not None:
+                self._say(f"the checkpoint {self._job.checkpoint} does not fit to the table: it is begun anew")
+            self._checkpoint.begin(Owner(self._kafka.cluster_id, self._job.topic, table_id))
+        return begins
+
+    def _stands_behind_gaps(self) -> dict[int, int]:
+        """Where the table stands, moved behind gaps where they are accepted. Raises `GapError` where they are not."""
+        job = self._job
+        while True:
+            stands, starts = self._ledger.stands(), self._kafka.starts(job.topic)
+            lost = gaps(stands, starts)
+            if not lost:
+                return stands
+            if not job.accept_gaps:
+                raise GapError(job.topic, lost)
+            noted.note(self._spark, job.path, self._kafka.cluster_id, job.topic, lost)
+            with contextlib.suppress(MovedError):
+                self._ledger.append(None, stands, {gap.partition: gap.last + 1 for gap in lost})
+                self._summary.gaps += lost
+                for gap in lost:
+                    self._say(f"lost to retention: {gap}; noted in {noted.path_beside(job.path)}")
+
+    # The stream -------------------------------------------------------------------------------------------------------
+
+    def _source(self, begins: Mapping[int, int]) -> DataFrame:
+        job = self._job
+        options = {
+            **job.options,
+            "kafka.bootstrap.servers": job.bootstrap,
+            "subscribe": job.topic,
+            "includeHeaders": "true",
+            "failOnDataLoss": "true",
+            "kafka.isolation.level": "read_committed",
+            "maxOffsetsPerTrigger": str(job.max_offsets),
+            "minPartitions": str(self._spark.sparkContext.defaultParallelism),
+        }
+        if begins:
+            options["startingOffsets"] = json.dumps({job.topic: {str(p): at for p, at in begins.items()}})
+        return self._spark.readStream.format("kafka").options(**options).load()
+
+    def _start(self, begins: Mapping[int, int]) -> StreamingQuery:
+        job = self._job
+        writer = records(self._source(begins), job.form).writeStream.foreachBatch(self._append)
+        if job.available_now:
+            writer = writer.trigger(availableNow=True)
+        elif job.trigger_s:
+            writer = writer.trigger(processingTime=f"{round(job.trigger_s * 1000)} milliseconds")
+        self._failure = None
+        name = f"export {job.topic}, checkpoint {job.checkpoint}"  # one of its name at a time in a session
+        return writer.option("checkpointLocation", job.checkpoint).queryName(name).start()
+
+    def _append(self, batch: DataFrame, number: int) -> None:
+        """Called by Spark in a thread of its own."""
+        try:
+            with self._appending:
+                if self._closed:
+                    raise _StoppedError
+                self._append_new(batch, *self._checkpoint.batch(number))
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _append_new(self, batch: DataFrame, begins: dict[int, int], ends: dict[int, int]) -> None:
+        for _ in range(_RIVALRIES):
+            stands = self._ledger.stands()
+            new = cut(begins, ends, stands)
+            if not new.ends:
+                return
+            try:
+                done = self._ledger.append(_rows(batch, new, begins, ends), stands, new.ends)
+            except MovedError:
+                continue
+            self._summary.rows += done.rows
+            self._summary.corrupt += done.corrupt
+            self._summary.commits += 1
+            offsets = {**stands, **new.ends}
+            self._tell(Progress(done.version, done.rows, done.corrupt, offsets, self._lag(offsets)))
+            return
+        raise PipelineError(f"others write to {self._job.path} without a pause: let one export do it")
+
+    def _lag(self, offsets: Mapping[int, int]) -> int | None:
+        try:
+            ends = self._kafka.ends(self._job.topic)
+        except PipelineError:
+            return None
+        return sum(max(0, end - offsets.get(partition, 0)) for partition, end in ends.items())
+
+    def _wait(self, query: StreamingQuery) -> None:
+        while not query.awaitTermination(_LOOK_S):  # pyright: ignore[reportArgumentType] - seconds, as it says itself
+            if self._stop.is_set():
+                with self._appending:  # behind the commit under way
+                    self._closed = True
+                query.stop()
+                return
+
+    def _judge(self, error: StreamingQueryException, begins: Mapping[int, int]) -> None:
+        """Return where the stream can be started again, else raise what has happened."""
+        if isinstance(self._failure, PipelineError):
+            raise self._failure from None
+        text = str(error)
+        if any(each in text for each in _USED_TWICE):
+            raise PipelineError(
+                f"another export uses the checkpoint {self._job.checkpoint} at this time: stop one of them, or give it"
+                " a checkpoint of its own"
+            ) from None
+        starts = self._kafka.starts(self._job.topic)
+        lost = gaps(self._ledger.stands(), starts)
+        if lost and not self._job.accept_gaps:
+            raise GapError(self._job.topic, lost) from None
+        if not lost and starts.keys() == begins.keys():
+            cause = tables.first_line(self._failure) if self._failure else _cause(error)
+            raise PipelineError(f"the stream from {self._job.topic} failed: {cause}") from self._failure or error
+
+
+def _rows(batch: DataFrame, new: Cut, begins: Mapping[int, int], ends: Mapping[int, int]) -> DataFrame:
+    """The batch as it is where all of it is new, which is nearly always."""
+    touched = {partition for partition, end in ends.items() if end > begins.get(partition, 0)}
+    return batch if not new.begins and touched <= new.ends.keys() else behind(batch, new.begins, new.ends)
+
+
+def _cause(error: Any) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "Caused by" in line), lines[0] if lines else type(error).__name__)

@@ -1,0 +1,59 @@
+"""The table beside an exported one that says which offsets it lacks for ever, because retention was faster.
+
+A row per gap: what is missing is told where the records would be looked for. Here nothing is decided: who accepts gaps
+is asked before (`ranges.gaps`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from sidecar.pipeline import tables
+from sidecar.pipeline.tables import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from sidecar.pipeline.ranges import Gap
+
+KIND: Final = "gaps"
+SCHEMA: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("first_offset", LongType()),
+        StructField("last_offset", LongType()),
+        StructField("noticed", TimestampType()),
+    ]
+)
+
+
+def path_beside(path: str) -> str:
+    """Where the gaps of the table at `path` are noted."""
+    return f"{path.rstrip('/')}.gaps"
+
+
+def check(spark: SparkSession, path: str, cluster_id: str, topic: str) -> bool:
+    """Whether gaps were noted beside the table at `path`. Raises `TableError` for anything else in that place."""
+    found = tables.look(spark, path_beside(path))
+    if found is not None:
+        tables.check(found, path_beside(path), Identity(KIND, cluster_id, topic))
+    return found is not None
+
+
+def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequence[Gap]) -> None:
+    """Write gaps down; one that is there already, because the export died behind this, is widened and not doubled."""
+    place = path_beside(path)
+    if not check(spark, path, cluster_id, topic):
+        tables.create(spark, place, Identity(KIND, cluster_id, topic), SCHEMA)
+    rows = spark.createDataFrame([(topic, gap.partition, gap.first, gap.last, None) for gap in gaps], SCHEMA)
+    new = rows.withColumn("noticed", F.current_timestamp())
+    same = "old.topic = new.topic and old.partition = new.partition and old.first_offset = new.first_offset"
+    merge = DeltaTable.forPath(spark, place).alias("old").merge(new.alias("new"), same)
+    merge.whenMatchedUpdate(set={"last_offset": "new.last_offset"}).whenNotMatchedInsertAll().execute()

@@ -1,0 +1,130 @@
+"""How far an exported table has come: the offset behind the last one, per partition, in the same commit as the rows.
+
+Theory of operation. A Delta log may hold, for any application id, a version (`txn`, SetTransaction in Delta's
+protocol). Here the application is a partition of a topic, and its version the next offset that the table lacks. A
+commit holds rows *and* the new offsets of their partitions, so there is no moment between the two, and no checkpoint
+or batch number has a say in what the table holds: after a crash, a deleted checkpoint or a second export beside this
+one, the table's own offsets tell what is still to be appended. kafka-delta-ingest keeps its offsets the same way.
+
+Whoever commits has read the offsets of its partitions within the transaction. Delta refuses a commit where another one
+has changed what it has read (ConcurrentTransactionException), so of two writers with the same rows one is refused,
+looks again, and finds nothing left to write. Nothing here decides what is read from Kafka.
+
+Delta's Python interface has no transactions with several `txn` actions: these are its own classes in the JVM, of the
+version that the lock of the jars names.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.pipeline.tables import delta_log, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_NONE: Final = -1
+"""What Delta answers for an application that never wrote."""
+
+_CONFLICTS: Final = ("io.delta.exceptions.", "io.delta.storage.commit")
+
+
+class MovedError(Exception):
+    """Somebody else has committed since the offsets were read: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """One commit: Delta's version of the table, its rows, and how many keys and values were not what they should be."""
+
+    version: int
+    rows: int
+    corrupt: int
+
+
+class Ledger:
+    """The offsets of one table, and its only writer's way to append. `topic` is of the cluster `cluster_id`."""
+
+    def __init__(self, spark: SparkSession, path: str, cluster_id: str, topic: str) -> None:
+        self._spark = spark
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - see above
+        self._path = path
+        self._prefix = f"sidecar:{cluster_id}:{topic}:"
+
+    def stands(self) -> dict[int, int]:
+        """The next offset that the table lacks, per partition it knows. Raises `TableError`."""
+        found = self._java(snapshot(self._spark, self._path).transactions())
+        return {
+            int(name.removeprefix(self._prefix)): int(found[name]) for name in found if name.startswith(self._prefix)
+        }
+
+    def append(self, rows: DataFrame | None, stands: Mapping[int, int], ends: Mapping[int, int]) -> Appended:
+        """Append rows and move the offsets of their partitions from `stands` to `ends`: both, or nothing.
+
+        Without rows the offsets alone are moved. A partition that is not in `stands` is new to the table. Raises
+        `MovedError` where the table stands elsewhere by now, before or while the rows were written.
+        """
+        transaction = delta_log(self._session(rows), self._path).startTransaction()
+        for partition in ends:
+            if int(transaction.txnVersion(self._name(partition))) != stands.get(partition, _NONE):
+                raise MovedError
+        files = self._java(transaction.writeFiles(rows._jdf)) if rows is not None else []  # noqa: SLF001
+        added = [json.loads(file.json())["add"] for file in files]
+        actions = self._jvm.java.util.ArrayList(files) if files else self._jvm.java.util.ArrayList()
+        for partition, end in ends.items():
+            actions.add(self._offset(partition, end))
+        try:
+            version = transaction.commit(self._scala(actions), self._operation(ends))
+        except Exception as error:
+            if is_conflict(error):
+                raise MovedError from error
+            raise
+        return Appended(int(version), *_counted(added))
+
+    def _session(self, rows: DataFrame | None) -> SparkSession:
+        return self._spark if rows is None else rows.sparkSession
+
+    def _name(self, partition: int) -> str:
+        return f"{self._prefix}{partition}"
+
+    def _offset(self, partition: int, end: int) -> Any:
+        now = self._jvm.scala.Option.apply(self._jvm.java.lang.System.currentTimeMillis())
+        return self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(self._name(partition), end, now)
+
+    def _operation(self, ends: Mapping[int, int]) -> Any:
+        """What the table's history shows; the offsets as a person would look for them."""
+        told = self._jvm.scala.Option.apply(json.dumps({"offsets": {str(p): end for p, end in sorted(ends.items())}}))
+        append = self._jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+        operation = getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$StreamingUpdate")
+        return operation(append, self._prefix.rstrip(":"), 0, told)
+
+    def _java(self, scala: Any) -> Any:
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala)
+
+    def _scala(self, java: Any) -> Any:
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether Delta refused a commit because of another one."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    java = getattr(java, "java_exception", java)
+    name = str(java.getClass().getName()) if java is not None else type(error).__name__
+    return name.startswith(_CONFLICTS) or "Concurrent" in name or "ChangedException" in name
+
+
+def _counted(added: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+    """Rows and corrupt ones, out of the statistics that Delta keeps of each file: nothing is read again."""
+    rows = corrupt = 0
+    for file in added:
+        statistics = json.loads(file.get("stats") or "{}")
+        count = int(statistics.get("numRecords", 0))
+        rows += count
+        nulls = statistics.get("nullCount", {}).get("corrupt")
+        if nulls is not None:
+            corrupt += sum(count - int(each) for each in nulls.values())
+    return rows, corrupt

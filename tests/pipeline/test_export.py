@@ -1,0 +1,224 @@
+"""A Delta table holds what the log holds, each record once, whatever ends in between."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from sidecar.pipeline.kafka import Kafka
+from sidecar.pipeline.ledger import Ledger
+from sidecar.pipeline.ranges import GapError
+from tests.conftest import Unique
+from tests.integration.exclusive.conftest import Rest
+from tests.nodes import NodeProcess, running_node
+from tests.pipeline.lake import Files, Lake, Log
+from tests.services import Services
+from tests.wait import wait_for
+
+pytestmark = pytest.mark.timeout(400)  # a first query of Spark's takes a minute where many others want the processor
+
+
+@pytest.fixture(scope="session")
+def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
+        yield process
+
+
+@pytest.fixture
+def log(services: Services, unique: Unique) -> Log:
+    return Log(services.kafka_bootstrap, unique("orders"))
+
+
+@pytest.fixture
+def lake(spark: SparkSession, log: Log, tmp_path: Path) -> Lake:
+    return Lake(spark, log.bootstrap, log.topic, tmp_path)
+
+
+class DiedError(Exception):
+    """Stands for the end of the process, at a place that a test has chosen."""
+
+
+def die(*_: Any) -> None:
+    raise DiedError
+
+
+def test_the_table_of_a_shadow_holds_what_its_log_holds(
+    spark: SparkSession, node: NodeProcess, log: Log, unique: Unique, tmp_path: Path
+) -> None:
+    shadow = unique("audit")
+    log.write(400, headers=[("n", "1"), ("n", b"\xff\x00"), ("none", None)])
+    log.transaction(30, 0, commit=True)
+    log.transaction(30, 1, commit=False)
+    log.put(None, None)
+    log.put(b"\xff\xfe", b"\x00")
+    assert Rest(node.admin_url).call("POST", f"/v1/topics/{log.topic}/shadows", {"name": shadow})[0] == 201
+    lake = Lake(spark, node.bootstrap, shadow, tmp_path)
+    done = lake.export(max_offsets=150)
+    assert lake.records() == log.read()
+    assert done.rows == 432
+    assert {row["topic"] for row in lake.rows()} == {shadow}
+    assert sum(each.rows for each in lake.progress) == 432
+    assert len(lake.progress) > 2
+    assert lake.progress[-1].lag == 0
+    assert lake.export().rows == 0
+
+
+def test_a_death_between_the_commit_of_the_table_and_spark_s_doubles_nothing(lake: Lake, log: Log) -> None:
+    log.write(300)
+    with Kafka(log.bootstrap) as kafka:
+        dying = lake.exporter(kafka, max_offsets=100)
+        dying._tell = die  # told behind the commit of the table
+        with pytest.raises(Exception, match="DiedError"):
+            dying.run()
+    assert len(lake.rows()) == 100
+    assert not list((lake.checkpoint / "commits").glob("[0-9]*"))
+    log.write(50, prefix="later ")
+    lake.export(max_offsets=70)
+    assert lake.records() == log.read()
+
+
+def test_a_death_before_the_commit_of_the_table_loses_nothing(
+    lake: Lake, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write(300)
+    with monkeypatch.context() as patched:
+        seen: list[int] = []
+
+        def operation(ledger: Ledger, ends: dict[int, int]) -> Any:
+            seen.append(len(ends))
+            return die() if len(seen) == 3 else genuine(ledger, ends)
+
+        genuine = Ledger._operation
+        patched.setattr(Ledger, "_operation", operation)
+        with pytest.raises(Exception, match="DiedError"):
+            lake.export(max_offsets=100)
+    assert len(lake.rows()) == 100
+    lake.export()
+    assert lake.records() == log.read()
+
+
+def test_a_deleted_checkpoint_neither_doubles_nor_loses_anything(lake: Lake, log: Log) -> None:
+    log.write(300)
+    lake.export(max_offsets=50)
+    for more in (5, 300):  # fewer batches and records than before, then as many
+        shutil.rmtree(lake.checkpoint)
+        log.write(more, prefix=f"{more} ")
+        lake.export()
+        assert lake.records() == log.read()
+
+
+def test_a_checkpoint_that_is_ahead_of_the_table_leaves_nothing_out(lake: Lake, log: Log) -> None:
+    """A table restored from an older copy."""
+    log.write(100)
+    lake.export()
+    shutil.copytree(lake.path, lake.directory / "copy")
+    log.write(100, prefix="later ")
+    lake.export()
+    shutil.rmtree(lake.path)
+    shutil.move(lake.directory / "copy", lake.path)
+    lake.export()
+    assert lake.records() == log.read()
+    assert any("begun anew" in line for line in lake.said)
+
+
+def test_of_two_exports_with_the_same_rows_one_is_refused_and_finds_them_written(
+    lake: Lake, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have written their files when the first of them commits."""
+    log.write(200)
+    lake.export()
+    log.write(200, prefix="later ")
+    both, waited, genuine = threading.Barrier(2, timeout=120), threading.local(), Ledger._operation
+
+    def operation(ledger: Ledger, ends: dict[int, int]) -> Any:
+        if not hasattr(waited, "once"):
+            waited.once = both.wait()
+        return genuine(ledger, ends)
+
+    monkeypatch.setattr(Ledger, "_operation", operation)
+    summaries: list[int] = []
+
+    def export(number: int) -> None:
+        summaries.append(lake.export(checkpoint=f"{lake.checkpoint}-{number}").rows)
+
+    threads = [threading.Thread(target=export, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(summaries) == [0, 200]
+    assert lake.records() == log.read()
+
+
+def test_what_retention_took_is_told_with_its_partition_and_offsets(lake: Lake, log: Log) -> None:
+    log.write(100)
+    lake.export()
+    log.write(100)
+    log.lose(1, 70)
+    before = Files(lake.path)
+    with pytest.raises(GapError, match=r"partition 1, offsets 50 to 69 \(20\)"):
+        lake.export()
+    assert Files(lake.path) == before
+
+
+def test_accepted_gaps_are_noted_beside_the_table_and_the_export_goes_on(lake: Lake, log: Log) -> None:
+    log.write(100)
+    lake.export()
+    exported = lake.records()
+    log.write(100)
+    log.lose(1, 70)
+    assert [(gap.partition, gap.first, gap.last) for gap in lake.export(accept_gaps=True).gaps] == [(1, 50, 69)]
+    log.write(10)
+    assert lake.export(accept_gaps=True).gaps == []
+    assert lake.records() == exported | log.read()
+    noted = DeltaTable(f"{lake.path}.gaps").to_pyarrow_table().to_pylist()
+    assert [(row["partition"], row["first_offset"], row["last_offset"]) for row in noted] == [(1, 50, 69)]
+
+
+def test_records_lost_while_the_export_runs_end_it_too(lake: Lake, log: Log) -> None:
+    log.write(300, prefix="x" * 20_000)  # more than a consumer has fetched ahead
+    with Kafka(log.bootstrap) as kafka:
+        exporter = lake.exporter(kafka, max_offsets=100)
+        exporter._tell = lambda _: log.lose(0, 145)
+        with pytest.raises(GapError, match=r"partition 0, offsets \d+ to 144"):
+            exporter.run()
+    whole = lake.records()
+    lake.export(accept_gaps=True)
+    assert lake.records() == whole | log.read()
+
+
+def test_partitions_that_come_while_it_runs_are_taken_up(lake: Lake, log: Log) -> None:
+    log.write(100)
+    with Kafka(log.bootstrap) as kafka:
+        exporter = lake.exporter(kafka, available_now=False)
+        thread = threading.Thread(target=exporter.run)
+        thread.start()
+        wait_for(lambda: lake.progress, "the first commit", timeout=120)
+        log.grow(3)
+        log.write(30, partitions=(2,))
+        wait_for(lambda: sum(each.rows for each in lake.progress) == 130, "the new partition", timeout=120)
+        exporter.stop()
+        thread.join(120)
+        assert not thread.is_alive()
+    assert lake.records() == log.read()
+
+
+def test_a_partition_that_came_while_nothing_ran_is_read_from_its_start(lake: Lake, log: Log) -> None:
+    log.write(100)
+    lake.export()
+    log.grow(3)
+    log.write(30, partitions=(2,))
+    lake.export()
+    assert lake.records() == log.read()
+    log.grow(4)
+    log.write(30, partitions=(3,))
+    log.lose(3, 10)
+    with pytest.raises(GapError, match="partition 3, offsets 0 to 9"):
+        lake.export()
