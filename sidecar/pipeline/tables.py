@@ -68,6 +68,7 @@ def snapshot(spark: SparkSession, path: str) -> Any:
     try:
         found = delta_log(spark, path).update(False, nothing, nothing)
         found.metadata().id()
+        found.transactions()  # reads all entries, of which the metadata may need the first alone
     except Exception as error:
         raise TableError(
             f"the log of the table at {path} cannot be read ({first_line(error)}): nothing was changed. Restore"

@@ -40,9 +40,10 @@ class Log:
         partitions: Sequence[int] = (0, 1),
         keys: int = 17,
         headers: Headers | None = None,
+        in_a_batch: int = 10_000,
     ) -> None:
         """Records with keys that come again, over the partitions in turn."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 50})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 50, "batch.num.messages": in_a_batch})
         for number in range(records):
             partition = partitions[number % len(partitions)]
             producer.produce(self.topic, f"{prefix}{number}", f"k{number % keys}", partition, headers=headers or [])

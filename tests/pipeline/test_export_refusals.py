@@ -27,7 +27,7 @@ def log(services: Services, unique: Unique) -> Log:
 
 @pytest.fixture
 def lake(spark: SparkSession, log: Log, tmp_path: Path) -> Lake:
-    return Lake(spark, log.bootstrap, log.topic, tmp_path)
+    return Lake(spark, log.bootstrap, log.topic, tmp_path / "lake")  # beside it may lie the files of a Kafka
 
 
 def refused(lake: Lake, kind: type[Exception], message: str, **job: object) -> None:
@@ -66,7 +66,7 @@ def test_another_form_of_the_same_records_is_refused(lake: Lake, log: Log) -> No
 
 def test_a_path_that_holds_something_else_is_refused(lake: Lake, log: Log) -> None:
     log.write(5)
-    lake.path.mkdir()
+    lake.path.mkdir(parents=True)
     (lake.path / "letters.txt").write_text("dear")
     refused(lake, TableError, "holds 1 files or directories and no Delta table")
     refused(lake, TableError, "is a file", path=str(lake.path / "letters.txt"))
@@ -77,7 +77,7 @@ def test_a_path_that_holds_something_else_is_refused(lake: Lake, log: Log) -> No
 
 def test_a_directory_that_is_no_checkpoint_is_refused(lake: Lake, log: Log) -> None:
     log.write(5)
-    lake.checkpoint.mkdir()
+    lake.checkpoint.mkdir(parents=True)
     (lake.checkpoint / "letters.txt").write_text("dear")
     refused(lake, CheckpointError, "holds something that is no checkpoint of an export")
     assert not lake.path.exists()

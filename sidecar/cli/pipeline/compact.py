@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -10,7 +11,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.export import absolute
-from sidecar.cli.pipeline.running import bootstrap_option, runs_on_spark, settings_of, spark_session, tell
+from sidecar.cli.pipeline.running import bootstrap_option, runs_on_spark, settings_of, spark_session, tell, tell_rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,8 +68,9 @@ def compact(
             before = resolve(since, kafka, log) if since else None
             cluster_id = kafka.cluster_id
         _tell_points(log, until, before)
-        records = read(spark, bootstrap, log, until, {})
-        counts = Compaction(records, log, cluster_id, until, before).run(path)
+        began = time.perf_counter()
+        counts = Compaction(read(spark, bootstrap, log, until, {}), log, cluster_id, until, before).run(path)
+        tell_rate(counts.records, time.perf_counter() - began)
     _warn(counts)
     found = _as_data(shadow, path, counts, until, before)
     write(found, shared.output, lambda: pairs(found))

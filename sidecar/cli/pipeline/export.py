@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ import rich_click as click
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import pairs, write
-from sidecar.cli.pipeline.running import bootstrap_option, runs_on_spark, settings_of, spark_session, tell
+from sidecar.cli.pipeline.running import bootstrap_option, runs_on_spark, settings_of, spark_session, tell, tell_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +114,9 @@ def export(
             exporter = Exporter(spark, kafka, job, _tell, tell)
             with _ended_by_signals(exporter):
                 tell(f"exporting {shadow} of {bootstrap} to {path}")
+                began = time.perf_counter()
                 done = exporter.run()
+                tell_rate(done.rows, time.perf_counter() - began)
     found = _as_data(shadow, path, done)
     write(found, shared.output, lambda: pairs(found))
 

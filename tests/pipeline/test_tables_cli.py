@@ -1,0 +1,94 @@
+"""`sidecar pipeline export` and `compact` as a person starts them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from sidecar.cli.failure import Exit
+from tests.conftest import Unique
+from tests.pipeline.conftest import QUICK
+from tests.pipeline.lake import Log
+from tests.services import Services
+
+pytestmark = pytest.mark.timeout(400)  # a Spark is started for each
+
+_CONF = [each for name, value in QUICK.items() if name != "spark.ui.enabled" for each in ("--conf", f"{name}={value}")]
+
+
+@pytest.fixture
+def log(services: Services, unique: Unique) -> Log:
+    return Log(services.kafka_bootstrap, unique("orders"))
+
+
+def start(log: Log, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "sidecar", "pipeline", *arguments]
+    options = ["--bootstrap", log.bootstrap, "--master", "local[2]", *_CONF, "-o", "json"]
+    return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(log: Log, *arguments: str) -> tuple[int, Any, str]:
+    """Exit code, what it says as data, what it says else."""
+    process = start(log, *arguments)
+    data, talk = process.communicate(timeout=300)
+    return process.returncode, json.loads(data) if data else None, talk
+
+
+def test_an_export_that_is_told_to_end_ends_in_good_order(log: Log, tmp_path: Path) -> None:
+    log.write(100)
+    process = start(log, "export", log.topic, "--to", str(tmp_path / "table"))
+    assert process.stderr is not None
+    talk: list[str] = []
+    for line in process.stderr:
+        talk.append(line)
+        if "100 rows; 0 offsets behind; at 0:50 1:50" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    data, rest = process.communicate(timeout=120)
+    text = "".join([*talk, rest])
+    assert process.returncode == Exit.OK, text
+    found = json.loads(data)
+    assert (found["rows"], found["offsets"], found["gaps"]) == (100, {"0": 50, "1": 50}, [])
+    assert "Spark's page: http://" in text
+    assert "Exception" not in text, "something is told that is no failure"
+    assert DeltaTable(tmp_path / "table").count() == 100
+    assert (tmp_path / "table.checkpoint").is_dir()
+
+
+def test_a_failure_is_one_sentence(log: Log, tmp_path: Path) -> None:
+    log.write(100)
+    assert run(log, "export", log.topic, "--to", str(tmp_path / "table"), "--available-now")[0] == Exit.OK
+    log.write(100)
+    log.lose(0, 70)
+    code, data, talk = run(log, "export", log.topic, "--to", str(tmp_path / "table"), "--available-now")
+    assert (code, data) == (Exit.FAILURE, None)
+    errors = [line for line in talk.splitlines() if "partition 0, offsets 50 to 69" in line]
+    assert len(errors) == 1
+    assert "Traceback" not in talk
+    assert "\tat " not in talk
+
+
+def test_a_compaction_is_written_and_a_diff_told(log: Log, tmp_path: Path) -> None:
+    for key, value in (("a", "1"), ("b", "1"), ("a", "2"), ("b", None), ("c", "1"), (None, "1")):
+        log.put(key, value)
+    code, data, talk = run(log, "compact", log.topic, "--to", str(tmp_path / "table"))
+    assert code == Exit.OK, talk
+    assert (data["keys"], data["tombstones"], data["null_keys"], data["as_of"]) == (2, 1, 1, {"0": 6, "1": 0})
+    assert "1 records have no key: left out" in talk
+    assert sorted(DeltaTable(tmp_path / "table").to_pyarrow_table()["key"].to_pylist()) == [b"a", b"c"]
+    code, data, talk = run(log, "compact", log.topic, "--diff", '{"0": 2, "1": 0}')
+    assert (code, data["added"], data["changed"], data["removed"]) == (Exit.OK, 1, 1, 1), talk
+    code, _, talk = run(log, "compact", "nowhere", "--diff", "now")
+    assert (code, "there is no topic nowhere" in talk) == (Exit.NOT_FOUND, True)
+
+
+def test_what_contradicts_itself_is_refused_before_spark_starts(log: Log) -> None:
+    code, _, talk = run(log, "compact", log.topic)
+    assert (code, "name the table with --to" in talk, "starting Spark" in talk) == (Exit.USAGE, True, False)
