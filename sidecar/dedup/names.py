@@ -6,7 +6,7 @@ A name has one live session per topic at a time: two processes under one name wo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 NAME_BYTES = 255
@@ -93,3 +93,12 @@ class WriterNames:
             return None
         index = bisect_left(found, epoch, key=lambda entry: entry[0])
         return found[index][1] if index < len(found) else None
+
+    def spans(self) -> Iterator[tuple[int, int, int, bytes | None]]:
+        """All of it: producer id, first and last epoch, and the name that `of` tells of each epoch between them."""
+        for producer_id, found in self._until.items():
+            first = 0
+            for last, name in found:
+                if last >= first:
+                    yield producer_id, first, last, name
+                    first = last + 1

@@ -18,12 +18,31 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Journal
+    from sidecar.cluster.logs import LogReader
     from sidecar.dedup.environment import Surroundings
     from sidecar.dedup.partition import PartitionIds
     from sidecar.dedup.recovery import Extent
-    from sidecar.protocol.ids import Stamp
+    from sidecar.protocol.ids import Stamp, TopicPartition
 
 _SCAN_BYTES: Final = 4 * 1024 * 1024
+
+
+async def scan(logs: LogReader, partition: TopicPartition, collector: Collector, offset: int) -> int:
+    """Feed a collector what a partition of the snapshot topic holds, from an offset up to its end; returns that."""
+    start = (await logs.starts(partition.topic, [partition.partition]))[partition.partition]
+    offset = max(start, offset)
+    end = (await logs.ends(partition.topic, [partition.partition]))[partition.partition]
+    while offset < end:
+        behind = offset
+        for batch in read_batches(await logs.fetch(partition, offset, _SCAN_BYTES)):
+            behind = batch.next_offset
+            for at, record in batch.records:
+                collector.add(record, at)
+        if behind <= offset:
+            break
+        offset = behind
+        await asyncio.sleep(0)
+    return offset
 
 
 class SnapshotLog:
@@ -71,29 +90,17 @@ class SnapshotLog:
         for index, extent in extents.items():
             copy = found.pop(index, None)
             numbers[index] = max(collector.last_number(index), copy.number if copy is not None else 0)
-            candidates = [copy, collector.newest(index, extent.reads_on_from)]
-            usable = [each for each in candidates if each is not None and extent.reads_on_from(each.covered)]
-            if usable:
-                found[index] = max(usable, key=lambda saved: (saved.covered, saved.number))
+            candidates = [] if copy is None else [copy]
+            candidates += [each.saved for each in collector.whole(index)]
+            newest = snapshots.best(each for each in candidates if extent.reads_on_from(each.covered))
+            if newest is not None:
+                found[index] = newest
         return found, numbers
 
     async def _scan(self, offset: int) -> Collector:
-        """Read the snapshot topic's partition that this topic's are in, from an offset on. Zombies are fenced there."""
-        partition, logs = self._around.changelog.snapshots_of(self.topic), self._around.logs
+        """Read on from an offset. Zombies are fenced there."""
         collector = Collector(self.topic, self.topic_id)
-        start = (await logs.starts(partition.topic, [partition.partition]))[partition.partition]
-        offset = max(start, offset)
-        end = (await logs.ends(partition.topic, [partition.partition]))[partition.partition]
-        while offset < end:
-            behind = offset
-            for batch in read_batches(await logs.fetch(partition, offset, _SCAN_BYTES)):
-                behind = batch.next_offset
-                for _, record in batch.records:
-                    collector.add(record)
-            if behind <= offset:
-                break
-            offset = behind
-            await asyncio.sleep(0)
+        await scan(self._around.logs, self._around.changelog.snapshots_of(self.topic), collector, offset)
         return collector
 
     async def write(self, state: PartitionIds, *, without: frozenset[bytes] = frozenset()) -> bool:
@@ -126,9 +133,8 @@ class SnapshotLog:
             state.was_saved(saved)
             value = snapshots.to_value(chunks, position)
             self._around.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
-            order = saved.covered, saved.number
             try:
-                await self._around.store.keep_snapshot(self.topic, state.partition, self.topic_id, order, value)
+                await self._around.store.keep_snapshot(self.topic, state.partition, self.topic_id, saved.order, value)
             except MetadataUnavailable:  # then the next one, or the snapshot topic
                 if without:
                     raise

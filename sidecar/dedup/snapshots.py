@@ -2,10 +2,15 @@
 
 In chunks below 900 KB, as a broker takes a megabyte at most. Two copies take turns under keys of their own, so that one
 is always whole: compaction keeps the newest record of each key, and a node may die between two chunks.
+
+What is rebuilt from the log (`sidecar pipeline rebuild`) is written beside a node that serves the topic, behind no fence:
+each under a copy of its own, so that its chunks and another writer's never meet under a key. A node's snapshot that it
+did not know of is preferred to it (`best`): names that an operator had forgotten stay so.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -20,12 +25,46 @@ _ENTRY_BYTES: Final = 32
 """What an entry takes beside its name, at most."""
 
 
+_NODE_COPIES: Final = 2
+_COPY_BITS: Final = 62
+
+
 class Saved(NamedTuple):
-    """A snapshot: every record in front of `covered` is in it. Of two the higher one tells more."""
+    """A snapshot: every record in front of `covered` is in it. `number` rises with each that nodes write; one that was
+    `rebuilt` from the log has the highest of those that it knew of.
+    """
 
     covered: int
     number: int
     marks: list[Mark]
+    rebuilt: bool = False
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Of two the higher one tells more."""
+        return self.covered, self.number
+
+
+class Found(NamedTuple):
+    """A whole snapshot in the snapshot topic, the copy that it is, and the offset of its last chunk there."""
+
+    saved: Saved
+    copy: int
+    position: int
+
+
+def best(candidates: Iterable[Saved]) -> Saved | None:
+    """The one to go on from: that covers most, but nothing rebuilt without knowing of the best one of the nodes."""
+    found = list(candidates)
+    own = max((each for each in found if not each.rebuilt), key=lambda saved: saved.order, default=None)
+    known = -1 if own is None else own.number
+    rest = [each for each in found if not each.rebuilt or each.number >= known]
+    return max(rest, key=lambda saved: (*saved.order, not saved.rebuilt), default=None)
+
+
+def new_copy() -> int:
+    """A copy that nobody else writes."""
+    return _NODE_COPIES + secrets.randbits(_COPY_BITS)
 
 
 def encode(topic_id: bytes, saved: Saved, now_ms: int) -> list[state.Snapshot]:
@@ -33,7 +72,7 @@ def encode(topic_id: bytes, saved: Saved, now_ms: int) -> list[state.Snapshot]:
     chunks = [_columns(part) for part in _parts(saved.marks)]
     for index, chunk in enumerate(chunks):
         chunk.topic_id, chunk.covered, chunk.number, chunk.at_ms = topic_id, saved.covered, saved.number, now_ms
-        chunk.chunk, chunk.chunks = index, len(chunks)
+        chunk.chunk, chunk.chunks, chunk.rebuilt = index, len(chunks), saved.rebuilt
     return chunks
 
 
@@ -58,15 +97,19 @@ def _columns(marks: list[Mark]) -> state.Snapshot:
     )
 
 
-def to_records(topic: str, partition: int, chunks: list[state.Snapshot]) -> list[RawRecord]:
-    """As they lie in the snapshot topic."""
+def to_records(topic: str, partition: int, chunks: list[state.Snapshot], copy: int | None = None) -> list[RawRecord]:
+    """As they lie in the snapshot topic. `copy`: of what was rebuilt; a node's take turns."""
     return [
         RawRecord(
-            f"{topic}/{partition}/{chunk.number % 2}/{chunk.chunk}".encode(),
+            _key(topic, partition, chunk.number % _NODE_COPIES if copy is None else copy, chunk.chunk),
             chunk.SerializeToString(deterministic=True),
         )
         for chunk in chunks
     ]
+
+
+def _key(topic: str, partition: int, copy: int, chunk: int) -> bytes:
+    return f"{topic}/{partition}/{copy}/{chunk}".encode()
 
 
 def to_value(chunks: list[state.Snapshot], position: int = 0) -> bytes:
@@ -96,48 +139,69 @@ def _saved(chunks: list[state.Snapshot]) -> Saved | None:
             marks += [Mark(*row) for row in columns]
     except ValueError:
         return None
-    return Saved(chunks[0].covered, chunks[0].number, marks)
+    first = chunks[0]
+    return Saved(first.covered, first.number, marks, first.rebuilt)
 
 
 class Collector:
     """Finds the newest whole snapshots of one topic among the records of the snapshot topic, fed in log order."""
 
     def __init__(self, topic: str, topic_id: bytes) -> None:
+        self._topic = topic
         self._prefix = f"{topic}/".encode()
         self._topic_id = topic_id
-        self._chunks: dict[tuple[int, int], dict[int, state.Snapshot]] = {}
+        self._chunks: dict[tuple[int, int], dict[int, tuple[int, state.Snapshot]]] = {}
 
-    def add(self, record: RawRecord) -> None:
+    def add(self, record: RawRecord, offset: int = 0) -> None:
         """Take one record; another topic's, or one that cannot be read, counts for nothing."""
-        if not record.key.startswith(self._prefix) or record.value is None:
+        if not record.key.startswith(self._prefix):
             return
         parts = record.key[len(self._prefix) :].split(b"/")
         if len(parts) != 3 or not all(part.isdigit() for part in parts):
             return
         partition, copy, chunk = map(int, parts)
+        if record.value is None:
+            self._chunks.get((partition, copy), {}).pop(chunk, None)
+            return
         message = state.Snapshot()
         try:
             message.ParseFromString(record.value)
         except DecodeError:
             return
         if message.topic_id == self._topic_id:
-            self._chunks.setdefault((partition, copy), {})[chunk] = message
+            self._chunks.setdefault((partition, copy), {})[chunk] = offset, message
+
+    def whole(self, partition: int) -> Iterator[Found]:
+        """Every snapshot of a partition all of whose chunks are there."""
+        for (index, copy), chunks in self._chunks.items():
+            if index != partition or 0 not in chunks:
+                continue
+            _, first = chunks[0]
+            found = [chunks[at] for at in range(first.chunks) if at in chunks]
+            fitting = [chunk for _, chunk in found if (chunk.number, chunk.covered) == (first.number, first.covered)]
+            if len(fitting) == first.chunks > 0 and (saved := _saved(fitting)) is not None:
+                yield Found(saved, copy, max(at for at, _ in found))
 
     def newest(self, partition: int, is_usable: Callable[[int], bool] = lambda _: True) -> Saved | None:
-        """The one that is whole and covers most, as far as `is_usable` says of what it covers."""
-        whole: list[Saved] = []
-        for copy in (0, 1):
-            chunks = self._chunks.get((partition, copy), {})
-            if 0 not in chunks:
-                continue
-            first = chunks[0]
-            found = [chunks.get(index) for index in range(first.chunks)]
-            fitting = [chunk for chunk in found if chunk is not None and chunk.number == first.number]
-            if len(fitting) == first.chunks > 0 and is_usable(first.covered) and (saved := _saved(fitting)) is not None:
-                whole.append(saved)
-        return max(whole, key=lambda saved: (saved.covered, saved.number), default=None)
+        """The `best` one that is whole, as far as `is_usable` says of what it covers."""
+        return best(found.saved for found in self.whole(partition) if is_usable(found.saved.covered))
 
     def last_number(self, partition: int) -> int:
         """The highest number that a snapshot of a partition ever had, as far as its chunks are left; 0: none."""
-        found = [chunk.number for copy in (0, 1) for chunk in self._chunks.get((partition, copy), {}).values()]
+        found = [
+            chunk.number for (at, _), chunks in self._chunks.items() if at == partition for _, chunk in chunks.values()
+        ]
         return max(found, default=0)
+
+    def outdone(self, partition: int, by: Found) -> list[RawRecord]:
+        """What takes the chunks of rebuilt snapshots away that tell less than a whole rebuilt one. Of two that tell the
+        same the lower copy does, so that two writers never take each other's.
+        """
+        order = (*by.saved.order, by.copy)
+        return [
+            RawRecord(_key(self._topic, partition, copy, at), None)
+            for (index, copy), chunks in self._chunks.items()
+            if index == partition and copy >= _NODE_COPIES
+            for at, (_, chunk) in sorted(chunks.items())
+            if (chunk.covered, chunk.number, copy) < order
+        ]

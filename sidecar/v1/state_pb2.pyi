@@ -220,7 +220,7 @@ class SequenceBase(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., client_epoch: _Optional[int] = ..., from_sequence: _Optional[int] = ..., base: _Optional[int] = ..., base_before: _Optional[int] = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("topic_id", "covered", "number", "chunk", "chunks", "name", "id", "offset", "seen_s", "at_ms", "position")
+    __slots__ = ("topic_id", "covered", "number", "chunk", "chunks", "name", "id", "offset", "seen_s", "at_ms", "position", "rebuilt")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     COVERED_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -232,6 +232,7 @@ class Snapshot(_message.Message):
     SEEN_S_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    REBUILT_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     covered: int
     number: int
@@ -243,7 +244,8 @@ class Snapshot(_message.Message):
     seen_s: _containers.RepeatedScalarFieldContainer[int]
     at_ms: int
     position: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., covered: _Optional[int] = ..., number: _Optional[int] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., name: _Optional[_Iterable[bytes]] = ..., id: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., seen_s: _Optional[_Iterable[int]] = ..., at_ms: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    rebuilt: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., covered: _Optional[int] = ..., number: _Optional[int] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., name: _Optional[_Iterable[bytes]] = ..., id: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., seen_s: _Optional[_Iterable[int]] = ..., at_ms: _Optional[int] = ..., position: _Optional[int] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
 class Claim(_message.Message):
     __slots__ = ("group", "resource", "generation", "session", "name", "mode", "since_ms", "token", "client", "deposed")

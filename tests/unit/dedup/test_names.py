@@ -115,3 +115,7 @@ def test_the_order_in_which_writers_are_told_is_of_no_account(
     for epoch in range(52):
         last = min((last for last in spans if last >= epoch), default=None)
         assert names.of(7, epoch) == (None if last is None else spans[last])
+    told = [(first, last_one, name) for _, first, last_one, name in names.spans()]
+    assert [(epoch, names.of(7, epoch)) for epoch in range(max(spans, default=-1) + 1)] == [
+        (epoch, name) for first, last_one, name in told for epoch in range(first, last_one + 1)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -164,6 +165,95 @@ def test_no_value_whatever_makes_reading_fail(value: bytes) -> None:
 
 def test_an_empty_value_is_no_snapshot() -> None:
     assert snapshots.of_value(b"", TOPIC_ID) is None
+
+
+# Rebuilt from the log -----------------------------------------------------------------------------------------------
+
+
+def rebuilt(saved: Saved, copy: int, partition: int = 0) -> list[RawRecord]:
+    chunks = snapshots.encode(TOPIC_ID, saved._replace(rebuilt=True), NOW_MS)
+    return snapshots.to_records(TOPIC, partition, chunks, copy)
+
+
+A, B = [Mark(b"a", 1, 9, 5)], [Mark(b"b", 1, 9, 5)]
+
+
+@given(saved=snapshots_of_any_kind, copy=st.integers(2, LARGEST))
+def test_what_was_rebuilt_comes_back_as_such_from_the_topic_and_from_one_value(saved: Saved, copy: int) -> None:
+    saved = saved._replace(rebuilt=True)
+    assert collected(*rebuilt(saved, copy)).newest(0) == saved
+    value = snapshots.to_value(snapshots.encode(TOPIC_ID, saved, NOW_MS), 7)
+    assert snapshots.of_value(value, TOPIC_ID) == (saved, 7)
+
+
+@cache
+def three_writers() -> list[tuple[Saved, list[RawRecord]]]:
+    """A node and two rebuilds, each with a snapshot of several chunks under the same number."""
+    own = large(number=4, names=3_000, covered=20)
+    one, other = large(number=4, names=3_500, covered=30), large(number=4, names=4_000, covered=30)
+    found = [(own, records(own)), (one, rebuilt(one, 2)), (other, rebuilt(other, 3))]
+    assert all(len(chunks) > 1 for _, chunks in found)
+    return found
+
+
+@given(data=st.data())
+def test_chunks_of_writers_at_once_never_make_a_snapshot_that_nobody_wrote(data: st.DataObject) -> None:
+    """Each cut off anywhere, in any order that keeps each writer's own."""
+    rest = [chunks[: data.draw(st.integers(0, len(chunks)))] for _, chunks in three_writers()]
+    whole = {len(saved.marks) for (saved, chunks), left in zip(three_writers(), rest, strict=True) if left == chunks}
+    log: list[RawRecord] = []
+    while any(rest):
+        log.append(data.draw(st.sampled_from([each for each in rest if each])).pop(0))
+    assert {len(found.saved.marks) for found in collected(*log).whole(0)} == whole
+
+
+def test_a_node_of_before_does_not_see_what_was_rebuilt() -> None:
+    """It knew the copies 0 and 1 alone; whatever the numbers, no key of these is taken."""
+    for number in (6, 7):
+        keys = {record.key for record in rebuilt(large(number=number), snapshots.new_copy())}
+        assert not keys & {record.key for copy in (6, 7) for record in records(large(number=copy))}
+
+
+def test_what_was_rebuilt_is_preferred_where_it_covers_more_and_knew_of_the_nodes_own() -> None:
+    own = Saved(10, 6, A)
+    for more, preferred in ((Saved(11, 6, B), True), (Saved(11, 5, B), False), (Saved(10, 6, B), False)):
+        found = collected(*records(own), *rebuilt(more, 2)).newest(0)
+        assert found == (more._replace(rebuilt=True) if preferred else own)
+    unknown = Saved(20, 5, B)
+    usable_behind = collected(*records(own), *rebuilt(unknown, 2)).newest(0, lambda covered: covered > 10)
+    assert usable_behind == unknown._replace(rebuilt=True), "what cannot be read on from decides nothing"
+
+
+def test_a_snapshot_that_was_taken_away_is_none() -> None:
+    old, new = Saved(10, 6, A), Saved(11, 6, B)
+    log = [*rebuilt(old, 2), *rebuilt(new, 3)]
+    gone = [RawRecord(record.key, None) for record in rebuilt(new, 3)]
+    assert collected(*log, *gone).newest(0) == old._replace(rebuilt=True)
+
+
+def test_rebuilt_snapshots_are_taken_away_by_one_that_tells_more_and_by_no_other() -> None:
+    log = [*records(Saved(5, 6, A)), *rebuilt(Saved(10, 6, A), 5), *rebuilt(Saved(11, 6, A), 3)]
+    log += [*rebuilt(Saved(11, 6, B), 4), *rebuilt(Saved(12, 6, A), 2), *rebuilt(Saved(1, 1, A), 9, partition=1)]
+    collector = collected(*log)
+    by_copy = {found.copy: found for found in collector.whole(0)}
+    gone = {copy: [record.key for record in collector.outdone(0, by_copy[copy])] for copy in (2, 3, 4)}
+    assert gone == {2: [b"orders/0/5/0", b"orders/0/3/0", b"orders/0/4/0"], 3: [b"orders/0/5/0"],
+                    4: [b"orders/0/5/0", b"orders/0/3/0"]}  # fmt: skip
+    assert all(record.value is None for record in collector.outdone(0, by_copy[2]))
+
+
+def test_the_place_of_a_snapshot_is_that_of_its_last_chunk() -> None:
+    collector = Collector(TOPIC, TOPIC_ID)
+    chunks = rebuilt(large(number=1), 2)
+    for offset, record in enumerate(chunks, 40):
+        collector.add(record, offset)
+    (found,) = collector.whole(0)
+    assert (found.copy, found.position) == (2, 39 + len(chunks))
+
+
+async def test_a_node_counts_on_from_the_number_that_a_rebuilt_one_knew_of() -> None:
+    """Where its own are lost: else one of before the loss that turns up again would be taken for newer."""
+    assert collected(*rebuilt(Saved(10, 6, A), 2)).last_number(0) == 6
 
 
 # Taking turns -------------------------------------------------------------------------------------------------------
