@@ -137,6 +137,15 @@ class MetadataStore:
         require_safe_settings(info, self.address)
         return info
 
+    async def note_kafka(self, kafka_cluster_id: str) -> None:
+        """Which Kafka cluster the nodes are in front of, for those who would take one Redis for another's."""
+        await self._server.call("SET", self._key("kafka"), kafka_cluster_id)
+
+    async def kafka(self) -> str | None:
+        """The id of the Kafka cluster that a node noted last; None where none has since Redis was emptied."""
+        reply = await self._server.call("GET", self._key("kafka"))
+        return None if reply is None else _text(reply)
+
     # Nodes and the right to serve
 
     async def heartbeat(self, node: Node, topics: Collection[str] = (), owners: Collection[Ownership] = ()) -> Beat:

@@ -267,6 +267,8 @@ class Node:
     async def _check_redis(self) -> None:
         try:
             await self.store.check_server()
+            if (cluster_id := self.upstream.view.cluster_id) is not None:
+                await self.store.note_kafka(cluster_id)
         except MetadataMisconfigured as error:
             raise StartError(str(error)) from None
         except MetadataUnavailable as error:

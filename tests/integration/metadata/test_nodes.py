@@ -339,3 +339,10 @@ async def test_a_lease_given_before_the_servers_clock_was_set_back_does_not_outl
         client.zincrby(prefix + "leases", an_hour, "orders")
     live = (await store.heartbeat(asker)).live
     assert (live.nodes, live.serving) == ({2: asker}, {})
+
+
+async def test_redis_says_in_front_of_which_kafka_the_nodes_are(store: MetadataStore):
+    assert await store.kafka() is None
+    for kafka in ("first", "second"):
+        await store.note_kafka(kafka)
+        assert await store.kafka() == kafka
