@@ -3,9 +3,9 @@
 In chunks below 900 KB, as a broker takes a megabyte at most. Two copies take turns under keys of their own, so that one
 is always whole: compaction keeps the newest record of each key, and a node may die between two chunks.
 
-What is rebuilt from the log (`sidecar pipeline rebuild`) is written beside a node that serves the topic, behind no fence:
-each under a copy of its own, so that its chunks and another writer's never meet under a key. A node's snapshot that it
-did not know of is preferred to it (`best`): names that an operator had forgotten stay so.
+What is rebuilt from the log (`sidecar pipeline rebuild`) is written beside a node that serves the topic, behind no
+fence: each under a copy of its own, so that its chunks and another writer's never meet under a key. A node's snapshot
+that it did not know of is preferred to it (`best`): names that an operator had forgotten stay so.
 """
 
 from __future__ import annotations

@@ -1,0 +1,167 @@
+"""The sequence ids of a topic out of its log: the highest one and its offset by partition and producer name.
+
+Pure: from data frames of the source's view `runs`, and the names under which writers wrote by the changelog, to data
+frames. What counts is what counts for a node that reads a log behind a takeover (`sidecar.dedup.recovery`): ids of
+nobody's name tell nothing, and ids whose writer is forgotten are never taken for somebody's. Neither reads a log nor
+writes a state: `sidecar.cli.pipeline.rebuild` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Range = tuple[int, int]
+"""Offsets from the first one up to the second, exclusive."""
+
+_WRITERS: Final = "writer_id long, first_epoch int, last_epoch int, writer string, forgotten boolean"
+
+
+class Writer(NamedTuple):
+    """Whose the epochs of a producer id from `first_epoch` to `last_epoch` were, by the changelog; None: nobody's who
+    has a name. `forgotten`: somebody's, but nobody knows any more whose.
+    """
+
+    producer_id: int
+    first_epoch: int
+    last_epoch: int
+    name: str | None
+    forgotten: bool = False
+
+
+def writers_frame(spark: SparkSession, writers: Iterable[Writer]) -> DataFrame:
+    """The writers as a data frame, for `by_name` and `offsets_of`."""
+    return spark.createDataFrame(list(writers), _WRITERS)
+
+
+def next_portion(todo: Mapping[int, Range], size: int, cuts: Mapping[int, int]) -> dict[int, Range]:
+    """What to read at once of what is left, by partition: `size` offsets at most, but one of each partition at least.
+    No range reaches across its partition's cut.
+    """
+    share = max(1, size // max(1, len(todo)))
+    found: dict[int, Range] = {}
+    for partition, (first, behind) in todo.items():
+        end = min(behind, first + share)
+        cut = cuts.get(partition, first)
+        found[partition] = (first, cut if first < cut < end else end)
+    return found
+
+
+def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> DataFrame:
+    """What runs tell of each partition and name. `compacted`: batches of the log may have lost their last records, so
+    that a run's last offset need not be a record's.
+
+    Columns: partition int, name string (null: records without ids, or nobody's), forgotten boolean, id long, offset
+    long (of the first record with that id; null: somewhere from `first_offset` to `last_offset`), seen long (offset of
+    the last record with an id), records long, malformed long, begin long (offset of the first record with an id).
+    """
+    data = _named(runs.where(F.col("control").isNull()), writers)
+    has_ids = F.col("ids") > 0
+    data = data.withColumns(
+        {
+            "name": F.when(has_ids & ~F.col("is_forgotten"), F.col("its_name")),
+            "forgotten": has_ids & F.col("is_forgotten"),
+        }
+    )
+    run = F.struct(
+        F.col("last_id").alias("id"),
+        (-F.col("last_offset")).alias("nearest"),
+        F.col("first_offset"),
+        ((F.col("ids") == F.col("records")) & F.lit(not compacted)).alias("is_last"),
+    )
+    highest = F.max(F.when(has_ids, run))
+    found = data.groupBy("partition", "name", "forgotten").agg(
+        highest.alias("highest"),
+        F.max(F.when(has_ids, F.col("last_offset"))).alias("seen"),
+        F.sum("records").alias("records"),
+        F.sum("malformed").alias("malformed"),
+        F.min(F.when(has_ids, F.col("first_offset"))).alias("begin"),
+    )
+    last = -F.col("highest.nearest")
+    return found.select(
+        "partition",
+        "name",
+        "forgotten",
+        F.col("highest.id").alias("id"),
+        F.when(F.col("highest.is_last"), last).alias("offset"),
+        F.col("highest.first_offset").alias("first_offset"),
+        last.alias("last_offset"),
+        "seen",
+        "records",
+        "malformed",
+        "begin",
+    )
+
+
+def totals(found: DataFrame) -> DataFrame:
+    """Of what `by_name` made, by partition: records long, malformed long, forgotten long (offset of the first id whose
+    writer is forgotten; null: none), names long.
+    """
+    return found.groupBy("partition").agg(
+        F.sum("records").alias("records"),
+        F.sum("malformed").alias("malformed"),
+        F.min(F.when(F.col("forgotten"), F.col("begin"))).alias("forgotten"),
+        F.count("name").alias("names"),
+    )
+
+
+def newest(found: DataFrame, limit: int) -> DataFrame:
+    """Of what `by_name` made, the names: of each partition the `limit` that were written under last."""
+    order = Window.partitionBy("partition").orderBy(F.col("seen").desc(), F.col("name"))
+    named = found.where(F.col("name").isNotNull())
+    return named.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= limit).drop("rank")
+
+
+def uncertain(names: DataFrame) -> DataFrame:
+    """Of what `newest` made, the names whose offset is to be looked up among the records of the view `records`: the
+    run's last record may have none, or a bad id.
+    """
+    return names.where(F.col("offset").isNull()).select("partition", "name", "id", "first_offset", "last_offset")
+
+
+def offsets_of(records: DataFrame, writers: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Columns partition int, name string, offset long: the first of `records` (the view of that name) that has the id
+    of a name in `wanted`, as `uncertain` makes it, in the range told there.
+    """
+    numbered = records.where(F.col("control").isNull() & F.col("sequence_id").isNotNull())
+    data = _named(numbered.select("partition", "offset", "producer_id", "producer_epoch", "producer_name",
+                                  "sequence_id"), writers)  # fmt: skip
+    of = wanted.select(
+        F.col("partition").alias("of"), "name", "id", F.col("first_offset").alias("low"),
+        F.col("last_offset").alias("high"),
+    )  # fmt: skip
+    meets = (
+        (F.col("partition") == F.col("of"))
+        & (F.col("its_name") == F.col("name"))
+        & (F.col("sequence_id") == F.col("id"))
+        & F.col("offset").between(F.col("low"), F.col("high"))
+    )
+    found = data.join(F.broadcast(of), meets)
+    return found.groupBy("partition", "name").agg(F.min("offset").alias("offset"))
+
+
+def _named(data: DataFrame, writers: DataFrame) -> DataFrame:
+    """With `its_name`, the header's or else the writer's, and `is_forgotten`, where it would be the writer's and is
+    not known any more.
+    """
+    written = (F.col("producer_id") == F.col("writer_id")) & F.col("producer_epoch").between(
+        F.col("first_epoch"), F.col("last_epoch")
+    )
+    joined = data.join(F.broadcast(writers), written, "left")
+    return joined.withColumns(
+        {
+            "its_name": F.coalesce("producer_name", "writer"),
+            "is_forgotten": _is_true(F.col("producer_name").isNull() & F.col("forgotten")),
+        }
+    ).drop("writer_id", "first_epoch", "last_epoch", "writer", "forgotten")
+
+
+def _is_true(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
