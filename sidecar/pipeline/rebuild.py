@@ -126,6 +126,13 @@ def uncertain(names: DataFrame) -> DataFrame:
     return names.where(F.col("offset").isNull()).select("partition", "name", "id", "first_offset", "last_offset")
 
 
+def bounds_of(wanted: DataFrame) -> DataFrame:
+    """Where to look for what `uncertain` made: partition int, from offset begin long up to behind long, exclusive."""
+    return wanted.groupBy("partition").agg(
+        F.min("first_offset").alias("begin"), (F.max("last_offset") + 1).alias("behind")
+    )
+
+
 def offsets_of(records: DataFrame, writers: DataFrame, wanted: DataFrame) -> DataFrame:
     """Columns partition int, name string, offset long: the first of `records` (the view of that name) that has the id
     of a name in `wanted`, as `uncertain` makes it, in the range told there.

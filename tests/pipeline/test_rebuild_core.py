@@ -1,4 +1,4 @@
-"""What runs tell of sequence ids, against a reference that reads record by record; and how a log is read in portions."""
+"""What runs tell of sequence ids, against a reference that reads record by record; how a log is read in portions."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from sidecar.cli.root import LazyGroup
 
 _JOBS: Final[dict[str, str]] = {
     "audit": "sidecar.cli.pipeline.audit:audit",
+    "rebuild": "sidecar.cli.pipeline.rebuild:rebuild",
     "export": "sidecar.cli.pipeline.export:export",
     "compact": "sidecar.cli.pipeline.compact:compact",
     "report": "sidecar.cli.pipeline.report:report",

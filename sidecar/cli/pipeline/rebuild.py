@@ -1,0 +1,139 @@
+"""`sidecar pipeline rebuild`: what nodes know of a topic's sequence ids, out of its log by Spark, so that the next node
+reads only the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import config_option, output_option, pass_shared
+from sidecar.cli.output import table, write
+from sidecar.cli.pipeline.running import runs_on_spark, settings_of, spark_session, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.cli.options import Shared
+    from sidecar.cli.pipeline.rebuild_run import Run
+
+PORTION: Final = 10_000_000
+
+
+@click.command(short_help="Sequence ids out of the log, into Kafka's snapshots and Redis.")
+@click.argument("topic")
+@click.option(
+    "--until",
+    default="latest",
+    show_default=True,
+    metavar="OFFSETS",
+    help='Up to which offsets, exclusive: `latest`, or JSON as {"0": 500, "1": 700}; other partitions to their end.',
+)
+@click.option(
+    "--bootstrap",
+    metavar="HOST:PORT,…",
+    help="Kafka's own brokers, not a node: its snapshot topic is written. [default: SIDECAR_BOOTSTRAP_SERVERS]",
+)
+@click.option("--cluster", metavar="NAME", help="Whose topic it is. [default: SIDECAR_CLUSTER]")
+@click.option("--redis-url", metavar="URL", help="The nodes' Redis. [default: SIDECAR_REDIS_URL]")
+@click.option(
+    "--portion",
+    type=click.IntRange(min=1),
+    default=PORTION,
+    show_default=True,
+    metavar="OFFSETS",
+    help="How much is read before what is known is written down: a run that was stopped goes on from there.",
+)
+@runs_on_spark
+@config_option
+@output_option
+@pass_shared
+def rebuild(
+    shared: Shared,
+    topic: str,
+    until: str,
+    bootstrap: str | None,
+    cluster: str | None,
+    redis_url: str | None,
+    portion: int,
+    master: str,
+    conf: tuple[str, ...],
+) -> None:
+    """Rebuild what nodes know of the sequence ids of TOPIC: the highest one by producer name and partition.
+
+    Goes on from the newest snapshot that is left, else from the beginning of the log, up to offsets that are settled at
+    the start. Nodes may serve the topic meanwhile. A state that tells more is never replaced. Run again, it does the
+    rest of what was not done.
+
+    Exit code 1 where the ids of a partition cannot be known, and where Redis is away in the end.
+    """
+    given = {"bootstrap_servers": bootstrap, "redis_url": redis_url, "cluster": cluster}
+    settings = settings_of(shared.config, given)
+    offsets = _offsets(until)
+    from sidecar.cli.pipeline.rebuild_run import Run  # noqa: PLC0415 - most of a node is behind it
+
+    began = time.monotonic()
+    with asyncio.Runner() as runner:
+        run = Run(settings, topic, portion)
+        try:
+            runner.run(run.prepare(offsets))
+            if run.has_work:
+                with spark_session(master, conf) as spark:
+                    _read_all(runner, run, spark)
+            runner.run(run.finish())
+        finally:
+            runner.run(run.close())
+    data = run.as_data(time.monotonic() - began)
+    write(data, shared.output, lambda: _as_text(data))
+    _fail_where_something_is_left(run, topic)
+
+
+def _read_all(runner: asyncio.Runner, run: Run, spark: Any) -> None:
+    from sidecar.cli.pipeline.rebuild_spark import Reader  # noqa: PLC0415 - loads PySpark
+
+    reader = Reader(spark, run.source())
+    while (todo := run.next_portion()) is not None:
+        began = time.monotonic()
+        found = reader.read(todo)
+        runner.run(run.take(todo, found))
+        records = sum(each.records for each in found.values())
+        took = time.monotonic() - began
+        tell(f"{run.topic}: {records:,} records in {took:.1f} s; {run.offsets_left:,} offsets are left")
+
+
+def _offsets(text: str) -> dict[str, Any] | None:
+    if text == "latest":
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise CommandError(f'--until {text}: give `latest`, or offsets as {{"0": 500, "1": 700}}', Exit.USAGE)
+    return found
+
+
+def _fail_where_something_is_left(run: Run, topic: str) -> None:
+    lost = [each for each in run.progress.values() if each.problem is not None]
+    if lost:
+        raise CommandError(
+            "\n".join(f"{topic}-{each.partition}: {each.problem}" for each in lost)
+            + "\nNothing was written for what cannot be known. Bring back the snapshots, in Kafka or in Redis, and run"
+            f" this again; or begin anew with what is left: `sidecar topic set {topic} --no-dedup`, then `--dedup`"
+        )
+    if run.redis_lacks:
+        raise CommandError(
+            f"Redis cannot be reached: it lacks what is known of partitions {', '.join(map(str, run.redis_lacks))}. The"
+            " snapshot topic has all of it, which is enough for nodes; run this again to fill Redis, no record is read"
+            " twice"
+        )
+
+
+def _as_text(data: Mapping[str, Any]) -> str:
+    columns = ("partition", "outcome", "from", "covered", "until", "records", "malformed", "names")
+    return table(columns, [[each[column] for column in columns] for each in data["partitions"]])

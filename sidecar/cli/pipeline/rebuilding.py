@@ -1,0 +1,135 @@
+"""A rebuild from its first portion to its last: which offsets are left of each partition, what is known of its names,
+and how far that is safe. Pure: reading and writing are the caller's (`rebuild`).
+
+A partition goes on from the newest snapshot from which its log can be read on, as a node does; where none is left and
+retention took the log that would tell, or the writer of an id is forgotten, its ids are lost, never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sidecar.dedup.marks import Mark, Marks
+from sidecar.dedup.recovery import IdsLostError, begin
+from sidecar.dedup.snapshots import Saved
+from sidecar.protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sidecar.dedup.recovery import Extent
+
+
+class Row(NamedTuple):
+    """What a portion of the log tells of a name: its highest id, the offset of that record (-1: not to be found), and
+    the offset of the last record under the name.
+    """
+
+    name: bytes
+    id: int
+    offset: int
+    seen: int
+
+
+@dataclass
+class Progress:
+    """One partition. `until`: where the rebuild ends; `covered`: up to where `marks` know the log; `problem`: why its
+    ids cannot be known; `began`: where reading began.
+    """
+
+    partition: int
+    until: int
+    limit: int
+    covered: int = -1
+    number: int = 0
+    began: int = -1
+    records: int = 0
+    malformed: int = 0
+    written: bool = False
+    problem: str | None = None
+    marks: dict[bytes, Mark] = field(default_factory=dict[bytes, Mark])
+    _seen: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
+
+    def go_on_from(self, saved: Saved | None, extent: Extent, number: int, topic: str) -> None:
+        """Begin with a snapshot, or with nothing. `number`: the highest of a snapshot that is known."""
+        self.number = number
+        known = Marks()
+        try:
+            self.covered = begin(known, extent, saved, TopicPartition(topic, self.partition))
+        except IdsLostError as error:
+            self.lose(error)
+            return
+        if self.began < 0:
+            self.began = self.covered
+        self.marks = {mark.name: mark for mark in known}
+        self._seen = {mark.name: (0, mark.seen) for mark in known}
+
+    def lose(self, reason: object) -> None:
+        """Its ids cannot be known: nothing more is read or written."""
+        self.problem = str(reason)
+
+    @property
+    def left(self) -> tuple[int, int] | None:
+        """The offsets that are still to be read; None where there are none."""
+        is_over = self.problem is not None or self.covered >= self.until
+        return None if is_over else (self.covered, self.until)
+
+    def learn(self, rows: Iterable[Row], behind: int, now: int) -> None:
+        """What the log up to `behind` tells. `now`: Unix seconds. Of two ids of a name the higher one counts."""
+        for row in rows:
+            known = self.marks.get(row.name)
+            if known is None or row.id > known.id:
+                self.marks[row.name] = Mark(row.name, row.id, row.offset, now)
+            else:
+                self.marks[row.name] = known._replace(seen=max(known.seen, now))
+            self._seen[row.name] = (1, row.seen)
+        for name in sorted(self.marks, key=self._seen.__getitem__, reverse=True)[self.limit :]:
+            del self.marks[name], self._seen[name]
+        self.covered = behind
+
+    def to_save(self) -> Saved:
+        """As it is written."""
+        return Saved(self.covered, self.number, list(self.marks.values()), rebuilt=True)
+
+    @property
+    def outcome(self) -> str:
+        """In a word: `lost`, `rebuilt`, or `known` where there was nothing to do."""
+        if self.problem is not None:
+            return "lost"
+        return "rebuilt" if self.written else "known"
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "partition": self.partition,
+            "outcome": self.outcome,
+            "from": self.began,
+            "until": self.until,
+            "covered": self.covered,
+            "records": self.records,
+            "malformed": self.malformed,
+            "names": len(self.marks),
+            "problem": self.problem,
+        }
+
+
+def ranges(told: dict[str, Any] | None, starts: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
+    """Where a rebuild ends, by partition: what was told (JSON object of partition to offset), the ends for the rest.
+    Raises ValueError for offsets that a log does not hold.
+    """
+    found = dict(ends)
+    for key, offset in (told or {}).items():
+        if not key.isascii() or not key.isdigit() or int(key) not in ends:
+            raise ValueError(f"there is no partition {key}: it has {', '.join(map(str, sorted(ends)))}")
+        partition = int(key)
+        if isinstance(offset, bool) or not isinstance(offset, int):
+            raise ValueError(f"partition {key}: {offset!r} is no offset")  # noqa: TRY004 - what a person wrote
+        if offset > ends[partition]:
+            raise ValueError(f"partition {key}: offset {offset} is behind the end of its log, {ends[partition]}")
+        if offset < starts[partition]:
+            raise ValueError(
+                f"partition {key}: offset {offset} is in front of the start of its log, {starts[partition]}"
+            )
+        found[partition] = offset
+    return found

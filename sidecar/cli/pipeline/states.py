@@ -1,0 +1,188 @@
+"""The deduplication state of one topic outside of any node: its snapshots in Kafka and their copies in Redis, read, and
+written by compare-and-max.
+
+What is written lies under a copy of its own (`sidecar.dedup.snapshots`), so nodes and other rebuilds may write at the
+same time. Behind each write the snapshot topic is read on: where a node wrote one meanwhile that was not known here,
+what was written is taken back. A state in Redis follows once it is safe in Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from metadata import MetadataUnavailable
+from sidecar.changelog import Appender, AppendRefusedError, Retry
+from sidecar.cli.failure import CommandError
+from sidecar.cluster.logs import LogReader
+from sidecar.dedup import snapshots
+from sidecar.dedup.environment import FAILURES
+from sidecar.dedup.recovery import Extent
+from sidecar.dedup.snapshot_log import scan
+from sidecar.dedup.snapshots import Collector, Saved
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from metadata import MetadataStore
+    from sidecar.changelog import RawRecord
+    from sidecar.cli.pipeline.ids_before import Before
+    from sidecar.dedup.snapshots import Found
+    from sidecar.protocol.caller import Upstream
+
+T = TypeVar("T")
+
+_DEADLINE_S: Final = 30.0
+_REDIS_TRIES: Final = 3
+_REDIS_PAUSE_S: Final = 0.3
+
+
+class Written(Enum):
+    """What became of a state."""
+
+    DONE = "it is the one that the next node goes on from"
+    OUTDONE = "there is one by now that tells as much or more"
+    STALE = "a node wrote one that it does not know of: it has to go on from that"
+
+
+class States:
+    """The snapshots of one topic. `redis_lacks`: the partitions whose newest one could not be copied to Redis."""
+
+    def __init__(self, before: Before, upstream: Upstream, store: MetadataStore) -> None:
+        self.redis_lacks: set[int] = set()
+        self.extents: dict[int, Extent] = {}
+        self._before = before
+        self._topic = before.topic
+        self._log = before.internal.snapshots_of(before.topic)
+        self._upstream = upstream
+        self._logs = LogReader(upstream)
+        self._appender = Appender(upstream, before.internal.ids)
+        self._store = store
+        self._collector = Collector(before.topic, before.topic_id)
+        self._scanned = 0
+        self._copies: dict[int, Saved] = {}
+
+    async def read(self) -> None:
+        """Read all that there is, and where the logs are by now. Redis may be away: then Kafka alone tells."""
+        await self._read_on()
+        try:
+            values = await self._asked(
+                lambda: self._store.snapshots(self._topic, self._before.topic_id, sorted(self._before.ends))
+            )
+        except MetadataUnavailable:
+            values = {}
+        for partition, value in values.items():
+            kept = snapshots.of_value(value, self._before.topic_id)
+            if kept is not None:
+                self._copies[partition] = kept[0]
+
+    async def _read_on(self) -> None:
+        self._scanned = await _again(
+            lambda: scan(self._logs, self._log, self._collector, self._scanned), f"read {self._log}"
+        )
+        # Asked behind the scan: what a snapshot covers was in the log when it was written.
+        partitions = sorted(self._before.ends)
+        ends = await _again(lambda: self._logs.ends(self._topic, partitions), f"the ends of {self._topic}")
+        starts = await _again(lambda: self._logs.starts(self._topic, partitions), f"the starts of {self._topic}")
+        ids_from = self._before.ids_from
+        self.extents = {index: Extent(starts[index], ends[index], ids_from[index]) for index in partitions}
+
+    def best(self, partition: int) -> Saved | None:
+        """What a node would go on from."""
+        extent = self.extents[partition]
+        copy = self._copies.get(partition)
+        candidates = [] if copy is None else [copy]
+        candidates += [found.saved for found in self._collector.whole(partition)]
+        return snapshots.best(each for each in candidates if extent.reads_on_from(each.covered))
+
+    def in_topic(self, partition: int) -> Found | None:
+        """The one of the snapshot topic that tells as much as the best one, where there is one."""
+        newest = self.best(partition)
+        found = [each for each in self._collector.whole(partition) if newest and each.saved.order == newest.order]
+        return max(found, key=lambda each: each.position, default=None)
+
+    def known_number(self, partition: int) -> int:
+        """The highest number of a snapshot that is whole: what is written now knows of that."""
+        numbers = [found.saved.number for found in self._collector.whole(partition)]
+        copy = self._copies.get(partition)
+        return max([*numbers, 0 if copy is None else copy.number])
+
+    async def put(self, partition: int, saved: Saved) -> Written:
+        """Write a state that goes on from the best one here. Raises CommandError where Kafka does not take it."""
+        await self._check_topic()
+        copy = snapshots.new_copy()
+        chunks = snapshots.encode(self._before.topic_id, saved, int(time.time() * 1000))
+        for record in snapshots.to_records(self._topic, partition, chunks, copy):
+            await self._append(record)
+        await self._read_on()
+        mine = next((each for each in self._collector.whole(partition) if each.copy == copy), None)
+        newest = self.best(partition)
+        if mine is None or newest is None or newest.order != mine.saved.order:
+            for record in snapshots.to_records(self._topic, partition, chunks, copy):
+                await self._append(record._replace(value=None))
+            await self._read_on()
+            return Written.OUTDONE if newest is not None and newest.covered >= saved.covered else Written.STALE
+        await self.copy_to_redis(partition)
+        for record in self._collector.outdone(partition, mine):
+            await self._append(record)
+        await self._read_on()
+        return Written.DONE
+
+    async def copy_to_redis(self, partition: int) -> bool:
+        """Have Redis know the best one of the snapshot topic, unless it knows as much; False where it is away."""
+        found, copy = self.in_topic(partition), self._copies.get(partition)
+        if found is None or (copy is not None and copy.order >= found.saved.order):
+            return True
+        chunks = snapshots.encode(self._before.topic_id, found.saved, int(time.time() * 1000))
+        value, topic_id = snapshots.to_value(chunks, found.position), self._before.topic_id
+        try:
+            kept = await self._asked(
+                lambda: self._store.keep_snapshot(self._topic, partition, topic_id, found.saved.order, value)
+            )
+        except MetadataUnavailable:
+            self.redis_lacks.add(partition)
+            return False
+        self.redis_lacks.discard(partition)
+        if kept:
+            self._copies[partition] = found.saved
+        return True
+
+    async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Of Redis, a few times: every question and every word to it may be repeated."""
+        for _ in range(_REDIS_TRIES - 1):
+            try:
+                return await call()
+            except MetadataUnavailable:
+                await asyncio.sleep(_REDIS_PAUSE_S)
+        return await call()
+
+    async def _check_topic(self) -> None:
+        layout = await _again(lambda: self._upstream.layout(self._topic, refresh=True), f"the id of {self._topic}")
+        if layout.topic_id.bytes != self._before.topic_id:
+            raise CommandError(f"{self._topic} was deleted and created anew meanwhile: run this again for the new one")
+
+    async def _append(self, record: RawRecord) -> None:
+        try:
+            await self._appender.append(self._log, [record])
+        except AppendRefusedError as error:
+            remedy = ""
+            if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                remedy = ". Name Kafka's own brokers by --bootstrap, not a node; and with ACLs, allow Write there"
+            raise CommandError(f"{error}{remedy}") from None
+
+
+async def _again(call: Callable[[], Awaitable[T]], what: str) -> T:
+    """Until it is done; a question that may be repeated. Raises `RetryTimeoutError`."""
+    retry = Retry(what, _DEADLINE_S)
+    while True:
+        try:
+            return await call()
+        except KafkaError as error:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            await retry.pause(error)
+        except FAILURES as error:
+            await retry.pause(error)
