@@ -16,7 +16,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cluster.logs import LogReader
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.tenure import writer_names
-from sidecar.protocol.calls import ConfigResource, DescribeConfigs, DescribeTopics, Resource
+from sidecar.protocol.calls import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
 from sidecar.protocol.errors import ErrorCode, error_name
 from sidecar.v1 import state_pb2 as state
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sidecar.settings import Settings
 
 _READ_S: Final = 60.0
+_WRITE_TXN_MARKERS: Final = 27
+"""Of brokers among each other: every broker serves it, no node does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Before:
 
 async def look(upstream: KafkaUpstream, settings: Settings, topic: str) -> Before:
     """Ask for everything. Raises CommandError where there is nothing to rebuild, and what reading Kafka raises."""
+    if _WRITE_TXN_MARKERS not in await upstream.call(None, ApiVersions()):
+        raise CommandError("--bootstrap names a node: name Kafka's own brokers, whose snapshot topic is written")
     described = await upstream.call(None, DescribeTopics((topic, *TopicNames.of(settings.cluster).all)))
     found = {each.name: each for each in described.topics}
     internal = _internal(found, settings.cluster)

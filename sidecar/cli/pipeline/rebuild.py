@@ -97,13 +97,14 @@ def _read_all(runner: asyncio.Runner, run: Run, spark: Any) -> None:
     from sidecar.cli.pipeline.rebuild_spark import Reader  # noqa: PLC0415 - loads PySpark
 
     reader = Reader(spark, run.source())
+    began, records = time.monotonic(), 0
     while (todo := run.next_portion()) is not None:
-        began = time.monotonic()
         found = reader.read(todo)
         runner.run(run.take(todo, found))
-        records = sum(each.records for each in found.values())
-        took = time.monotonic() - began
-        tell(f"{run.topic}: {records:,} records in {took:.1f} s; {run.offsets_left:,} offsets are left")
+        records += sum(each.records for each in found.values())
+        tell(f"{run.topic}: {records:,} records are read and written down, {run.offsets_left:,} offsets are left")
+    took = time.monotonic() - began
+    tell(f"{records:,} records in {took:.2f} s ({records / took:,.0f} records/s)")
 
 
 def _offsets(text: str) -> dict[str, Any] | None:

@@ -127,9 +127,8 @@ def ranges(told: dict[str, Any] | None, starts: dict[int, int], ends: dict[int, 
             raise ValueError(f"partition {key}: {offset!r} is no offset")  # noqa: TRY004 - what a person wrote
         if offset > ends[partition]:
             raise ValueError(f"partition {key}: offset {offset} is behind the end of its log, {ends[partition]}")
-        if offset < starts[partition]:
-            raise ValueError(
-                f"partition {key}: offset {offset} is in front of the start of its log, {starts[partition]}"
-            )
+        start = starts[partition]
+        if offset < start:
+            raise ValueError(f"partition {key}: offset {offset} is in front of its log, which begins at {start}")
         found[partition] = offset
     return found

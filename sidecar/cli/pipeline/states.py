@@ -168,10 +168,8 @@ class States:
         try:
             await self._appender.append(self._log, [record])
         except AppendRefusedError as error:
-            remedy = ""
-            if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                remedy = ". Name Kafka's own brokers by --bootstrap, not a node; and with ACLs, allow Write there"
-            raise CommandError(f"{error}{remedy}") from None
+            is_denied = error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            raise CommandError(f"{error}{': its ACLs have to allow Write' if is_denied else ''}") from None
 
 
 async def _again(call: Callable[[], Awaitable[T]], what: str) -> T:
