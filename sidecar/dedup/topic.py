@@ -209,7 +209,7 @@ class TopicIds:
         except IdsLostError as error:
             self._lose(turn, state, error)
             return
-        if saved is not None:
+        if saved is not None and not saved.rebuilt:  # of that this node writes a snapshot of its own soon
             state.saved_up_to = max(state.saved_up_to, saved.covered)
         self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
         reading = Reading(self._writers, self.around.headers, extent.ids_from)

@@ -63,9 +63,8 @@ def report(tables: Mapping[str, DataFrame], topic: str) -> TopicReport:
     counted = apart(its_audits)
     runs = tables["runs"].where(F.col("topic") == topic).where(F.col("audit").isin(counted)).where(is_data)
     takeovers = tables["takeovers"].where(F.col("topic") == topic)
-    newest = (
-        takeovers.orderBy(F.desc("at_ms"), "event").limit(_TAKEOVERS).drop("cluster_id", "topic", "event").collect()
-    )
+    newest = takeovers.orderBy(F.desc("at_ms"), "event").limit(_TAKEOVERS).drop("cluster_id", "topic", "event")
+    changes = [row.asDict() for row in newest.collect()]
     kinds = takeovers.groupBy("kind").agg(F.count("*").alias("count")).orderBy("kind").collect()
     lags = tables["lags"].where(F.col("topic") == topic).orderBy(F.desc("at_ms"), "shadow", "reader").limit(_LAGS)
     known_lags = [row.asDict() for row in lags.collect()]
