@@ -465,7 +465,9 @@ def stretches(
                 names = 0
                 is_new = its_name is not None
             if not is_bad:
-                is_new = is_new or (its_records - its_ids - its_bad > 0 or found <= last_id if ids else its_ids > 0)
+                is_new = is_new or its_bad == its_records or (
+                    its_records - its_ids - its_bad > 0 or found <= last_id if ids else its_ids > 0
+                )
             if is_new or not its_records:
                 if its_records:
                     done.append((its_name, its_records, its_ids, its_bad, first_id, last_id, first_delta, last_delta,

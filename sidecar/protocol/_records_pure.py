@@ -147,7 +147,7 @@ def stretches(records: Octets, count: int, id_header: bytes, name_header: bytes,
         name = names[0] if len(names) == 1 and is_name(names[0]) else None
         found = id_of(id_values[0]) if len(id_values) == 1 else -1
         is_bad = (found < 0 and bool(id_values)) or (name is None and bool(names))
-        breaks = found <= last or inside > ids + bad if id_values else ids > 0
+        breaks = bad == inside or (found <= last or inside > ids + bad if id_values else ids > 0)
         if inside and (name != of or (breaks and not is_bad)):
             done.append((of, inside, ids, bad, first, last, begins, ends, starts, stops))
             inside = 0

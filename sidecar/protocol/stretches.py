@@ -23,8 +23,8 @@ class Stretch(NamedTuple):
     """Records of a section that follow one another under one name (None: no header for it, or a bad one): their ids
     rise strictly, or none has an id. Deltas are those of the first and of the last record.
 
-    A record with a bad id or a bad name stands in `malformed` alone; it ends no stretch but by another name. Ids are -1
-    where there is none.
+    A record with a bad id or a bad name stands in `malformed` alone; it ends no stretch but by another name, and where
+    such records come first they are a stretch of their own. Ids are -1 where there is none.
     """
 
     name: bytes | None
