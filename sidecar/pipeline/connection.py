@@ -45,14 +45,16 @@ class Connection:
         self._early: dict[int, bytearray] = {}
         try:
             self._socket: socket.socket = socket.create_connection(address, timeout)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = security.wrap(self._socket, address[0])
         except OSError as error:
             raise UnreachableError(f"{self} cannot be reached: {error}") from None
         try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = security.wrap(self._socket, address[0])
             security.log_in(self._with_timeout(timeout))
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise UnreachableError(f"{self} lets nobody in: {error}") from None
             raise
 
     def __str__(self) -> str:

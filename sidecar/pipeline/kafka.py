@@ -56,7 +56,11 @@ class Kafka:
     def __init__(self, bootstrap: str, *, timeout: float = 30.0, security: Mapping[str, str] = {}) -> None:
         self._timeout = timeout
         self._routes = Routes(bootstrap, timeout, security)
-        self.cluster_id: str = self._routes.retried(lambda: self._routes.describe(())).cluster_id
+        try:
+            self.cluster_id: str = self._routes.retried(lambda: self._routes.describe(())).cluster_id
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -102,14 +102,20 @@ class Security:
         return cls(tls, settings.get("ssl.ca.location"), settings["sasl.username"], settings["sasl.password"])
 
     def wrap(self, connected: socket.socket, host: str) -> socket.socket:
-        """The socket to speak through. Raises `OSError` for a handshake that fails, `PipelineError` for the file."""
+        """The socket to speak through. Raises `OSError` for a handshake that fails, `PipelineError` for the file, and
+        for a certificate that it does not vouch for.
+        """
         if not self.tls:
             return connected
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
             raise PipelineError(f"ssl.ca.location {self.ca_file}: {error}") from None
-        return context.wrap_socket(connected, server_hostname=host)
+        try:
+            return context.wrap_socket(connected, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            known = self.ca_file or "the system's certificates"
+            raise PipelineError(f"ssl.ca.location: {known} do not vouch for {host}: {error.verify_message}") from None
 
     def log_in(self, call: Callable[[Request[Any]], Any]) -> None:
         """Authenticate where a name is given. Raises `PipelineError` where that is refused."""
