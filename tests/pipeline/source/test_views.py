@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -262,8 +263,7 @@ def test_what_cannot_be_read_is_told_where_the_frame_is_made(
         frame(options.pop("topic", topic), **options)
     told = told_by(failed.value)
     assert type(told) is kind
-    with pytest.raises(kind, match=said):
-        raise told
+    assert re.search(said, str(told)), told
 
 
 def test_a_range_that_retention_took_after_the_frame_was_made_fails_the_action(
