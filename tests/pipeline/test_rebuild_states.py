@@ -56,7 +56,8 @@ async def test_a_node_goes_on_from_what_was_rebuilt_and_reads_only_the_rest(
         await until(lambda: party.send_ids(topic, [1, 2], sequence=0))
         assert await party.send_ids(topic, [3], sequence=2) == 0
         assert room.told.recovered == [1]
-        assert (ids := room.topic(topic).ids) is not None
+        ids = room.topic(topic).ids
+        assert ids is not None
         assert ids.of(0).saved_up_to == -1
         await ids.save_all()
         copies = {key.split(b"/")[2] for key in await asyncio.to_thread(chunks_of, kafka, cluster, topic)}

@@ -69,7 +69,7 @@ class Nodes:
         )
         where = bootstrap or self.kafka
         with Kafka(where) as data, Kafka(self.kafka) as internal:
-            auditor = Auditor(spark, settings, data, where, internal, self.kafka, begin, "now")
+            auditor = Auditor(spark, settings, data, where, internal, self.kafka, begin, "now", lambda _: [])
             return auditor.run(topics, path=str(path) if path else None, with_page=False)
 
 
