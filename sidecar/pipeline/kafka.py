@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, Self
 
-from sidecar.pipeline.connection import Connection, Pending
+from sidecar.pipeline.connection import CLIENT_ID, Connection, Pending
 from sidecar.pipeline.errors import (
     CorruptLogError,
     OffsetRangeError,
@@ -161,10 +161,10 @@ class Kafka:
                     if empty == _EMPTY_ANSWERS:
                         return
                 elif time.monotonic() - moved > self._timeout:
-                    raise self._stuck(where, offset, end)
+                    raise self._stuck(where, offset, end, is_throttled=fetched is None)
         finally:
             if ahead:
-                ahead.connection.close()  # its answer would be taken for another's
+                ahead.connection.close()  # nobody takes its answer, which would be kept
 
     def _ask_ahead(self, where: TopicPartition, offset: int, most: int) -> _Ahead | None:
         with contextlib.suppress(PassingError, UnreachableError):  # it is asked again, with patience
@@ -202,7 +202,12 @@ class Kafka:
             raise OffsetRangeError(f"offset {offset} of {where} is behind its end, {end}")
         raise PassingError(f"records of {where} from offset {offset} on", ErrorCode.OFFSET_OUT_OF_RANGE)
 
-    def _stuck(self, where: TopicPartition, offset: int, end: int) -> PipelineError:
+    def _stuck(self, where: TopicPartition, offset: int, end: int, *, is_throttled: bool) -> PipelineError:
+        if is_throttled:
+            return PipelineError(
+                f"no records of {where} from offset {offset} on came for {self._timeout:g} s: the broker throttles this"
+                f" client (KIP-13). Raise consumer_byte_rate for the client id {CLIENT_ID} above its largest batches"
+            )
         found = self.ends(where.topic).get(where.partition, 0)
         if found >= end:
             return PipelineError(

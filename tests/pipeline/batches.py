@@ -20,7 +20,7 @@ class Written:
     """A record; `delta` is its offset behind the batch's."""
 
     delta: int = 0
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    headers: Sequence[tuple[str | bytes, bytes | None]] = ()
     key: bytes | None = None
     value: bytes | None = b"value"
     time_delta: int = 0
@@ -50,7 +50,7 @@ def _record(record: Written) -> bytes:
     body = b"\0" + varint(record.time_delta) + varint(record.delta) + _field(record.key) + _field(record.value)
     body += varint(len(record.headers))
     for key, value in record.headers:
-        body += _field(key.encode()) + _field(value)
+        body += _field(key if isinstance(key, bytes) else key.encode()) + _field(value)
     return varint(len(body)) + body
 
 

@@ -8,6 +8,7 @@ import ipaddress
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -31,7 +32,9 @@ from sidecar.pipeline.errors import (
 from sidecar.pipeline.kafka import Kafka, bounds, portion
 from sidecar.pipeline.routes import addresses
 from sidecar.pipeline.security import Security
+from sidecar.protocol import fetch
 from sidecar.protocol.batch import batch_sizes, read_header
+from sidecar.protocol.calls.tails import Fetched
 from sidecar.protocol.ids import TopicPartition
 from tests.conftest import OwnKafka, Unique
 from tests.integration.exclusive.conftest import create_topic
@@ -163,6 +166,25 @@ def test_a_reading_that_is_given_up_spoils_nothing(kafka: Kafka, topic: str) -> 
     next(reading)
     reading.close()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     assert kafka.ends(topic) == {0: 400}
+    assert not any(connection._early for connection in kafka._routes._connections.values())  # answers for nobody
+
+
+@pytest.mark.parametrize(("empty", "found"), [(2, [(380, 390), (390, 400)]), (3, [])])
+def test_one_empty_answer_proves_nothing_and_several_end_a_range(
+    kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch, empty: int, found: list[tuple[int, int]]
+) -> None:
+    """A broker answers so while remote storage is slow (KIP-405), and where compaction took all that was left."""
+    ask, asked = kafka._fetched, list[int]()
+
+    def emptied(where: TopicPartition, offset: int, most: int, ahead: Any) -> Fetched | None:
+        answer = ask(where, offset, most, ahead)
+        asked.append(offset)
+        assert answer is not None
+        return Fetched(0, 0, fetch.empty_element(answer.element, 0, 11)) if len(asked) <= empty else answer
+
+    monkeypatch.setattr(kafka, "_fetched", emptied)
+    assert offsets(kafka.read(topic, 0, 385, 395)) == found
+    assert asked == [385] * 3
 
 
 @pytest.mark.usefixtures("small_answers")
@@ -214,18 +236,30 @@ def test_a_range_whose_end_compaction_took_ends(own_kafka: OwnKafka) -> None:
         assert all(base >= 15 for base, _ in offsets(reader.read(topic, 0, 3, 15)))
 
 
-def test_a_throttled_reading_misses_nothing(own_kafka: OwnKafka, kafka_tools: Tools) -> None:
+def test_a_throttled_reading_misses_nothing(
+    own_kafka: OwnKafka, kafka_tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker that throttles answers with no partition at all (KIP-219)."""
-    kafka = own_kafka().bootstrap
+    kafka = own_kafka(overrides={"quota.window.num": "2"}).bootstrap
     topic = create_topic(kafka, 1)
-    produce(kafka, topic, 3_000, size=1_000)
-    quota = ["--alter", "--add-config", "consumer_byte_rate=1000000", "--entity-type", "clients"]
+    produce(kafka, topic, 2_000, size=1_000, **{"batch.num.messages": 50})
+    quota = ["--alter", "--add-config", "consumer_byte_rate=400000", "--entity-type", "clients"]
     kafka_tools.run(
         "kafka.admin.ConfigCommand", "--bootstrap-server", kafka, *quota, "--entity-name", "sidecar-pipeline"
     )
+    monkeypatch.setattr(client, "_FIRST_BYTES", 300_000)
+    monkeypatch.setattr(client, "FETCH_BYTES", 300_000)
     with Kafka(kafka, timeout=20) as reader:
-        found = offsets(reader.read(topic, 0, 0, 3_000))
-    assert (found[0][0], found[-1][1]) == (0, 3_000)
+        ask, answers = reader._fetched, list[Fetched | None]()
+
+        def told(*args: Any) -> Fetched | None:
+            answers.append(ask(*args))
+            return answers[-1]
+
+        monkeypatch.setattr(reader, "_fetched", told)
+        found = offsets(reader.read(topic, 0, 0, 2_000))
+    assert None in answers
+    assert (found[0][0], found[-1][1]) == (0, 2_000)
     assert all(behind == base for (_, behind), (base, _) in pairwise(found))
 
 

@@ -12,7 +12,7 @@ from sidecar.pipeline.source.runs import Fold, Run
 from sidecar.protocol import stretches as wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sidecar.protocol.ids import TopicPartition
 
@@ -142,11 +142,11 @@ def _timestamps(rows: _Rows) -> pa.Array:
     return pa.array(np.where(unknown, 0, found) * 1000, pa.timestamp("us", "UTC"), mask=unknown)
 
 
-def _texts(found: list[bytes | None]) -> pa.Array:
+def _texts(found: Sequence[bytes | None]) -> pa.Array:
     """UTF-8; what is none has replacement characters."""
     try:
-        return pa.array(found, pa.string())
-    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return pa.array(found, pa.binary()).cast(pa.string())  # checked as a whole, not string by string
+    except pa.ArrowInvalid:
         return pa.array([None if each is None else each.decode(errors="replace") for each in found], pa.string())
 
 
@@ -154,7 +154,7 @@ def _headers(rows: _Rows) -> pa.Array:
     columns = rows.columns
     ends = np.concatenate(([0], np.cumsum(np.array(columns.header_counts, np.int64)))).astype(np.int32)
     each = pa.StructArray.from_arrays(
-        [_texts([*columns.header_keys]), pa.array(columns.header_values, pa.binary())], ["key", "value"]
+        [_texts(columns.header_keys), pa.array(columns.header_values, pa.binary())], ["key", "value"]
     )
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), each)
 

@@ -135,7 +135,7 @@ def naive(log: Sequence[Batch], within: Range) -> list[Run]:
 def records_of(batch: Batch, within: Range) -> list[Seen]:
     found: list[Seen] = []
     for index, record in enumerate(batch.records or ()):
-        offset, headers = batch.base + record.delta, dict(record.headers)
+        offset, headers = batch.base + record.delta, dict[Any, Any](record.headers)
         if not within.start <= offset < within.end:
             continue
         text, name = headers.get("sidecar-sequence-id"), headers.get("sidecar-producer-name")

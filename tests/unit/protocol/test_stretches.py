@@ -122,7 +122,7 @@ def test_columns_hold_what_was_written(written: list[Written], low: int, width: 
     assert columns.values == [each.value for each in inside if wanted & VALUE]
     assert columns.header_counts == [len(each.headers) for each in inside if wanted & HEADERS]
     flat = [header for each in inside for header in each.headers if wanted & HEADERS]
-    assert columns.header_keys == [key.encode() for key, _ in flat]
+    assert columns.header_keys == [str(key).encode() for key, _ in flat]
     assert columns.header_values == [value for _, value in flat]
     assert columns.sequence_ids == [None if each.problem else each.sequence_id for each in told]
     assert columns.names == [each.name for each in told]
