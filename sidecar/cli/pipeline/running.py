@@ -67,7 +67,6 @@ def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSess
     from sidecar.local.errors import LocalError  # noqa: PLC0415 - an extra
     from sidecar.local.jars import resolve_lock  # noqa: PLC0415
     from sidecar.local.java import find_java  # noqa: PLC0415
-    from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError  # noqa: PLC0415
     from sidecar.pipeline.session import open_session, ui_address  # noqa: PLC0415 - loads PySpark
 
     tell("starting Spark")
@@ -81,14 +80,23 @@ def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSess
         if address is not None:
             tell(f"Spark's page: {address}")
         yield spark
-    except UnknownTopicError as error:
-        raise CommandError(str(error), Exit.NOT_FOUND) from None
-    except UnreachableError as error:
-        raise CommandError(str(error), Exit.UNREACHABLE) from None
-    except PipelineError as error:
-        raise CommandError(str(error)) from None
+    except Exception as error:
+        if (failure := failure_of(error)) is None:
+            raise
+        raise failure from None
     finally:
         spark.stop()
+
+
+def failure_of(error: Exception) -> CommandError | None:
+    """How a command ends that could not go on, on the driver or on an executor; None for what is no word of ours."""
+    from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError, told_by  # noqa: PLC0415
+
+    found = error if isinstance(error, PipelineError) else told_by(error)
+    if found is None:
+        return None
+    codes = {UnknownTopicError: Exit.NOT_FOUND, UnreachableError: Exit.UNREACHABLE}
+    return CommandError(str(found), codes.get(type(found), Exit.FAILURE))
 
 
 def _setting(text: str) -> tuple[str, str]:

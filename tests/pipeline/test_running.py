@@ -1,0 +1,36 @@
+"""How a command of the pipeline ends that cannot go on: with a sentence and an exit code, wherever it was noticed."""
+
+from __future__ import annotations
+
+import pytest
+from click import ClickException
+from pyspark.errors import PySparkException
+
+from sidecar.cli.failure import Exit
+from sidecar.cli.pipeline.running import failure_of
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopicError, UnreachableError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UnknownTopicError("no topic"), Exit.NOT_FOUND),
+        (UnreachableError("nobody"), Exit.UNREACHABLE),
+        (OffsetRangeError("lost"), Exit.FAILURE),
+        (PipelineError("cannot go on"), Exit.FAILURE),
+    ],
+)
+def test_the_same_is_said_of_an_error_here_and_on_an_executor(error: PipelineError, code: Exit) -> None:
+    kind = type(error)
+    there = PySparkException(
+        f"Job aborted: Traceback\n{kind.__module__}.{kind.__name__}: {error}\n at org.apache.spark"
+    )
+    for raised in (error, there):
+        failure = failure_of(raised)
+        assert isinstance(failure, ClickException)
+        assert (failure.message, failure.exit_code) == (str(error), code)
+
+
+def test_what_nobody_meant_to_say_is_left_to_be_seen() -> None:
+    assert failure_of(PySparkException("out of memory")) is None
+    assert failure_of(KeyError("x")) is None
