@@ -175,6 +175,7 @@ class Exporter:
     def _align(self, table_id: str) -> dict[int, int]:
         """Where each partition goes on, with a checkpoint that agrees to it or none at all."""
         planned = self._checkpoint.position()  # before the table is asked: a healthy one is never ahead of it
+        self._count_anew()
         stands = self._stands_behind_gaps()
         starts, ends = self._kafka.starts(self._job.topic), self._kafka.ends(self._job.topic)
         check_ends(self._job.topic, stands, ends)
@@ -189,6 +190,15 @@ class Exporter:
                 self._say(f"the checkpoint {self._job.checkpoint} does not fit to the table: it is begun anew")
             self._checkpoint.begin(Owner(self._kafka.cluster_id, self._job.topic, table_id))
         return begins
+
+    def _count_anew(self) -> None:
+        """Where the table was restored to an older version its offsets are set back too."""
+        while self._ledger.is_set_back():
+            stands, starts = self._ledger.stands(), self._kafka.starts(self._job.topic)
+            rows = self._ledger.counted()
+            with contextlib.suppress(MovedError):
+                self._ledger.append(None, stands, {each: rows.get(each, starts.get(each, 0)) for each in stands})
+                self._say("the table was restored to an older version: what it lost by that is exported again")
 
     def _stands_behind_gaps(self) -> dict[int, int]:
         """Where the table stands, moved behind gaps where they are accepted. Raises `GapError` where they are not."""
@@ -249,6 +259,10 @@ class Exporter:
 
     def _append_new(self, batch: DataFrame, begins: dict[int, int], ends: dict[int, int]) -> None:
         for _ in range(_RIVALRIES):
+            if self._ledger.is_set_back():
+                raise PipelineError(
+                    f"{self._job.path} was restored to an older version meanwhile: start the export again"
+                )
             stands = self._ledger.stands()
             new = cut(begins, ends, stands)
             if not new.ends:

@@ -10,6 +10,9 @@ Whoever commits has read the offsets of its partitions within the transaction. D
 has changed what it has read (ConcurrentTransactionException), so of two writers with the same rows one is refused,
 looks again, and finds nothing left to write. Nothing here decides what is read from Kafka.
 
+RESTORE brings back an older version's rows and not its offsets. So commits that others have made since the offsets were
+written are looked through for one, and whoever finds the table set back counts its rows anew.
+
 Delta's Python interface has no transactions with several `txn` actions: these are its own classes in the JVM, of the
 version that the lock of the jars names.
 """
@@ -20,6 +23,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812
+
 from sidecar.pipeline.tables import delta_log, snapshot
 
 if TYPE_CHECKING:
@@ -29,6 +35,9 @@ if TYPE_CHECKING:
 
 _NONE: Final = -1
 """What Delta answers for an application that never wrote."""
+
+_HISTORY: Final = 20, 1_000, 2**31 - 1
+"""So many of the newest commits are looked through, then more: nearly always the newest one is an export's."""
 
 _CONFLICTS: Final = ("io.delta.exceptions.", "io.delta.storage.commit")
 
@@ -54,6 +63,8 @@ class Ledger:
         self._jvm: Any = spark._jvm  # noqa: SLF001 - see above
         self._path = path
         self._prefix = f"sidecar:{cluster_id}:{topic}:"
+        self._seen: int | None = None
+        """The version up to which it is known that nobody has set the table back; None: not looked yet."""
 
     def stands(self) -> dict[int, int]:
         """The next offset that the table lacks, per partition it knows. Raises `TableError`."""
@@ -61,6 +72,35 @@ class Ledger:
         return {
             int(name.removeprefix(self._prefix)): int(found[name]) for name in found if name.startswith(self._prefix)
         }
+
+    def is_set_back(self) -> bool:
+        """Whether the table was restored to an older version since its offsets were written: they are too high then."""
+        newest = int(snapshot(self._spark, self._path).version())
+        if self._seen is None:
+            self._seen = self._read_by_the_last()
+        if newest > self._seen:
+            since = self._history(newest - self._seen).where(F.col("version") > self._seen)
+            if not since.where(F.col("operation") == "RESTORE").isEmpty():
+                return True
+            self._seen = newest
+        return False
+
+    def counted(self) -> dict[int, int]:
+        """The offset behind the last row of each partition that has one: all of the table is read."""
+        rows = self._spark.read.format("delta").load(self._path).groupBy("partition").agg(F.max("offset"))
+        return {int(partition): int(last) + 1 for partition, last in rows.collect()}
+
+    def _read_by_the_last(self) -> int:
+        """The version that the last commit of offsets was made upon: a RESTORE behind it did not count for that one."""
+        for limit in _HISTORY:
+            mine = self._history(limit).where(F.col("operationParameters.queryId") == self._prefix.rstrip(":"))
+            found = mine.orderBy(F.desc("version")).select("readVersion").first()
+            if found is not None:
+                return int(found[0] if found[0] is not None else _NONE)
+        return _NONE
+
+    def _history(self, limit: int) -> DataFrame:
+        return DeltaTable.forPath(self._spark, self._path).history(limit)
 
     def append(self, rows: DataFrame | None, stands: Mapping[int, int], ends: Mapping[int, int]) -> Appended:
         """Append rows and move the offsets of their partitions from `stands` to `ends`: both, or nothing.
@@ -83,6 +123,8 @@ class Ledger:
             if is_conflict(error):
                 raise MovedError from error
             raise
+        if version == transaction.readVersion() + 1:
+            self._seen = int(version)
         return Appended(int(version), *_counted(added))
 
     def _session(self, rows: DataFrame | None) -> SparkSession:

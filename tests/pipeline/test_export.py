@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from sidecar.pipeline.errors import PipelineError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.ledger import Ledger
 from sidecar.pipeline.ranges import GapError
@@ -109,6 +110,7 @@ def test_a_deleted_checkpoint_neither_doubles_nor_loses_anything(lake: Lake, log
     lake.export(max_offsets=50)
     for more in (5, 300):  # fewer batches and records than before, then as many
         shutil.rmtree(lake.checkpoint)
+        lake.spark.sql(f"OPTIMIZE delta.`{lake.path}`")  # other files, and a commit that is nobody's export
         log.write(more, prefix=f"{more} ")
         lake.export()
         assert lake.records() == log.read()
@@ -126,6 +128,37 @@ def test_a_checkpoint_that_is_ahead_of_the_table_leaves_nothing_out(lake: Lake, 
     lake.export()
     assert lake.records() == log.read()
     assert any("begun anew" in line for line in lake.said)
+
+
+def test_a_table_that_was_restored_gets_again_what_it_lost_by_that(lake: Lake, log: Log) -> None:
+    """Delta's RESTORE takes rows back and leaves the offsets that were committed with them."""
+    log.write(100)
+    lake.export()
+    log.write(100, prefix="later ")
+    lake.export()
+    lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 2")
+    assert len(lake.rows()) == 100
+    log.write(10, prefix="last ")
+    lake.export()
+    assert lake.records() == log.read()
+
+
+def test_a_table_that_is_restored_while_it_is_exported_ends_that(lake: Lake, log: Log) -> None:
+    log.write(300)
+    restored: list[Any] = []
+
+    def restore(_: Any) -> None:
+        if not restored:
+            restored.append(lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 1").collect())
+
+    with Kafka(log.bootstrap) as kafka:
+        exporter = lake.exporter(kafka, max_offsets=100)
+        exporter._tell = restore
+        with pytest.raises(PipelineError, match="was restored to an older version meanwhile"):
+            exporter.run()
+    assert lake.rows() == []
+    lake.export()
+    assert lake.records() == log.read()
 
 
 def test_of_two_exports_with_the_same_rows_one_is_refused_and_finds_them_written(
