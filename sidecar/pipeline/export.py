@@ -157,11 +157,12 @@ class Exporter:
         return found.table_id
 
     def _create(self, rows: DataFrame) -> None:
-        with contextlib.suppress(Exception):  # two exports begin at once: whoever is second finds it made
-            tables.create(self._spark, self._job.path, self._identity, rows.schema, self._job.form.partition_by)
-            return
-        if tables.look(self._spark, self._job.path) is None:
-            tables.create(self._spark, self._job.path, self._identity, rows.schema, self._job.form.partition_by)
+        path = self._job.path
+        try:
+            tables.create(self._spark, path, self._identity, rows.schema, self._job.form.partition_by)
+        except Exception as error:
+            if tables.look(self._spark, path) is None:  # else two exports have begun at once, and the other was faster
+                raise tables.TableError(f"no table can be made at {path}: {tables.first_line(error)}") from error
 
     def _begin(self) -> None:
         """A new table begins where the log does: what retention had taken by then is no gap of it."""

@@ -91,6 +91,8 @@ def look(spark: SparkSession, path: str) -> Found | None:
         )
     found = snapshot(spark, path)
     if found.version() < 0:
+        if names == ["_delta_log"] and not folder.names("_delta_log"):
+            return None  # somebody is about to make it, or died doing so
         raise TableError(
             f"{path}/_delta_log holds no version of a table: nothing was changed. Restore it from a copy, or name"
             " another path"

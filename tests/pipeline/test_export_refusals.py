@@ -75,6 +75,13 @@ def test_a_path_that_holds_something_else_is_refused(lake: Lake, log: Log) -> No
     refused(lake, TableError, "is a Delta table that no sidecar pipeline made")
 
 
+def test_a_table_whose_making_was_cut_short_is_made(lake: Lake, log: Log) -> None:
+    log.write(5)
+    (lake.path / "_delta_log").mkdir(parents=True)
+    lake.export()
+    assert lake.records() == log.read()
+
+
 def test_a_directory_that_is_no_checkpoint_is_refused(lake: Lake, log: Log) -> None:
     log.write(5)
     lake.checkpoint.mkdir(parents=True)

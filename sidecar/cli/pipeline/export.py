@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from contextlib import contextmanager
@@ -95,6 +96,7 @@ def export(
     """
     bootstrap = bootstrap or ",".join(map(str, settings_of(shared.config, {}).bootstrap_servers))
     path = absolute(path)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told here, in a sentence
     with spark_session(master, conf) as spark:
         from sidecar.pipeline.export import Exporter, Job  # noqa: PLC0415 - loads PySpark
         from sidecar.pipeline.kafka import Kafka  # noqa: PLC0415
