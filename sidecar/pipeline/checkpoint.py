@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MARK: Final = "sidecar.json"
+_DRAFTS: Final = {f".{_MARK}", f"..{_MARK}.crc"}
+"""What is left where the mark was not finished; any other file is somebody's, hidden ones too."""
 
 
 class CheckpointError(PipelineError):
@@ -39,11 +41,18 @@ class Checkpoint:
         self.path = path
         self._folder = Folder(spark, path)
 
-    def check(self, cluster_id: str, topic: str, table_id: str | None) -> None:
-        """Raise `CheckpointError` unless it is free or this table's. `table_id` is None where there is no table yet."""
+    def check(self, cluster_id: str, topic: str, table: str, table_id: str | None) -> None:
+        """Raise `CheckpointError` unless it is free or that of the table at the path `table` and only that; `table_id`
+        is None where there is none yet.
+        """
+        if f"{table.rstrip('/')}/".startswith(f"{self.path.rstrip('/')}/"):
+            raise CheckpointError(
+                f"the checkpoint {self.path} would hold the table {table}, and is deleted now and then: name another"
+                " directory with --checkpoint"
+            )
         if self._folder.is_file():
             raise CheckpointError(f"the checkpoint {self.path} is a file: name a directory")
-        if not self._folder.names():
+        if not set(self._folder.names(hidden=True) or ()) - _DRAFTS:
             return
         owner = self._owner()
         if owner.cluster_id != cluster_id:

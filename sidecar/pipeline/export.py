@@ -146,7 +146,7 @@ class Exporter:
             tables.check(found, job.path, self._identity)
             tables.check_form(found, job.path, rows.schema, job.form.partition_by)
         noted.check(self._spark, job.path, cluster_id, job.topic)
-        self._checkpoint.check(cluster_id, job.topic, found.table_id if found else None)
+        self._checkpoint.check(cluster_id, job.topic, job.path, found.table_id if found else None)
         if found is None:
             self._create(rows)
             found = tables.look(self._spark, job.path)

@@ -19,13 +19,15 @@ class Folder:
         configuration = session.sessionState().newHadoopConf()
         self._files = self._root.getFileSystem(configuration)
 
-    def names(self, *below: str) -> list[str] | None:
-        """What lies in it, or in a directory below it, hidden files aside; None where there is none, or a file."""
+    def names(self, *below: str, hidden: bool = False) -> list[str] | None:
+        """What lies in it, or in a directory below it; None where there is none, or a file. Names that begin with a dot
+        are left out unless `hidden`: Hadoop's file systems keep checksums under such.
+        """
         place = self._place(below)
         if not self._files.exists(place) or self._files.getFileStatus(place).isFile():
             return None
         found = (str(each.getPath().getName()) for each in self._files.listStatus(place))
-        return [name for name in found if not name.startswith(".")]
+        return [name for name in found if hidden or not name.startswith(".")]
 
     def is_file(self) -> bool:
         """Whether a file is where the directory would be."""

@@ -18,7 +18,8 @@ from sidecar.pipeline.errors import OffsetRangeError, PipelineError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.points import Extent, extent, resolve
 from sidecar.pipeline.tables import TableError
-from tests.conftest import Unique
+from tests.conftest import StartNode, Unique
+from tests.integration.exclusive.conftest import Rest
 from tests.pipeline.lake import Log
 from tests.services import Services
 
@@ -187,6 +188,22 @@ def test_a_diff_is_written_and_counted(spark: SparkSession, log: Log, tmp_path: 
     job, _ = compaction(spark, log, "now")
     with pytest.raises(TableError, match="was made by `pipeline diff`, not compact"):
         job.run(str(tmp_path / "diff"))
+
+
+def test_a_shadow_is_compacted_through_a_node(
+    spark: SparkSession, services: Services, node_process: StartNode, log: Log, unique: Unique
+) -> None:
+    for key, value in (("a", "1"), ("b", "1"), ("a", "2"), ("b", None)):
+        log.put(key, value, timestamp=1_767_225_600_000)
+    log.put("c", "1", timestamp=1_767_225_601_000)
+    node, shadow = node_process(), unique("audit")
+    assert Rest(node.admin_url).call("POST", f"/v1/topics/{log.topic}/shadows", {"name": shadow})[0] == 201
+    for as_of, expected in (("2026-01-01T00:00:01Z", {b"a": b"2"}), ("now", {b"a": b"2", b"c": b"1"})):
+        with Kafka(node.bootstrap) as kafka:
+            there = extent(kafka, shadow)
+            until = resolve(as_of, kafka, there)
+            job = Compaction(read(spark, node.bootstrap, there, until, {}), there, kafka.cluster_id, until)
+        assert {bytes(row.key): bytes(row.value) for row in job.rows().collect()} == expected
 
 
 LOG = Extent("accounts", {0: 10, 1: 0}, {0: 20, 1: 5})

@@ -87,6 +87,10 @@ def test_a_directory_that_is_no_checkpoint_is_refused(lake: Lake, log: Log) -> N
     lake.checkpoint.mkdir(parents=True)
     (lake.checkpoint / "letters.txt").write_text("dear")
     refused(lake, CheckpointError, "holds something that is no checkpoint of an export")
+    (lake.checkpoint / "letters.txt").rename(lake.checkpoint / ".letters")
+    refused(lake, CheckpointError, "holds something that is no checkpoint of an export")
+    for around in (lake.path, lake.path.parent):
+        refused(lake, CheckpointError, "would hold the table", checkpoint=str(around))
     assert not lake.path.exists()
 
 
