@@ -103,8 +103,8 @@ def test_in_a_partition_the_offset_decides_and_between_partitions_the_timestamp(
     records: list[Row] = [
         (b"lies", 0, 5, later, b"old", None),
         (b"lies", 0, 6, sooner, b"new", None),
-        (b"moved", 1, 3, later, b"new", None),
-        (b"moved", 0, 9, sooner, b"old", None),
+        (b"moved", 0, 3, later, b"new", None),
+        (b"moved", 1, 9, sooner, b"old", None),
         (b"ended", 0, 10, sooner, b"old", None),
         (b"ended", 1, 4, later, None, None),
         (b"equal", 0, 11, sooner, b"old", None),
