@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.ids.writer import Load, build, write
+from benchmarks.pipeline.lost import lose_ids
 from benchmarks.rounds import say
 from sidecar.local.ports import HOST
 
@@ -76,6 +77,8 @@ def run(arena: Arena, work: Work, started: float) -> Results:
         topic = _log(arena, millions)
         for job in ("audit", "rebuild"):
             for _ in range(work.rounds):
+                if job == "rebuild":
+                    lose_ids(arena, topic)
                 found = _job(arena, job, topic)
                 if found.records < millions * _IN_A_PARTITION:
                     raise JobError(f"{job} read {found.records} of {millions} million records")

@@ -13,8 +13,13 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 from redis import Redis
 
+from sidecar.cli.pipeline import rebuild as command
+from sidecar.cli.root import cli
+from sidecar.v1 import state_pb2 as state
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.integration.dedup.conftest import deduplicate
 from tests.integration.dedup.ids import IdProducer
@@ -27,7 +32,7 @@ from tests.nodes import NodeProcess
 from tests.pipeline.snapshot_topics import chunks_of, lose_snapshots, open_job
 from tests.services import Services
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 BATCH, BATCHES = 100, 40
 IDS = BATCH * BATCHES
@@ -44,6 +49,18 @@ class Cluster:
         where = ("--bootstrap", self.kafka, "--redis-url", self.redis, "--cluster", self.name)
         return [sys.executable, "-m", "sidecar", "pipeline", "rebuild", topic, "-o", "json", *where, *QUICK, *more]
 
+    def rebuild_here(self, topic: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, code: int = 0) -> Result:
+        """The same in this process, on the session that there is: what it prints, and what it says."""
+
+        @contextmanager
+        def lent(*_: object) -> Iterator[SparkSession]:
+            yield spark
+
+        monkeypatch.setattr(command, "spark_session", lent)
+        found = CliRunner().invoke(cli, self.command(topic)[3:])
+        assert found.exit_code == code, found.output
+        return found
+
     @property
     def environment(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if not name.startswith("SIDECAR_")}
@@ -51,7 +68,7 @@ class Cluster:
     def rebuild(self, topic: str, *more: str, code: int = 0) -> tuple[dict[str, Any], str]:
         """What it prints, and what it says."""
         done = subprocess.run(
-            self.command(topic, *more), env=self.environment, capture_output=True, text=True, timeout=200, check=False
+            self.command(topic, *more), env=self.environment, capture_output=True, text=True, timeout=800, check=False
         )
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout or "{}"), done.stderr
@@ -142,6 +159,7 @@ def test_behind_a_rebuild_a_node_reads_only_the_rest_and_lets_no_duplicate_in(
     for each in data["partitions"]:
         assert (each["outcome"], each["covered"], each["names"]) == ("rebuilt", ends[str(each["partition"])], 1)
 
+    read_before = len(events(node, "sequence_ids_read"))
     node.start()
     before = {partition: read_log(cluster.kafka, topic, partition) for partition in (0, 1)}
     with IdProducer(node.bootstrap, "billing") as producer:
@@ -154,12 +172,15 @@ def test_behind_a_rebuild_a_node_reads_only_the_rest_and_lets_no_duplicate_in(
             assert producer.write(topic, 50, partition=partition, name=b"north").offset > 0
     for partition in (0, 1):
         assert read_log(cluster.kafka, topic, partition) == [*before[partition], str(IDS).encode(), b"50"]
-    assert [event["records"] for event in events(node, "sequence_ids_read")][-1] == sum(rest.values())
+    read = [event["records"] for event in events(node, "sequence_ids_read")[read_before:]]
+    assert sum(read) == sum(rest.values()), read
 
 
-def test_a_second_run_reads_only_what_came_since(filled: Callable[..., tuple[Cluster, str, NodeProcess]]) -> None:
+def test_a_second_run_reads_only_what_came_since(
+    filled: Callable[..., tuple[Cluster, str, NodeProcess]], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster, topic, node = filled()
-    data, _ = cluster.rebuild(topic)
+    data = json.loads(cluster.rebuild_here(topic, spark, monkeypatch).stdout)
     assert data["records"] == sum(len(offsets_of(cluster, topic, partition)) for partition in (0, 1))
     assert [(each["names"], each["outcome"]) for each in data["partitions"]] == [(3, "rebuilt")] * 2
     again, said = cluster.rebuild(topic)
@@ -169,20 +190,20 @@ def test_a_second_run_reads_only_what_came_since(filled: Callable[..., tuple[Clu
     with IdProducer(node.bootstrap, "billing") as producer:
         assert producer.write(topic, *range(IDS, IDS + 10)).error == 0
     node.kill()
-    last, _ = cluster.rebuild(topic)
+    last = json.loads(cluster.rebuild_here(topic, spark, monkeypatch).stdout)
     assert last["records"] == 10
     assert {each["partition"]: each["outcome"] for each in last["partitions"]}[0] == "rebuilt"
 
 
 def test_a_run_that_was_killed_is_gone_on_with_where_it_was(
-    filled: Callable[..., tuple[Cluster, str, NodeProcess]],
+    filled: Callable[..., tuple[Cluster, str, NodeProcess]], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, topic, _ = filled()
     whole = sum(len(offsets_of(cluster, topic, partition)) for partition in (0, 1))
     with cluster.rebuilding(topic, "--portion", str(IDS)) as job:
         done = first_portion(job)
         job.kill()
-    data, _ = cluster.rebuild(topic)
+    data = json.loads(cluster.rebuild_here(topic, spark, monkeypatch).stdout)
     assert 0 < done < whole
     assert data["records"] <= whole - done
     assert [(each["names"], each["covered"]) for each in data["partitions"]] == [
@@ -198,7 +219,7 @@ def test_redis_may_go_away_meanwhile_and_is_filled_by_the_next_run(
     with cluster.rebuilding(topic, "--portion", str(IDS)) as job:
         first_portion(job)
         valkey.stop()
-        out, said = job.communicate(timeout=200)
+        out, said = job.communicate(timeout=800)
         assert job.returncode == 1, said
     assert "Redis cannot be reached: it lacks what is known of partitions 0, 1" in said
     data = json.loads(out)
@@ -217,7 +238,9 @@ def test_redis_may_go_away_meanwhile_and_is_filled_by_the_next_run(
     assert asyncio.run(copies()) == [(each["until"], 3) for each in data["partitions"]]
 
 
-async def test_ids_whose_writer_is_forgotten_are_never_anybodys(services: Services, unique: Unique) -> None:
+async def test_ids_whose_writer_is_forgotten_are_never_anybodys(
+    services: Services, unique: Unique, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Snapshots had covered them, and are lost: the node refuses too."""
     cluster = Cluster(services.kafka_bootstrap, services.redis_url, unique("c"))
     async with open_room(cluster.kafka, cluster.redis, cluster.name) as room:
@@ -232,12 +255,13 @@ async def test_ids_whose_writer_is_forgotten_are_never_anybodys(services: Servic
             await free(room, topic)
         room.crash()
     await lose_snapshots(cluster.kafka, cluster.redis, cluster.name, topic)
-    data, said = await asyncio.to_thread(cluster.rebuild, topic, code=1)
-    (partition,) = data["partitions"]
+    result = await asyncio.to_thread(cluster.rebuild_here, topic, spark, monkeypatch, code=1)
+    (partition,) = json.loads(result.stdout)["partitions"]
     assert partition["outcome"] == "lost"
     assert "whose the sequence ids at offset" in partition["problem"]
-    assert f"sidecar topic set {topic} --no-dedup" in said
-    assert await asyncio.to_thread(chunks_of, cluster.kafka, cluster.name, topic) == {}
+    assert f"sidecar topic set {topic} --no-dedup" in result.stderr
+    written = (await asyncio.to_thread(chunks_of, cluster.kafka, cluster.name, topic)).values()
+    assert [list(state.Snapshot.FromString(each).name) for each in written] == [[]], "what is in front of all ids"
     async with open_room(cluster.kafka, cluster.redis, cluster.name, node_id=2, grace=0.1) as room:
         party = room.connect("c")
         await until(lambda: party.send_ids(topic, [7], sequence=0), 5)

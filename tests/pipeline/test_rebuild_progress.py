@@ -48,7 +48,7 @@ def test_what_a_snapshot_covers_already_is_not_read() -> None:
 
 def test_of_too_many_names_those_stay_that_came_last() -> None:
     """Those of the log behind those of the snapshot, and these by when they were seen."""
-    saved = Saved(50, 7, [Mark(b"old", 9, 44, 5), Mark(b"older", 3, 45, 4), Mark(b"back", 5, 1, 1)])
+    saved = Saved(50, 7, [Mark(b"old", 9, 44, NOW - 5), Mark(b"older", 3, 45, NOW - 6), Mark(b"back", 5, 1, NOW - 9)])
     found = begun(saved, Extent(0, 100, 0), limit=3)
     found.learn([Row(b"back", 2, 60, 60), Row(b"new", 4, 61, 62)], 70, NOW)
     assert {mark.name: mark.id for mark in found.to_save().marks} == {b"old": 9, b"back": 5, b"new": 4}

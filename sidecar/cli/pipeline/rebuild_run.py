@@ -164,7 +164,9 @@ class Run:
         from sidecar.pipeline.rebuild import next_portion  # noqa: PLC0415 - loads PySpark
 
         left = self._left()
-        return next_portion(left, self._portion, self.before.ids_from) if left else None
+        # Ids of a forgotten writer are lost on one side of the cut alone: no portion may be on both.
+        has_forgotten = any(name == FORGOTTEN for _, _, _, name in self.before.writers.spans())
+        return next_portion(left, self._portion, self.before.ids_from if has_forgotten else {}) if left else None
 
     async def take(self, portion: Mapping[int, Range], found: Mapping[int, Told]) -> None:
         """What a portion tells is learnt and written, partition by partition."""
