@@ -99,7 +99,7 @@ class Auditor:
     ) -> Audit:
         known = learn(self.internal, self.kafka, self.settings.cluster)
         self._tell(topic, bounds, known)
-        facts = facts_of(known, known.source_of(topic), governed_by_default=self.settings.deduplication)
+        facts = facts_of(known, known.source_of(topic), self.settings)
         began = time.monotonic()
         runs = self._frame(
             topic, {p: first for p, (first, _) in bounds.items()}, {p: end for p, (_, end) in bounds.items()}

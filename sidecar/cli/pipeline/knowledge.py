@@ -11,16 +11,14 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from zlib import crc32
 
 from google.protobuf.message import DecodeError
 
-from sidecar.changelog import Key, Kind, TopicNames, View, partition_of, read_batches, unpack_offsets
-from sidecar.changelog.records import UnreadableBatchError
+from sidecar.changelog import Key, Kind, TopicNames, View, partition_of, unpack_offsets
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.pipeline.epochs import Former, Opening, PolicyChange, ungoverned, writers
+from sidecar.cli.pipeline.last_ids import batches_of, marks_of
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.dedup.snapshots import Collector
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerId
@@ -28,10 +26,11 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from sidecar.changelog import Entry, RawRecord
+    from sidecar.changelog import Entry
     from sidecar.changelog.records import LoggedBatch
-    from sidecar.pipeline.audit.facts import Facts, Mark, Takeover
+    from sidecar.pipeline.audit.facts import Facts, Takeover
     from sidecar.pipeline.kafka import Kafka
+    from sidecar.settings import Settings
 
 _TIMEOUT_S: Final = 15.0
 _OPENS: Final = frozenset({state.Event.CLAIMED, state.Event.FAILOVER})
@@ -73,24 +72,15 @@ def learn(kafka: Kafka, bootstrap: str, cluster: str) -> Knowledge:
 
     found = Knowledge(kafka, bootstrap, TopicNames.of(cluster))
     try:
-        for batch in _batches(kafka, found.names.ownership, 0):
+        for batch in batches_of(kafka, found.names.ownership, 0):
             _take(found, batch)
         seen: set[bytes] = set()
         for partition in kafka.partitions(found.names.events):
-            for batch in _batches(kafka, found.names.events, partition):
+            for batch in batches_of(kafka, found.names.events, partition):
                 found.events += _events(batch, seen)
     except NoTopicError:
         found.is_there = False
     return found
-
-
-def _batches(kafka: Kafka, topic: str, partition: int) -> Iterator[LoggedBatch]:
-    start, end = kafka.starts(topic).get(partition, 0), kafka.ends(topic).get(partition, 0)
-    try:
-        for records in kafka.read(topic, partition, start, end):
-            yield from read_batches(bytes(records))
-    except UnreadableBatchError as error:
-        raise CommandError(f"{topic}-{partition}: {error}. No node wrote that: is it the right cluster?") from None
 
 
 def _take(found: Knowledge, batch: LoggedBatch) -> None:
@@ -121,10 +111,8 @@ def _keys(view: View, kind: Kind) -> Iterator[Key]:
 # Of one topic -------------------------------------------------------------------------------------------------------
 
 
-def facts_of(known: Knowledge, topic: str, *, governed_by_default: bool) -> Facts:
-    """What there is of a topic (no shadow's name). `governed_by_default`: nodes take every topic to have a policy.
-    Raises CommandError where Kafka does not know it.
-    """
+def facts_of(known: Knowledge, topic: str, settings: Settings) -> Facts:
+    """What there is of a topic (no shadow's name). Raises CommandError where Kafka does not know it."""
     from sidecar.pipeline.audit.facts import Facts  # noqa: PLC0415
 
     if not known.is_there:
@@ -139,12 +127,12 @@ def facts_of(known: Knowledge, topic: str, *, governed_by_default: bool) -> Fact
         if event.kind == state.Event.POLICY
     ]
     without = (
-        [] if governed_by_default else ungoverned(topic, changes, [each.key.topic for each in known.view.policies()])
+        [] if settings.deduplication else ungoverned(topic, changes, [each.key.topic for each in known.view.policies()])
     )
     slots, newest = _slots(known.view, topic)
     return Facts(
         writers=tuple(writers(openings, _formers(entries), slots, newest)),
-        marks=tuple(_marks(known, topic, topic_id)),
+        marks=tuple(marks_of(known.kafka, known.names.snapshots, topic, topic_id, settings)),
         governed=_governed(entries),
         ungoverned=tuple(without),
         takeovers=tuple(_takeover(event) for event in events if event.kind in _CHANGES),
@@ -232,28 +220,6 @@ def _governed(entries: list[Entry[Any]]) -> dict[int, int]:
             if only in (None, partition):
                 found[partition] = min(offset, found.get(partition, offset))
     return found
-
-
-def _marks(known: Knowledge, topic: str, topic_id: bytes) -> Iterator[Mark]:
-    """The last ids by the newest snapshot of each partition."""
-    from sidecar.pipeline.audit.facts import Mark  # noqa: PLC0415
-
-    partitions = known.kafka.partitions(known.names.snapshots)
-    place = crc32(topic.encode()) % min(len(partitions), 8)
-    collector = Collector(topic, topic_id)
-    for batch in _batches(known.kafka, known.names.snapshots, place):
-        for record in _values(batch):
-            collector.add(record)
-    for partition in known.kafka.partitions(topic):
-        saved = collector.newest(partition)
-        for mark in saved.marks if saved is not None else ():
-            yield Mark(
-                partition, mark.name.decode(errors="replace"), mark.id, mark.offset, saved.covered if saved else 0
-            )
-
-
-def _values(batch: LoggedBatch) -> Iterator[RawRecord]:
-    yield from (record for _, record in batch.records)
 
 
 def _takeover(event: state.Event) -> Takeover:

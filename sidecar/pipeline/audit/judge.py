@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.audit import batches, facts, ids, missing, writers
 from sidecar.pipeline.audit.facts import Facts, as_frame
 from sidecar.pipeline.audit.stretches import Stretch, collected, merged
+from sidecar.pipeline.audit.thrift import thrift
 from sidecar.pipeline.audit.writers import is_data
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ MALFORMED: Final = "malformed"
 EXAMPLES: Final = 20
 """Of each kind."""
 _SAMPLED_RUNS: Final = 3
+_FEW: Final = 200_000
+"""Rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,64 +85,98 @@ class Audit:
 
 def audit(spark: SparkSession, topic: str, runs: DataFrame, bounds: Bounds, known: Facts, read: ReadRecords) -> Audit:
     """Judge `runs` (the source's view of the range `bounds`) by what nodes know."""
-    its = as_frame(spark, known.writers, facts.WRITERS)
-    limits = as_frame(spark, [(index, *span) for index, span in sorted(bounds.items())], facts.BOUNDS)
-    found = writers.attributed(runs, its).persist()
-    stamps = writers.stamps(found).persist()
-    stretches = batches.governed(
-        found,
-        as_frame(spark, sorted(known.governed.items()), facts.GOVERNED),
-        as_frame(spark, known.ungoverned, facts.UNGOVERNED),
-    )
-    misplaced = batches.interleaved(found, stamps).drop("fenced_at")
-    misplaced = misplaced.unionByName(batches.unowned(found, stretches)).persist()
-    with_ids = ids.with_ids(found)
-    doubtful = ids.suspects(with_ids).persist()
-    kept = [found, stamps, misplaced, doubtful]
+    read_once = runs.persist()
+    case = _Case(spark, topic, bounds, known, read, [read_once], is_few=read_once.count() <= _FEW)
+    with thrift(spark, is_due=case.is_few):
+        return case.judge(read_once)
 
-    asked = merged([*collected(ids.ranges(with_ids, doubtful)), *collected(_parts(misplaced))])
-    records = None
-    if asked:
-        records = writers.attributed(read(asked), its).persist()
-        kept.append(records)
-    whole = missing.whole(found, limits)
-    marks = as_frame(spark, known.marks, facts.MARKS)
-    absent = missing.examples_of_sequences(missing.sequences(found, stamps, whole))
-    absent = absent.unionByName(missing.examples_of_ids(missing.last_ids(found, marks, whole))).persist()
-    kept.append(absent)
 
-    placed = batches.placed(misplaced, records).persist()
-    kept.append(placed)
-    counted = [placed.select("kind", "partition", "count"), _by_kind(absent)]
-    violations = [batches.examples(placed), absent]
-    repeats = None
-    if records is not None:
-        wrong = ids.violations(with_ids, doubtful, records).persist()
-        kept.append(wrong)
-        counted.append(_by_kind(wrong))
-        violations.append(ids.examples(wrong))
-        repeats = wrong.where("kind = 'duplicates'").groupBy(*ids.NAME).agg(F.count("*").alias("count"))
-    if repeats is None:
-        repeats = with_ids.select(*ids.NAME, F.lit(0).alias("count")).limit(0)
+@dataclass(slots=True)
+class _Case:
+    """One audit under way. `is_few`: the runs are so few that one task does at once what several would shuffle."""
 
-    told = reduce(type(absent).unionByName, violations)
-    sums = found.agg(
-        F.sum(F.when(F.expr(is_data), F.col("records"))).alias("records"), F.sum(MALFORMED).alias(MALFORMED)
-    ).first()
-    gaps = ids.gaps(with_ids, repeats).agg(F.sum("gaps").alias("gaps")).first()
-    malformed = int(sums[MALFORMED] or 0) if sums else 0
-    return Audit(
-        topic=topic,
-        bounds=bounds,
-        records=int(sums["records"] or 0) if sums else 0,
-        counts=_counts(reduce(type(absent).unionByName, counted)),
-        gaps=int(gaps["gaps"] or 0) if gaps else 0,
-        malformed=malformed,
-        examples=[*_examples(told), *(_malformed(found, its, read) if malformed else [])],
-        runs=found,
-        violations=told,
-        kept=kept,
-    )
+    spark: SparkSession
+    topic: str
+    bounds: Bounds
+    known: Facts
+    read: ReadRecords
+    kept: list[DataFrame]
+    is_few: bool
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """For several uses, until `Audit.free`."""
+        self.kept.append(frame.coalesce(1).persist() if self.is_few else frame.persist())
+        return self.kept[-1]
+
+    def judge(self, runs: DataFrame) -> Audit:
+        """All checks."""
+        its = as_frame(self.spark, self.known.writers, facts.WRITERS)
+        found = self.keep(writers.attributed(runs.coalesce(1) if self.is_few else runs, its))
+        stamps = self.keep(writers.stamps(found))
+        misplaced = self.keep(self._misplaced(found, stamps))
+        with_ids = ids.with_ids(found)
+        doubtful = self.keep(ids.suspects(with_ids))
+        absent = self.keep(self._absent(found, stamps))
+        asked = collected(ids.ranges(with_ids, doubtful).unionByName(_parts(misplaced)))
+        records = self._read_again(asked, its) if asked else None
+
+        placed = self.keep(batches.placed(misplaced, records))
+        counted = placed.select("kind", "partition", "count").unionByName(_by_kind(absent))
+        told = batches.examples(placed).unionByName(absent)
+        repeats = with_ids.select(*ids.NAME, F.lit(0).cast("long").alias("count")).limit(0)
+        if records is not None:
+            wrong = self.keep(ids.violations(with_ids, doubtful, records))
+            counted = counted.unionByName(_by_kind(wrong))
+            told = told.unionByName(ids.examples(wrong))
+            repeats = wrong.where("kind = 'duplicates'").groupBy(*ids.NAME).agg(F.count("*").alias("count"))
+        counts = _counts(counted)
+        of_data = F.sum(F.when(F.expr(is_data), F.col("records")))
+        sums = found.agg(of_data.alias("records"), F.sum(MALFORMED).alias(MALFORMED)).collect()[0]
+        gaps = ids.gaps(with_ids, repeats).agg(F.sum("gaps").alias("gaps")).collect()[0]
+        malformed = int(sums[MALFORMED] or 0)
+        return Audit(
+            topic=self.topic,
+            bounds=self.bounds,
+            records=int(sums["records"] or 0),
+            counts=counts,
+            gaps=int(gaps["gaps"] or 0),
+            malformed=malformed,
+            examples=[*(_examples(told) if counts else []), *(self._malformed(found, its) if malformed else [])],
+            runs=found,
+            violations=told,
+            kept=self.kept,
+        )
+
+    def _misplaced(self, found: DataFrame, stamps: DataFrame) -> DataFrame:
+        stretches = batches.governed(
+            found,
+            as_frame(self.spark, sorted(self.known.governed.items()), facts.GOVERNED),
+            as_frame(self.spark, self.known.ungoverned, facts.UNGOVERNED),
+        )
+        return batches.interleaved(found, stamps).drop("fenced_at").unionByName(batches.unowned(found, stretches))
+
+    def _absent(self, found: DataFrame, stamps: DataFrame) -> DataFrame:
+        limits = [(index, *span) for index, span in sorted(self.bounds.items())]
+        whole = missing.whole(found, as_frame(self.spark, limits, facts.BOUNDS))
+        last_ids = missing.last_ids(found, as_frame(self.spark, self.known.marks, facts.MARKS), whole)
+        sequences = missing.examples_of_sequences(missing.sequences(found, stamps, whole))
+        return sequences.unionByName(missing.examples_of_ids(last_ids))
+
+    def _read_again(self, asked: Sequence[Stretch], its: DataFrame) -> DataFrame:
+        """Of these there may be many."""
+        found = writers.attributed(self.read(asked), its).persist()
+        self.kept.append(found)
+        return found
+
+    def _malformed(self, runs: DataFrame, its: DataFrame) -> list[dict[str, Any]]:
+        """Some records whose id is none, with what is wrong."""
+        size = F.col("last_offset") - F.col("first_offset")
+        rows = runs.where(f"{MALFORMED} > 0").orderBy(size, "partition", "first_offset").limit(_SAMPLED_RUNS)
+        asked = merged(Stretch(*row) for row in rows.select("partition", "first_offset", "last_offset").collect())
+        found = writers.attributed(self.read(asked), its).where("id_problem IS NOT NULL")
+        columns = ("partition", "offset", "producer_id", "producer_epoch", "name")
+        sample = found.orderBy("partition", "offset").select(*columns, F.col("id_problem").alias("detail"))
+        return [{"kind": MALFORMED, **row.asDict(), "sequence_id": None} for row in sample.limit(EXAMPLES).collect()]
 
 
 def _parts(misplaced: DataFrame) -> DataFrame:
@@ -156,7 +193,7 @@ def _by_kind(found: DataFrame) -> DataFrame:
 
 def _counts(counted: DataFrame) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
-    for row in counted.groupBy("kind", "partition").agg(F.sum("count").alias("count")).collect():
+    for row in counted.coalesce(1).groupBy("kind", "partition").agg(F.sum("count").alias("count")).collect():
         if row["count"]:
             found.setdefault(row["kind"], {})[row["partition"]] = int(row["count"])
     return found
@@ -164,17 +201,7 @@ def _counts(counted: DataFrame) -> dict[str, dict[int, int]]:
 
 def _examples(told: DataFrame) -> list[dict[str, Any]]:
     """The first of each kind in the order of partitions and offsets."""
-    first = [told.where(F.col("kind") == kind).orderBy("partition", "offset").limit(EXAMPLES) for kind in KINDS]
-    found = [row.asDict() for row in reduce(type(told).unionByName, first).collect()]
+    number = F.row_number().over(Window.partitionBy("kind").orderBy("partition", "offset"))
+    first = told.withColumn("number", number).where(F.col("number") <= EXAMPLES).drop("number")
+    found = [row.asDict() for row in first.collect()]
     return sorted(found, key=lambda each: (KINDS.index(each["kind"]), each["partition"], each["offset"]))
-
-
-def _malformed(runs: DataFrame, its: DataFrame, read: ReadRecords) -> list[dict[str, Any]]:
-    """Some records whose id is none, with what is wrong."""
-    size = F.col("last_offset") - F.col("first_offset")
-    rows = runs.where(f"{MALFORMED} > 0").orderBy(size, "partition", "first_offset").limit(_SAMPLED_RUNS)
-    asked = merged(Stretch(*row) for row in rows.select("partition", "first_offset", "last_offset").collect())
-    found = writers.attributed(read(asked), its).where("id_problem IS NOT NULL").orderBy("partition", "offset")
-    columns = ("partition", "offset", "producer_id", "producer_epoch", "name")
-    rows = found.select(*columns, F.col("id_problem").alias("detail")).limit(EXAMPLES).collect()
-    return [{"kind": MALFORMED, **row.asDict(), "sequence_id": None} for row in rows]

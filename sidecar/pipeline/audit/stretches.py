@@ -27,7 +27,7 @@ def collected(asked: DataFrame) -> list[Stretch]:
     many rows for one process, the least that covers each partition's.
     """
     columns = ("partition", "first_offset", "last_offset")
-    rows = asked.select(*columns).limit(_COLLECTED + 1).collect()
+    rows = asked.select(*columns).coalesce(1).limit(_COLLECTED + 1).collect()
     if len(rows) > _COLLECTED:
         hull = asked.groupBy("partition").agg(F.min("first_offset"), F.max("last_offset"))
         rows = hull.collect()
