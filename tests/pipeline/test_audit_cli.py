@@ -124,7 +124,7 @@ def test_a_log_passes_then_does_not_and_the_report_has_both(shop: Shop) -> None:
     [
         (("audit", "no-such-topic"), Exit.NOT_FOUND, "no-such-topic"),
         (("audit",), Exit.USAGE, "name topics, or --all"),
-        (("report", "nothing-there"), Exit.FAILURE, "--table nothing-there"),
+        (("report", "nothing-there"), Exit.FAILURE, "nothing-there` makes them"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(shop: Shop, arguments: tuple[str, ...], code: int, said: str) -> None:
