@@ -102,13 +102,14 @@ def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> 
 
 def totals(found: DataFrame) -> DataFrame:
     """Of what `by_name` made, by partition: records long, malformed long, forgotten long (offset of the first id whose
-    writer is forgotten; null: none), names long.
+    writer is forgotten; null: none), names long, uncertain long (names whose offset is not told).
     """
     return found.groupBy("partition").agg(
         F.sum("records").alias("records"),
         F.sum("malformed").alias("malformed"),
         F.min(F.when(F.col("forgotten"), F.col("begin"))).alias("forgotten"),
         F.count("name").alias("names"),
+        F.count(F.when(F.col("offset").isNull(), F.col("name"))).alias("uncertain"),
     )
 
 

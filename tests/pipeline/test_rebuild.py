@@ -25,12 +25,13 @@ from tests.integration.dedup.conftest import deduplicate
 from tests.integration.dedup.ids import IdProducer
 from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
-from tests.integration.exclusive.room import free, open_room, until
+from tests.integration.exclusive.room import free, open_room
 from tests.integration.node_log import events
 from tests.logs import read_log, read_messages
 from tests.nodes import NodeProcess
 from tests.pipeline.snapshot_topics import chunks_of, lose_snapshots, open_job
 from tests.services import Services
+from tests.wait import wait_for_async
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -264,6 +265,10 @@ async def test_ids_whose_writer_is_forgotten_are_never_anybodys(
     assert [list(state.Snapshot.FromString(each).name) for each in written] == [[]], "what is in front of all ids"
     async with open_room(cluster.kafka, cluster.redis, cluster.name, node_id=2, grace=0.1) as room:
         party = room.connect("c")
-        await until(lambda: party.send_ids(topic, [7], sequence=0), 5)
-        assert room.told.lost
+
+        async def is_lost() -> bool:
+            assert await party.send_ids(topic, [7], sequence=0) == 5
+            return bool(room.told.lost)
+
+        await wait_for_async(is_lost, "the node to say that the ids are lost", 30)
         assert await log_of(services, topic) == ["7", "7"]

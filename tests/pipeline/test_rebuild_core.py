@@ -144,7 +144,7 @@ def test_the_totals_tell_of_all_records_and_of_the_first_id_whose_writer_is_forg
     writers = rebuild.writers_frame(spark, WRITERS)
     found = rebuild.by_name(spark.createDataFrame(runs_of(log), RUNS), writers)
     rows = sorted(tuple(row) for row in rebuild.totals(found).collect())
-    assert rows == [(0, 5, 0, 2, 1), (1, 2, 1, None, 1)]
+    assert rows == [(0, 5, 0, 2, 1, 0), (1, 2, 1, None, 1, 1)]
 
 
 def test_markers_are_no_records(spark: SparkSession) -> None:

@@ -33,10 +33,10 @@ class Reader:
         """What these offsets tell, by partition. Raises `PipelineError`."""
         found = rebuild.by_name(self._view("runs", portion), self._writers, compacted=self._how.is_compacted).persist()
         try:
-            told = {row.partition: Told(row.records, row.malformed, row.forgotten, []) for row in
-                    rebuild.totals(found).collect()}  # fmt: skip
+            totals = rebuild.totals(found).collect()
+            told = {row.partition: Told(row.records, row.malformed, row.forgotten, []) for row in totals}
             names = rebuild.newest(found, self._how.names_limit)
-            looked_up = self._look_up(names)
+            looked_up = self._look_up(names) if any(row.uncertain for row in totals) else {}
             for row in names.toLocalIterator():
                 offset = row.offset if row.offset is not None else looked_up.get((row.partition, row.name), -1)
                 told[row.partition].rows.append(Row(row.name.encode(), row.id, offset, row.seen))

@@ -214,6 +214,12 @@ def test_a_node_of_before_does_not_see_what_was_rebuilt() -> None:
         assert not keys & {record.key for copy in (6, 7) for record in records(large(number=copy))}
 
 
+def test_every_rebuilt_snapshot_has_a_copy_of_its_own() -> None:
+    copies = {snapshots.new_copy() for _ in range(100)}
+    assert len(copies) == 100
+    assert min(copies) > 1
+
+
 def test_what_was_rebuilt_is_preferred_where_it_covers_more_and_knew_of_the_nodes_own() -> None:
     own = Saved(10, 6, A)
     for more, preferred in ((Saved(11, 6, B), True), (Saved(11, 5, B), False), (Saved(10, 6, B), False)):
