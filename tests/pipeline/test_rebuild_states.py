@@ -148,9 +148,12 @@ async def test_redis_is_filled_when_it_comes_back_and_never_with_less(
         assert await states.copy_to_redis(0)
         assert states.redis_lacks == set()
         assert await job.redis_copy() == rebuilt(first + 6, ("a", 5))
+        valkey.stop()
+        assert await states.put(0, rebuilt(first + 7, ("a", 6))) is Written.DONE
+        valkey.restart()
         late = await job.states()
         assert await late.put(0, rebuilt(first + 9, ("a", 8))) is Written.DONE
-        assert await states.copy_to_redis(0)  # it knows less
+        assert await states.copy_to_redis(0)  # which tells less than what Redis has by now
         assert await job.redis_copy() == rebuilt(first + 9, ("a", 8))
 
 
