@@ -125,6 +125,7 @@ class Exporter:
         table_id = self._prepare(source)
         while not self._stop.is_set():
             begins = self._align(table_id)
+            self._summary.offsets = dict(begins)
             query = self._start(begins)
             try:
                 self._wait(query)
@@ -133,7 +134,6 @@ class Exporter:
                 if self._stop.is_set() and isinstance(self._failure, _StoppedError):
                     break
                 self._judge(error, begins)
-        self._summary.offsets = self._ledger.stands()
         return self._summary
 
     # Before the stream ------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Exporter:
         self._checkpoint.check(cluster_id, job.topic, job.path, found.table_id if found else None)
         if found is None:
             self._create(rows)
-            found = tables.look(self._spark, job.path)
+            found = tables.look(self._spark, job.path, whole=False)
             assert found is not None, "it was just made"
             tables.check(found, job.path, self._identity)
         if not self._ledger.stands():
@@ -162,7 +162,10 @@ class Exporter:
             tables.create(self._spark, path, self._identity, rows.schema, self._job.form.partition_by)
         except Exception as error:
             if tables.look(self._spark, path) is None:  # else two exports have begun at once, and the other was faster
-                raise tables.TableError(f"no table can be made at {path}: {tables.first_line(error)}") from error
+                raise tables.TableError(
+                    f"no table can be made at {path} ({tables.first_line(error)}): if an export died while it made it,"
+                    f" delete the empty directory {path}/_delta_log"
+                ) from error
 
     def _begin(self) -> None:
         """A new table begins where the log does: what retention had taken by then is no gap of it."""
@@ -267,6 +270,7 @@ class Exporter:
             stands = self._ledger.stands()
             new = cut(begins, ends, stands)
             if not new.ends:
+                self._summary.offsets = {**self._summary.offsets, **stands}
                 return
             try:
                 done = self._ledger.append(_rows(batch, new, begins, ends), stands, new.ends)
@@ -275,7 +279,7 @@ class Exporter:
             self._summary.rows += done.rows
             self._summary.corrupt += done.corrupt
             self._summary.commits += 1
-            offsets = {**stands, **new.ends}
+            self._summary.offsets = offsets = {**stands, **new.ends}
             self._tell(Progress(done.version, done.rows, done.corrupt, offsets, self._lag(offsets)))
             return
         raise PipelineError(f"others write to {self._job.path} without a pause: let one export do it")

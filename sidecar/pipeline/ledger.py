@@ -68,9 +68,14 @@ class Ledger:
 
     def stands(self) -> dict[int, int]:
         """The next offset that the table lacks, per partition it knows. Raises `TableError`."""
-        found = self._java(snapshot(self._spark, self._path).transactions())
+        newest = snapshot(self._spark, self._path)
+        known = newest.setTransactionsIfKnown()  # of the checksum beside a commit: nothing has to be read for them
+        each = self._java(known.get() if known.isDefined() else newest.setTransactions())
+        found = {str(transaction.appId()): int(transaction.version()) for transaction in each}
         return {
-            int(name.removeprefix(self._prefix)): int(found[name]) for name in found if name.startswith(self._prefix)
+            int(name.removeprefix(self._prefix)): offset
+            for name, offset in found.items()
+            if name.startswith(self._prefix)
         }
 
     def is_set_back(self) -> bool:

@@ -61,14 +61,17 @@ def delta_log(spark: SparkSession, path: str) -> Any:
     return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)  # noqa: SLF001
 
 
-def snapshot(spark: SparkSession, path: str) -> Any:
-    """The newest state of a table. Raises `TableError` where its log cannot be read."""
+def snapshot(spark: SparkSession, path: str, *, whole: bool = False) -> Any:
+    """The newest state of a table; `whole` reads all of its log, which takes a second or two. Raises `TableError` where
+    it cannot be read.
+    """
     jvm: Any = spark._jvm  # noqa: SLF001 - as above
     nothing = getattr(jvm.scala, "None$").__getattr__("MODULE$")
     try:
         found = delta_log(spark, path).update(False, nothing, nothing)
         found.metadata().id()
-        found.transactions()  # reads all entries, of which the metadata may need the first alone
+        if whole:
+            found.transactions()
     except Exception as error:
         raise TableError(
             f"the log of the table at {path} cannot be read ({first_line(error)}): nothing was changed. Restore"
@@ -77,8 +80,10 @@ def snapshot(spark: SparkSession, path: str) -> Any:
     return found
 
 
-def look(spark: SparkSession, path: str) -> Found | None:
-    """The table at a path; None where there is nothing yet. Raises `TableError` for anything else that is there."""
+def look(spark: SparkSession, path: str, *, whole: bool = True) -> Found | None:
+    """The table at a path; None where there is nothing yet. Raises `TableError` for anything else that is there, and
+    for a log that cannot be read: all of it is tried, unless not `whole`.
+    """
     folder = Folder(spark, path)
     if folder.is_file():
         raise TableError(f"{path} is a file, and a table is a directory: name another path")
@@ -89,7 +94,7 @@ def look(spark: SparkSession, path: str) -> Found | None:
         raise TableError(
             f"{path} holds {len(names)} files or directories and no Delta table: name an empty or a new path"
         )
-    found = snapshot(spark, path)
+    found = snapshot(spark, path, whole=whole)
     if found.version() < 0:
         if names == ["_delta_log"] and not folder.names("_delta_log"):
             return None  # somebody is about to make it, or died doing so

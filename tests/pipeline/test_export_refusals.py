@@ -75,9 +75,11 @@ def test_a_path_that_holds_something_else_is_refused(lake: Lake, log: Log) -> No
     refused(lake, TableError, "is a Delta table that no sidecar pipeline made")
 
 
-def test_a_table_whose_making_was_cut_short_is_made(lake: Lake, log: Log) -> None:
+def test_a_table_whose_making_was_cut_short_is_told_with_what_to_delete(lake: Lake, log: Log) -> None:
     log.write(5)
     (lake.path / "_delta_log").mkdir(parents=True)
+    refused(lake, TableError, "no table can be made at .* delete the empty directory")
+    (lake.path / "_delta_log").rmdir()
     lake.export()
     assert lake.records() == log.read()
 
