@@ -20,8 +20,6 @@ from tests.pipeline.standalone import EXECUTORS, standalone
 from tests.services import Services
 from tests.wait import wait_for
 
-pytestmark = pytest.mark.timeout(600)  # a Spark is started for each command
-
 _LOCAL = ("--master", "local[2]", *[word for each in QUICK.items() for word in ("--conf", "=".join(each))])
 _RECORDS = 60
 

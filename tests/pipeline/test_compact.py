@@ -23,8 +23,6 @@ from tests.integration.exclusive.conftest import Rest
 from tests.pipeline.lake import Log
 from tests.services import Services
 
-pytestmark = pytest.mark.timeout(400)  # a first query of Spark's takes a minute where many others want the processor
-
 COLUMNS = (
     "key binary, partition int, offset bigint, timestamp timestamp, value binary,"
     " headers array<struct<key:string,value:binary>>"

@@ -23,8 +23,6 @@ from tests.pipeline.lake import Files, Lake, Log
 from tests.services import Services
 from tests.wait import wait_for
 
-pytestmark = pytest.mark.timeout(400)  # a first query of Spark's takes a minute where many others want the processor
-
 
 @pytest.fixture(scope="session")
 def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:

@@ -16,8 +16,6 @@ from tests.conftest import Unique
 from tests.pipeline.lake import Lake, Log
 from tests.services import Services
 
-pytestmark = pytest.mark.timeout(400)  # a first query of Spark's takes a minute where many others want the processor
-
 SOURCE = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,"
     " headers array<struct<key:string,value:binary>>"

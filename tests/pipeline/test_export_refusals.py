@@ -17,8 +17,6 @@ from tests.conftest import OwnKafka, Unique
 from tests.pipeline.lake import Files, Lake, Log
 from tests.services import Services
 
-pytestmark = pytest.mark.timeout(400)  # a first query of Spark's takes a minute where many others want the processor
-
 
 @pytest.fixture
 def log(services: Services, unique: Unique) -> Log:

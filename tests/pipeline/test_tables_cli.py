@@ -18,8 +18,6 @@ from tests.pipeline.conftest import QUICK
 from tests.pipeline.lake import Log
 from tests.services import Services
 
-pytestmark = pytest.mark.timeout(400)  # a Spark is started for each
-
 _CONF = [each for name, value in QUICK.items() if name != "spark.ui.enabled" for each in ("--conf", f"{name}={value}")]
 
 

@@ -35,8 +35,6 @@ from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for
 
-pytestmark = pytest.mark.timeout(600)  # nodes, Kafka and Spark at once: a busy machine is no failure
-
 CLEAN = {"duplicates": 0, "regressions": 0, "interleaved": 0, "unowned": 0, "missing": 0}
 
 
