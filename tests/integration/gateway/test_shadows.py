@@ -60,24 +60,27 @@ class Topics:
 
 def write(bootstrap: str, topic: str, partitions: int = 2) -> None:
     """Every other transaction is aborted."""
+
+    def ends() -> int:
+        places = [TopicPartition(topic, partition) for partition in range(partitions)]
+        return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex, "linger.ms": 0})
     producer.init_transactions(30)
-    for number in range(_RECORDS):
-        producer.begin_transaction()
-        headers: dict[str, str | bytes | None] = {"number": str(number)}
-        producer.produce(topic, f"value {number}", key=f"key {number}", partition=number % partitions, headers=headers)
-        producer.flush(30)
-        if number // 2 % 2:
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
     with Consumer({"bootstrap.servers": bootstrap, "group.id": uuid.uuid4().hex}) as consumer:
-
-        def ends() -> int:
-            places = [TopicPartition(topic, partition) for partition in range(partitions)]
-            return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
-
-        wait_for(lambda: ends() == 2 * _RECORDS, "the marker of the last transaction")  # commit does not wait for it
+        before = ends()
+        for number in range(_RECORDS):
+            producer.begin_transaction()
+            headers: dict[str, str | bytes | None] = {"number": str(number)}
+            producer.produce(
+                topic, f"value {number}", key=f"key {number}", partition=number % partitions, headers=headers
+            )
+            producer.flush(30)
+            if number // 2 % 2:
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+        wait_for(lambda: ends() == before + 2 * _RECORDS, "the last marker: the end of a transaction awaits none")
 
 
 def admin(bootstrap: str) -> AdminClient:
