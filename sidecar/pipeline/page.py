@@ -113,6 +113,6 @@ def _plot(draw: Callable[[Axes], None], label: str) -> Markup:
         axes.set_ylim(bottom=0)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = out.getvalue()
     return Markup(text[text.index("<svg") :])  # noqa: S704 - matplotlib escapes what it draws
