@@ -152,7 +152,7 @@ def test_killed_between_start_and_finish_a_job_is_started_again_where_that_is_wa
 
 @pytest.mark.parametrize("after_crash", ["skip", "again"])
 def test_whenever_schedulers_are_killed_each_start_is_decided_once(office: Office, after_crash: str) -> None:
-    jobs, kills = 40, 4
+    jobs, kills = 200, 4
     office.submit(MARK, jobs)
     for number in range(kills):
         program = office.scheduler(f"scheduler-{number}", "--after-crash", after_crash)

@@ -15,9 +15,13 @@ FILES = sorted((ROOT / "requirements").glob("*.txt"))
 
 
 def pins(name: str) -> dict[str, str]:
-    """Version by package of a requirements file."""
-    text = (ROOT / "requirements" / name).read_text()
-    return dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", text, re.MULTILINE))
+    """Version by package of a requirements file, as far as they are meant for a Python and a system like these."""
+    lines = re.findall(r"^([a-z0-9-]+==[^\\\n]+)", (ROOT / "requirements" / name).read_text(), re.MULTILINE)
+    found: dict[str, str] = {}
+    for pin in [Requirement(line.strip()) for line in lines]:
+        if pin.name not in found or pin.marker is None or pin.marker.evaluate():
+            found[pin.name] = str(pin.specifier).removeprefix("==")
+    return found
 
 
 def direct(*groups: list[str]) -> list[Requirement]:

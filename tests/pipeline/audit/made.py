@@ -103,10 +103,14 @@ class Log:
 
 def runs_of(records: Iterable[Record], split: int = 1_000_000) -> list[tuple[object, ...]]:
     """Runs as the source makes them, in splits of so many offsets."""
+    in_order = sorted(records, key=lambda record: (record.partition, record.offset))
+    begins: dict[tuple[int, int], int] = {}
+    for each in in_order:
+        begins.setdefault((each.partition, each.base), each.offset)
     writers: dict[tuple[int, int, tuple[int, int]], dict[str | None, list[Record]]] = {}
     newest: dict[tuple[int, int, tuple[int, int]], int] = {}
     done: list[list[Record]] = []
-    for each in sorted(records, key=lambda record: (record.partition, record.offset)):
+    for each in in_order:
         if each.control is not None:
             done.append([each])
             continue
@@ -122,9 +126,8 @@ def runs_of(records: Iterable[Record], split: int = 1_000_000) -> list[tuple[obj
         else:
             done += [] if run is None else [run]
             runs[each.name] = [each]
-    counted: set[tuple[int, int]] = set()
     ended = [*done, *(run for runs in writers.values() for run in runs.values())]
-    return [_summed(run, counted) for run in sorted(ended, key=lambda run: (run[0].partition, run[0].offset))]
+    return [_summed(run, begins) for run in sorted(ended, key=lambda run: (run[0].partition, run[0].offset))]
 
 
 def _continues(run: list[Record], each: Record) -> bool:
@@ -134,14 +137,13 @@ def _continues(run: list[Record], each: Record) -> bool:
     return not ids or each.problem is not None
 
 
-def _summed(run: list[Record], counted: set[tuple[int, int]]) -> tuple[object, ...]:
+def _summed(run: list[Record], begins: dict[tuple[int, int], int]) -> tuple[object, ...]:
     first, last = run[0], run[-1]
     ids = [each.id for each in run if each.id is not None]
     gaps = ids[-1] - ids[0] + 1 - len(ids) if ids else 0
-    batches = {(each.partition, each.base) for each in run} - counted
-    counted |= batches  # a batch counts in the run of its first record
+    batches = sum(begins[each.partition, each.base] == each.offset for each in run)  # of its first record
     return (
-        first.partition, first.offset, last.offset, len(batches), len(run), 100 * len(run), *first.producer,
+        first.partition, first.offset, last.offset, batches, len(run), 100 * len(run), *first.producer,
         first.sequence, last.sequence, False, first.control, first.name, ids[0] if ids else None,
         ids[-1] if ids else None, len(ids), sum(each.problem is not None for each in run), gaps,
         1_000 + first.offset, 1_000 + last.offset,
