@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from sidecar.client.errors import SidecarUnavailableError
 from sidecar.protocol.api import OWN_APIS
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
 from sidecar.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 AnswerT = TypeVar("AnswerT")
 
@@ -111,21 +108,3 @@ async def connect(address: tuple[str, int], client_id: str, timeout: float) -> C
         message = f"{host}:{port} cannot be reached: {error or 'no answer'}"
         raise SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=True) from error
     return Connection(address, client_id, reader, writer)
-
-
-def addresses(bootstrap: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """`host:port,…`, or several of them, as pairs; 9092 where no port is named. Raises ValueError."""
-    named = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
-    found = tuple(_address(each.strip()) for each in named if each.strip())
-    if not found:
-        raise ValueError("bootstrap names no address")
-    return found
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        return text.strip("[]"), 9092
-    if not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is no host:port")
-    return host.strip("[]"), int(port)

@@ -9,9 +9,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Self
 
 from sidecar.client._tenure import Tenure
-from sidecar.client.connection import addresses
 from sidecar.client.errors import SidecarError
 from sidecar.client.names import MODES, Mode, assigned_name, check_mode, checked_name
+from sidecar.protocol.addresses import addresses
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:

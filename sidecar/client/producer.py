@@ -14,12 +14,12 @@ from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from sidecar.client.claim import Claim, again
-from sidecar.client.connection import addresses
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
 from sidecar.client.numbering import Numbering
 from sidecar.client.pipeline import Pipeline
 from sidecar.client.receipt import Pending, Receipt
+from sidecar.protocol.addresses import addresses
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from sidecar.client._requests import DescribeTopic, describe_owners
-from sidecar.client.connection import addresses, connect
+from sidecar.client.connection import connect
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, code_of, of_kafka
+from sidecar.protocol.addresses import addresses
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

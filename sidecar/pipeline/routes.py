@@ -15,6 +15,7 @@ from sidecar.pipeline.connection import Connection
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError
 from sidecar.pipeline.requests import ClusterLayout, DescribeCluster
 from sidecar.pipeline.security import Security
+from sidecar.protocol.addresses import addresses as parse_addresses
 from sidecar.protocol.api import FETCH, LIST_OFFSETS, METADATA
 from sidecar.protocol.calls import ApiVersions, ListOffsets
 from sidecar.protocol.calls.tails import FetchTails
@@ -172,16 +173,7 @@ def _check_versions(connection: Connection, timeout: float) -> None:
 
 def addresses(bootstrap: str) -> tuple[tuple[str, int], ...]:
     """`host:port,…` as pairs; 9092 where no port is named. Raises `PipelineError`."""
-    found = tuple(_address(each.strip()) for each in bootstrap.split(",") if each.strip())
-    if not found:
-        raise PipelineError("no bootstrap servers: name one as host:port")
-    return found
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        return text.strip("[]"), 9092
-    if not port.isdigit() or not 0 < int(port) < 65536:
-        raise PipelineError(f"{text!r} among the bootstrap servers is no host:port")
-    return host.strip("[]"), int(port)
+    try:
+        return parse_addresses(bootstrap)
+    except ValueError as error:
+        raise PipelineError(f"bootstrap servers: {error}") from None

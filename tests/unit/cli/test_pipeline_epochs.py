@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pyspark")
-
 from sidecar.cli.pipeline.epochs import Former, Opening, PolicyChange, ungoverned, writers
 
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sidecar.client import SidecarUnavailableError
-from sidecar.client.connection import addresses, connect
+from sidecar.client.connection import connect
 from sidecar.local.ports import free_ports
+from sidecar.protocol.addresses import addresses
 from sidecar.protocol.own import LastSequence
 from sidecar.v1 import control_pb2 as control
 
