@@ -80,7 +80,6 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self._sqlite = sqlite3.connect(path, timeout=60, check_same_thread=False)  # used by one thread at a time
-        self._sqlite.execute("PRAGMA journal_mode = WAL")  # readers and the writer do not wait for each other
         self._sqlite.executescript(SCHEMA)
 
     def close(self) -> None:

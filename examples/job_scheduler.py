@@ -66,7 +66,6 @@ class Jobs:
 
     def __init__(self, path: Path) -> None:
         self._sqlite = sqlite3.connect(path, timeout=60, check_same_thread=False)  # used by one thread at a time
-        self._sqlite.execute("PRAGMA journal_mode = WAL")
         self._sqlite.execute(
             # AUTOINCREMENT: a number is never given again, also where its job is gone
             "CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY AUTOINCREMENT, command TEXT, due REAL)"

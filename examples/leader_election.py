@@ -101,7 +101,6 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._sqlite = sqlite3.connect(path, timeout=60, check_same_thread=False)  # used by one thread at a time
-        self._sqlite.execute("PRAGMA journal_mode = WAL")
         with self._sqlite:
             self._sqlite.execute(
                 "CREATE TABLE IF NOT EXISTS work (step INTEGER PRIMARY KEY, leader TEXT, token INTEGER)"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +48,22 @@ def test_where_no_node_answers_it_says_so(start: Start, name: str) -> None:
     program = start(name, *PROGRAMS[name], "--bootstrap", address)
     assert program.end() == 5
     assert f"Error: KafkaConnectionError: Unable to bootstrap from [('{HOST}'" in program.output
+
+
+@pytest.mark.parametrize(
+    ("name", "database"),
+    [("change_data_capture", "Database"), ("job_scheduler", "Jobs"), ("leader_election", "Store")],
+)
+def test_processes_that_start_together_open_one_database(
+    name: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite waits for its lock, except where its journal changes to WAL."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    open_database = getattr(importlib.import_module(name), database)
+    with ThreadPoolExecutor(4) as processes:
+        for number in range(40):
+            for opened in processes.map(open_database, [tmp_path / f"{number}.db"] * 4):
+                opened.close()
 
 
 def test_a_topic_that_cannot_be_created_is_told(node: NodeProcess, start: Start, unique: Unique) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from tests.examples.conftest import Start, Topic
 from tests.examples.programs import PATIENCE, Entry, Logs, Program, check_history
 from tests.nodes import NodeProcess
 from tests.wait import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EXAMPLE = "leader_election"
 
@@ -36,6 +40,14 @@ class Country:
         """Step, leader, token."""
         with closing(sqlite3.connect(self.store, timeout=PATIENCE)) as sqlite:
             return sqlite.execute("SELECT step, leader, token FROM work ORDER BY step").fetchall()
+
+    @contextmanager
+    def store_held(self) -> Iterator[None]:
+        """Nobody writes to the store: who stalls now does not stall in there with its lock, which nobody takes away."""
+        with closing(sqlite3.connect(self.store, timeout=PATIENCE, isolation_level=None)) as sqlite:
+            sqlite.execute("BEGIN IMMEDIATE")
+            yield
+            sqlite.execute("ROLLBACK")
 
     def wait_for_leader(self, *names: str) -> str:
         """Until one of these has written the newest record; who."""
@@ -72,7 +84,8 @@ def test_of_three_processes_one_leads_after_the_other_when_it_is_killed_or_stall
     candidates.pop(first).kill()
     second = country.wait_for_leader(*candidates)
     stalled = candidates.pop(second)
-    stalled.child.pause()
+    with country.store_held():
+        stalled.child.pause()
     third = country.wait_for_leader(*candidates)
     stalled.child.resume()
     assert stalled.end() == 4
@@ -86,11 +99,9 @@ def test_the_store_refuses_what_a_leader_wrote_before_it_stalled_and_sent_after(
     """It stalls between its record, which is in the log, and the store, where the next leader was meanwhile."""
     old = country.candidate("old")
     country.wait_for_leader("old")
-    with closing(sqlite3.connect(country.store, timeout=PATIENCE, isolation_level=None)) as sqlite:
-        sqlite.execute("BEGIN IMMEDIATE")
+    with country.store_held():
         wait_for(lambda: len(country.log()) == len(country.stored()) + 1, "it to be in front of the store", PATIENCE)
         old.child.pause()
-        sqlite.execute("ROLLBACK")
     new = country.candidate("new", patience=1)
     country.wait_for_leader("new")
     wait_for(lambda: len(country.stored()) > 0 and country.stored()[-1][1] == "new", "the store to know it", PATIENCE)
