@@ -11,9 +11,10 @@ from tests.integration.gateway.wire import Wire
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sidecar.local import Kafka
+    from tests.conftest import Unique
     from tests.services import Services
 
 
@@ -39,12 +40,32 @@ _ELECTION_NOT_NEEDED = 84
 
 
 @pytest.fixture
-def several_coordinators(kafka_cluster: Kafka) -> None:
-    """After a test that stopped a broker the others lead everything: give each its own partitions back."""
+def groups_of_several_coordinators(kafka_cluster: Kafka, unique: Unique) -> Callable[[int], list[str]]:
+    """Draws that many names of groups, of which not all belong to one broker.
+
+    After a test that stopped a broker the others lead everything: each gets its own partitions back first.
+    """
     elect = request(43, 2, topic_partitions=None)
     with Wire(kafka_cluster.bootstrap) as wire:
         wait_for(lambda: codes(wire.ask(elect)) <= {0, _ELECTION_NOT_NEEDED}, "preferred leaders", 30)
     create_internal_topics(kafka_cluster.bootstrap)
+
+    def draw(count: int) -> list[str]:
+        names = {unique("group"): 0 for _ in range(count)}
+        with Wire(kafka_cluster.bootstrap) as direct:
+
+            def several() -> bool:
+                names.update((name, direct.ask(request(10, 2, key=name)).node_id) for name in names)
+                if len(set(names.values())) > 1:
+                    return True
+                names.pop(next(iter(names)))
+                names[unique("group")] = 0
+                return False
+
+            wait_for(several, "a group of another coordinator", 30)
+        return list(names)
+
+    return draw
 
 
 @pytest.fixture(scope="module")

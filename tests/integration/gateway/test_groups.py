@@ -22,6 +22,8 @@ from tests.kafka_calls import kafka_calls
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.local import Kafka
     from tests.conftest import OwnKafka, Unique
 
@@ -103,20 +105,19 @@ async def test_a_client_that_leaves_while_its_join_is_parked_costs_nobody_anythi
     assert len(one_node.events.failed) == failed
 
 
-@pytest.mark.usefixtures("several_coordinators")
 async def test_groups_of_several_coordinators_are_described_and_deleted_in_one_request(
-    three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
+    three_nodes: VirtualCluster,
+    kafka_cluster: Kafka,
+    unique: Unique,
+    groups_of_several_coordinators: Callable[[int], list[str]],
 ) -> None:
     topic = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic)
-    names = [unique("group") for _ in range(12)]
-    coordinators: set[int] = set()
-    with Wire(three_nodes.nodes[0].bootstrap) as wire, Wire(kafka_cluster.bootstrap) as direct:
+    names = groups_of_several_coordinators(12)
+    with Wire(three_nodes.nodes[0].bootstrap) as wire:
         for name in names:
             commit(wire, name, topic)
-            coordinators.add(direct.ask(request(10, 2, key=name)).node_id)
-        assert len(coordinators) > 1, "else nothing is split here"
         for version in range(7):
             answer = wire.ask(request(15, version, groups=[*names, names[0]]))
             assert [(found.group_id, found.group_state) for found in answer.groups] == [
