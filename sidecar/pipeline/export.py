@@ -152,26 +152,13 @@ class Exporter:
             found = tables.look(self._spark, job.path, whole=False)
             assert found is not None, "it was just made"
             tables.check(found, job.path, self._identity)
-        if not self._ledger.stands():
-            self._begin()
         return found.table_id
 
     def _create(self, rows: DataFrame) -> None:
-        path = self._job.path
-        try:
-            tables.create(self._spark, path, self._identity, rows.schema, self._job.form.partition_by)
-        except Exception as error:
-            if tables.look(self._spark, path) is None:  # else two exports have begun at once, and the other was faster
-                raise tables.TableError(
-                    f"no table can be made at {path} ({tables.first_line(error)}): if an export died while it made it,"
-                    f" delete the empty directory {path}/_delta_log"
-                ) from error
-
-    def _begin(self) -> None:
         """A new table begins where the log does: what retention had taken by then is no gap of it."""
         starts = self._kafka.starts(self._job.topic)
-        with contextlib.suppress(MovedError):
-            self._ledger.append(None, {}, starts)
+        if not self._ledger.create(self._identity, rows.schema, self._job.form.partition_by, starts):
+            return  # two exports have begun at once
         for partition, start in sorted(starts.items()):
             if start:
                 self._say(f"partition {partition} begins at offset {start}: what was in front of it is gone")

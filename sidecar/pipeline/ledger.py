@@ -26,20 +26,22 @@ from typing import TYPE_CHECKING, Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
-from sidecar.pipeline.tables import delta_log, snapshot
+from sidecar.pipeline.tables import Identity, create, delta_log, is_conflict, scala_seq, snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _NONE: Final = -1
 """What Delta answers for an application that never wrote."""
 
+_FIRST: Final = 0
+"""The version of a table that was just made."""
+
 _HISTORY: Final = 20, 1_000, 2**31 - 1
 """So many of the newest commits are looked through, then more: nearly always the newest one is an export's."""
-
-_CONFLICTS: Final = ("io.delta.exceptions.", "io.delta.storage.commit")
 
 
 class MovedError(Exception):
@@ -65,18 +67,25 @@ class Ledger:
         self._prefix = f"sidecar:{cluster_id}:{topic}:"
         self._seen: int | None = None
         """The version up to which it is known that nobody has set the table back; None: not looked yet."""
+        self._known: tuple[int, dict[int, int]] = _NONE, {}
+        """A version of the table and its offsets: those of the newest one need not be read again."""
 
     def stands(self) -> dict[int, int]:
         """The next offset that the table lacks, per partition it knows. Raises `TableError`."""
         newest = snapshot(self._spark, self._path)
+        version = int(newest.version())
+        if version == self._known[0]:
+            return dict(self._known[1])
         known = newest.setTransactionsIfKnown()  # of the checksum beside a commit: nothing has to be read for them
         each = self._java(known.get() if known.isDefined() else newest.setTransactions())
         found = {str(transaction.appId()): int(transaction.version()) for transaction in each}
-        return {
+        stands = {
             int(name.removeprefix(self._prefix)): offset
             for name, offset in found.items()
             if name.startswith(self._prefix)
         }
+        self._known = version, stands
+        return dict(stands)
 
     def is_set_back(self) -> bool:
         """Whether the table was restored to an older version since its offsets were written: they are too high then."""
@@ -107,6 +116,15 @@ class Ledger:
     def _history(self, limit: int) -> DataFrame:
         return DeltaTable.forPath(self._spark, self._path).history(limit)
 
+    def create(
+        self, identity: Identity, schema: StructType, partition_by: Sequence[str], begins: Mapping[int, int]
+    ) -> bool:
+        """Make the table, which lacks everything from the offsets in `begins` on; False: another process was faster."""
+        made = create(self._spark, self._path, identity, schema, partition_by, self._offsets(begins))
+        if made:
+            self._seen, self._known = _FIRST, (_FIRST, dict(begins))
+        return made
+
     def append(self, rows: DataFrame | None, stands: Mapping[int, int], ends: Mapping[int, int]) -> Appended:
         """Append rows and move the offsets of their partitions from `stands` to `ends`: both, or nothing.
 
@@ -119,17 +137,17 @@ class Ledger:
                 raise MovedError
         files = self._java(transaction.writeFiles(rows._jdf)) if rows is not None else []  # noqa: SLF001
         added = [json.loads(file.json())["add"] for file in files]
-        actions = self._jvm.java.util.ArrayList(files) if files else self._jvm.java.util.ArrayList()
-        for partition, end in ends.items():
-            actions.add(self._offset(partition, end))
+        actions = scala_seq(self._spark, [*files, *self._offsets(ends)])
         try:
-            version = transaction.commit(self._scala(actions), self._operation(ends))
+            version = transaction.commit(actions, self._operation(ends))
         except Exception as error:
             if is_conflict(error):
                 raise MovedError from error
             raise
         if version == transaction.readVersion() + 1:
             self._seen = int(version)
+            if transaction.readVersion() == self._known[0]:
+                self._known = self._seen, {**self._known[1], **ends}
         return Appended(int(version), *_counted(added))
 
     def _session(self, rows: DataFrame | None) -> SparkSession:
@@ -138,9 +156,10 @@ class Ledger:
     def _name(self, partition: int) -> str:
         return f"{self._prefix}{partition}"
 
-    def _offset(self, partition: int, end: int) -> Any:
+    def _offsets(self, ends: Mapping[int, int]) -> list[Any]:
         now = self._jvm.scala.Option.apply(self._jvm.java.lang.System.currentTimeMillis())
-        return self._jvm.org.apache.spark.sql.delta.actions.SetTransaction(self._name(partition), end, now)
+        action = self._jvm.org.apache.spark.sql.delta.actions.SetTransaction
+        return [action(self._name(partition), end, now) for partition, end in ends.items()]
 
     def _operation(self, ends: Mapping[int, int]) -> Any:
         """What the table's history shows; the offsets as a person would look for them."""
@@ -151,17 +170,6 @@ class Ledger:
 
     def _java(self, scala: Any) -> Any:
         return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala)
-
-    def _scala(self, java: Any) -> Any:
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()
-
-
-def is_conflict(error: BaseException) -> bool:
-    """Whether Delta refused a commit because of another one."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    java = getattr(java, "java_exception", java)
-    name = str(java.getClass().getName()) if java is not None else type(error).__name__
-    return name.startswith(_CONFLICTS) or "Concurrent" in name or "ChangedException" in name
 
 
 def _counted(added: Iterable[Mapping[str, Any]]) -> tuple[int, int]:

@@ -7,6 +7,7 @@ at; no row is read or written.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 KIND: Final = "sidecar.kind"
 CLUSTER_ID: Final = "sidecar.clusterId"
 TOPIC: Final = "sidecar.topic"
+
+_CONFLICTS: Final = ("io.delta.exceptions.", "io.delta.storage.commit")
 
 
 class TableError(PipelineError):
@@ -145,17 +148,61 @@ def check_form(found: Found, path: str, schema: StructType, partition_by: Sequen
 
 
 def create(
-    spark: SparkSession, path: str, identity: Identity, schema: StructType, partition_by: Sequence[str] = ()
-) -> None:
-    """Make an empty table, unless another process was faster."""
-    from delta.tables import DeltaTable  # noqa: PLC0415 - an extra
+    spark: SparkSession,
+    path: str,
+    identity: Identity,
+    schema: StructType,
+    partition_by: Sequence[str] = (),
+    beside: Sequence[Any] = (),
+) -> bool:
+    """Make an empty table, unless another process was faster: False then. `beside` are actions for the same commit.
+    Raises `TableError` where nothing can be written.
 
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
-    if partition_by:
-        builder = builder.partitionedBy(*partition_by)
-    for name, value in identity.properties.items():
-        builder = builder.property(name, value)
-    builder.execute()
+    A commit as `append` of the ledger makes them, not by Delta's builder: that takes seconds, and has no way to commit
+    anything beside. What is found after a crash is a table, or nothing that is in anybody's way.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - as above
+    delta, option = jvm.org.apache.spark.sql.delta, jvm.scala.Option
+    transaction = delta_log(spark, path).startTransaction()
+    if transaction.readVersion() >= 0:
+        return False
+    form = delta.actions.Format("parquet", _scala_map(spark, {}))
+    properties, now = _scala_map(spark, identity.properties), jvm.java.lang.System.currentTimeMillis()
+    metadata = delta.actions.Metadata(
+        str(uuid.uuid4()),
+        None,
+        None,
+        form,
+        schema.json(),
+        scala_seq(spark, partition_by),
+        properties,
+        option.apply(now),
+    )
+    transaction.updateMetadataForNewTable(metadata)
+    operation = getattr(delta, "DeltaOperations$CreateTable")(metadata, False, False, option.empty())
+    try:
+        transaction.commit(scala_seq(spark, beside), operation)
+    except Exception as error:
+        if is_conflict(error):
+            return False
+        raise TableError(f"no table can be made at {path} ({first_line(error)}): name another path") from error
+    return True
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether Delta refused a commit because of another one."""
+    java = getattr(getattr(error, "_origin", None) or error, "java_exception", None)  # PySpark's own, or py4j's
+    name = str(java.getClass().getName()) if java is not None else type(error).__name__
+    return name.startswith(_CONFLICTS) or "Concurrent" in name or "ChangedException" in name
+
+
+def scala_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
+    """An immutable one, as Delta's classes take it."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - as above
+    java = jvm.java.util.ArrayList()
+    for value in values:
+        java.add(value)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()
 
 
 def first_line(error: BaseException) -> str:
@@ -171,6 +218,15 @@ def _schema(text: str) -> StructType:
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     return StructType.fromJson(json.loads(text))
+
+
+def _scala_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
+    jvm: Any = spark._jvm  # noqa: SLF001 - as above
+    java = jvm.java.util.HashMap()
+    for name, value in values.items():
+        java.put(name, value)
+    immutable = getattr(jvm.scala.collection.immutable, "Map$").__getattr__("MODULE$")
+    return getattr(immutable, "from")(jvm.scala.jdk.javaapi.CollectionConverters.asScala(java))
 
 
 def _mapping(spark: SparkSession, scala_map: Any) -> dict[str, str]:

@@ -92,7 +92,7 @@ def test_a_death_before_the_commit_of_the_table_loses_nothing(
 
         def operation(ledger: Ledger, ends: dict[int, int]) -> Any:
             seen.append(len(ends))
-            return die() if len(seen) == 3 else genuine(ledger, ends)
+            return die() if len(seen) == 2 else genuine(ledger, ends)
 
         genuine = Ledger._operation
         patched.setattr(Ledger, "_operation", operation)
@@ -134,7 +134,7 @@ def test_a_table_that_was_restored_gets_again_what_it_lost_by_that(lake: Lake, l
     lake.export()
     log.write(100, prefix="later ")
     lake.export()
-    lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 2")
+    lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 1")
     assert len(lake.rows()) == 100
     log.write(10, prefix="last ")
     lake.export()
@@ -147,7 +147,7 @@ def test_a_table_that_is_restored_while_it_is_exported_ends_that(lake: Lake, log
 
     def restore(_: Any) -> None:
         if not restored:
-            restored.append(lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 1").collect())
+            restored.append(lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 0").collect())
 
     with Kafka(log.bootstrap) as kafka:
         exporter = lake.exporter(kafka, max_offsets=100)
@@ -156,6 +156,31 @@ def test_a_table_that_is_restored_while_it_is_exported_ends_that(lake: Lake, log
             exporter.run()
     assert lake.rows() == []
     lake.export()
+    assert lake.records() == log.read()
+
+
+def test_two_exports_that_make_the_table_at_once_make_one(
+    lake: Lake, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write(100)
+    both, genuine = threading.Barrier(2, timeout=120), Ledger.create
+    summaries: list[int] = []
+
+    def create(*arguments: Any) -> bool:
+        both.wait()
+        return genuine(*arguments)
+
+    def export(number: int) -> None:
+        summaries.append(lake.export(checkpoint=f"{lake.checkpoint}-{number}").rows)
+
+    monkeypatch.setattr(Ledger, "create", create)
+    threads = [threading.Thread(target=export, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(summaries) == 100
+    assert len(summaries) == 2
     assert lake.records() == log.read()
 
 
