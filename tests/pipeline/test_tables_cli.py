@@ -1,4 +1,4 @@
-"""`sidecar pipeline export` and `compact` as a person starts them."""
+"""`sidecar pipeline export` and `compact`, and what all jobs have in common, as a person starts them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ def log(services: Services, unique: Unique) -> Log:
     return Log(services.kafka_bootstrap, unique("orders"))
 
 
-def start(log: Log, *arguments: str) -> subprocess.Popen[str]:
+def start(bootstrap: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "sidecar", "pipeline", *arguments]
-    options = ["--bootstrap", log.bootstrap, "--master", "local[2]", *_CONF, "-o", "json"]
+    options = ["--bootstrap", bootstrap, "--master", "local[2]", *_CONF, "-o", "json"]
     return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def run(log: Log, *arguments: str) -> tuple[int, Any, str]:
+def run(bootstrap: str, *arguments: str) -> tuple[int, Any, str]:
     """Exit code, what it says as data, what it says else."""
-    process = start(log, *arguments)
-    data, talk = process.communicate(timeout=300)
+    with start(bootstrap, *arguments) as process:
+        try:
+            data, talk = process.communicate(timeout=300)
+        finally:
+            process.kill()
     return process.returncode, json.loads(data) if data else None, talk
 
 
 def test_an_export_that_is_told_to_end_ends_in_good_order(log: Log, tmp_path: Path) -> None:
     log.write(100)
-    process = start(log, "export", log.topic, "--to", str(tmp_path / "table"))
+    process = start(log.bootstrap, "export", log.topic, "--to", str(tmp_path / "table"))
     assert process.stderr is not None
     talk: list[str] = []
     for line in process.stderr:
@@ -60,12 +63,24 @@ def test_an_export_that_is_told_to_end_ends_in_good_order(log: Log, tmp_path: Pa
     assert (tmp_path / "table.checkpoint").is_dir()
 
 
+@pytest.mark.parametrize("command", ["audit", "export --to never", "compact --to never"])
+def test_a_topic_that_is_not_there_is_told_before_spark_starts(
+    command: str, services: Services, unique: Unique
+) -> None:
+    job, *options = command.split()
+    topic = unique("nowhere")
+    code, data, talk = run(services.kafka_bootstrap, job, topic, *options)
+    assert (code, data) == (Exit.NOT_FOUND, None)
+    assert f"there is no topic {topic} at {services.kafka_bootstrap}: check its name" in talk
+    assert "starting Spark" not in talk
+
+
 def test_a_failure_is_one_sentence(log: Log, tmp_path: Path) -> None:
     log.write(100)
-    assert run(log, "export", log.topic, "--to", str(tmp_path / "table"), "--available-now")[0] == Exit.OK
+    assert run(log.bootstrap, "export", log.topic, "--to", str(tmp_path / "table"), "--available-now")[0] == Exit.OK
     log.write(100)
     log.lose(0, 70)
-    code, data, talk = run(log, "export", log.topic, "--to", str(tmp_path / "table"), "--available-now")
+    code, data, talk = run(log.bootstrap, "export", log.topic, "--to", str(tmp_path / "table"), "--available-now")
     assert (code, data) == (Exit.FAILURE, None)
     errors = [line for line in talk.splitlines() if "partition 0, offsets 50 to 69" in line]
     assert len(errors) == 1
@@ -76,17 +91,17 @@ def test_a_failure_is_one_sentence(log: Log, tmp_path: Path) -> None:
 def test_a_compaction_is_written_and_a_diff_told(log: Log, tmp_path: Path) -> None:
     for key, value in (("a", "1"), ("b", "1"), ("a", "2"), ("b", None), ("c", "1"), (None, "1")):
         log.put(key, value)
-    code, data, talk = run(log, "compact", log.topic, "--to", str(tmp_path / "table"))
+    code, data, talk = run(log.bootstrap, "compact", log.topic, "--to", str(tmp_path / "table"))
     assert code == Exit.OK, talk
     assert (data["keys"], data["tombstones"], data["null_keys"], data["as_of"]) == (2, 1, 1, {"0": 6, "1": 0})
     assert "1 records have no key: left out" in talk
     assert sorted(DeltaTable(tmp_path / "table").to_pyarrow_table()["key"].to_pylist()) == [b"a", b"c"]
-    code, data, talk = run(log, "compact", log.topic, "--diff", '{"0": 2, "1": 0}')
+    code, data, talk = run(log.bootstrap, "compact", log.topic, "--diff", '{"0": 2, "1": 0}')
     assert (code, data["added"], data["changed"], data["removed"]) == (Exit.OK, 1, 1, 1), talk
-    code, _, talk = run(log, "compact", "nowhere", "--diff", "now")
+    code, _, talk = run(log.bootstrap, "compact", "nowhere", "--diff", "now")
     assert (code, "there is no topic nowhere" in talk) == (Exit.NOT_FOUND, True)
 
 
 def test_what_contradicts_itself_is_refused_before_spark_starts(log: Log) -> None:
-    code, _, talk = run(log, "compact", log.topic)
+    code, _, talk = run(log.bootstrap, "compact", log.topic)
     assert (code, "name the table with --to" in talk, "starting Spark" in talk) == (Exit.USAGE, True, False)

@@ -13,6 +13,7 @@ from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
+    opened_kafka,
     runs_on_spark,
     settings_of,
     spark_session,
@@ -83,20 +84,19 @@ def audit(
     settings = settings_of(shared.config, {"cluster": cluster})
     servers = ",".join(map(str, settings.bootstrap_servers))
     bootstrap, kafka = bootstrap or servers, kafka or servers
-    with spark_session(master, conf) as spark:
-        from sidecar.cli.pipeline.auditing import Auditor  # noqa: PLC0415 - as all of these: an extra
-        from sidecar.cli.pipeline.lags import lags_of  # noqa: PLC0415
-        from sidecar.pipeline.kafka import Kafka  # noqa: PLC0415
-        from sidecar.pipeline.source import register  # noqa: PLC0415
+    with opened_kafka(bootstrap, topics) as data, opened_kafka(kafka) as internal:
+        cluster_id = data.cluster_id
+        if cluster_id != internal.cluster_id:
+            raise _not_the_same({bootstrap: cluster_id, kafka: internal.cluster_id})
+        with spark_session(master, conf) as spark:
+            from sidecar.cli.pipeline.auditing import Auditor  # noqa: PLC0415 - as all of these: an extra
+            from sidecar.cli.pipeline.lags import lags_of  # noqa: PLC0415
+            from sidecar.pipeline.source import register  # noqa: PLC0415
 
-        register(spark)
-        with Kafka(bootstrap) as data, Kafka(kafka) as internal:
-            if data.cluster_id != internal.cluster_id:
-                raise _not_the_same({bootstrap: data.cluster_id, kafka: internal.cluster_id})
+            register(spark)
             lags = lags_of(shared.api(_ASK_S))
             auditor = Auditor(spark, settings, data, bootstrap, internal, kafka, begin, until, lags)
             found = auditor.run(topics, path=path, with_page=html is not None)
-            cluster_id = data.cluster_id
         if html is not None:
             _write_page(html, auditor.pages, cluster_id)
     as_data = [each.as_json() for each in found]

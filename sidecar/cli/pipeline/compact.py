@@ -11,7 +11,15 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.export import absolute
-from sidecar.cli.pipeline.running import bootstrap_option, runs_on_spark, settings_of, spark_session, tell, tell_rate
+from sidecar.cli.pipeline.running import (
+    bootstrap_option,
+    opened_kafka,
+    runs_on_spark,
+    settings_of,
+    spark_session,
+    tell,
+    tell_rate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,16 +65,16 @@ def compact(
         raise CommandError("name the table with --to, or two points with --diff", Exit.USAGE)
     bootstrap = bootstrap or ",".join(map(str, settings_of(shared.config, {}).bootstrap_servers))
     path = absolute(path) if path else None
+    from sidecar.pipeline.points import extent, resolve  # noqa: PLC0415 - a part of jobs alone
+
+    with opened_kafka(bootstrap) as kafka:
+        log = extent(kafka, shadow)
+        until = resolve(as_of, kafka, log)
+        before = resolve(since, kafka, log) if since else None
+        cluster_id = kafka.cluster_id
     with spark_session(master, conf) as spark:
         from sidecar.pipeline.compact import Compaction, read  # noqa: PLC0415 - loads PySpark
-        from sidecar.pipeline.kafka import Kafka  # noqa: PLC0415
-        from sidecar.pipeline.points import extent, resolve  # noqa: PLC0415
 
-        with Kafka(bootstrap) as kafka:
-            log = extent(kafka, shadow)
-            until = resolve(as_of, kafka, log)
-            before = resolve(since, kafka, log) if since else None
-            cluster_id = kafka.cluster_id
         _tell_points(log, until, before)
         began = time.perf_counter()
         counts = Compaction(read(spark, bootstrap, log, until, {}), log, cluster_id, until, before).run(path)

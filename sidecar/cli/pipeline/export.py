@@ -15,7 +15,15 @@ import rich_click as click
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import pairs, write
-from sidecar.cli.pipeline.running import bootstrap_option, runs_on_spark, settings_of, spark_session, tell, tell_rate
+from sidecar.cli.pipeline.running import (
+    bootstrap_option,
+    opened_kafka,
+    runs_on_spark,
+    settings_of,
+    spark_session,
+    tell,
+    tell_rate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,9 +105,8 @@ def export(
     bootstrap = bootstrap or ",".join(map(str, settings_of(shared.config, {}).bootstrap_servers))
     path = absolute(path)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told here, in a sentence
-    with spark_session(master, conf) as spark:
+    with opened_kafka(bootstrap, [shadow]) as kafka, spark_session(master, conf) as spark:
         from sidecar.pipeline.export import Exporter, Job  # noqa: PLC0415 - loads PySpark
-        from sidecar.pipeline.kafka import Kafka  # noqa: PLC0415
 
         job = Job(
             bootstrap,
@@ -112,13 +119,12 @@ def export(
             trigger,
             accept_gaps,
         )
-        with Kafka(bootstrap) as kafka:
-            exporter = Exporter(spark, kafka, job, _tell, tell)
-            with _ended_by_signals(exporter):
-                tell(f"exporting {shadow} of {bootstrap} to {path}")
-                began = time.perf_counter()
-                done = exporter.run()
-                tell_rate(done.rows, time.perf_counter() - began)
+        exporter = Exporter(spark, kafka, job, _tell, tell)
+        with _ended_by_signals(exporter):
+            tell(f"exporting {shadow} of {bootstrap} to {path}")
+            began = time.perf_counter()
+            done = exporter.run()
+            tell_rate(done.rows, time.perf_counter() - began)
     found = _as_data(shadow, path, done)
     write(found, shared.output, lambda: pairs(found))
 

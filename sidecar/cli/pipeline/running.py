@@ -13,11 +13,12 @@ from sidecar.cli.failure import CommandError, Exit, settings_error
 from sidecar.settings import SettingsError, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from sidecar.pipeline.kafka import Kafka
     from sidecar.settings import Settings
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
@@ -79,13 +80,33 @@ def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSess
         address = ui_address(spark)
         if address is not None:
             tell(f"Spark's page: {address}")
-        yield spark
+        with _failures_in_a_sentence():
+            yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def opened_kafka(bootstrap: str, topics: Collection[str] = ()) -> Iterator[Kafka]:
+    """Kafka or a node for one job. To be entered in front of `spark_session`: an address where nobody answers and a
+    topic that is not there are told at once, as a CommandError.
+    """
+    from sidecar.pipeline.kafka import Kafka  # noqa: PLC0415 - a part of jobs alone
+
+    with _failures_in_a_sentence(), Kafka(bootstrap) as kafka:
+        for topic in topics:
+            kafka.partitions(topic)
+        yield kafka
+
+
+@contextmanager
+def _failures_in_a_sentence() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         if (failure := failure_of(error)) is None:
             raise
         raise failure from None
-    finally:
-        spark.stop()
 
 
 def failure_of(error: Exception) -> CommandError | None:
