@@ -42,7 +42,7 @@ def standalone(directory: Path, workers: int = 2) -> Iterator[str]:
         try:
             with urllib.request.urlopen(f"http://{HOST}:{page}/json/", timeout=5) as answer:
                 return int(json.load(answer)["aliveworkers"])
-        except OSError:
+        except (OSError, ValueError):  # it answers with a page of HTML before it is ready
             return 0
 
     with ExitStack() as running:
