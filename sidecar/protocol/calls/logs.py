@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader, Writer
 
@@ -114,7 +115,8 @@ class FetchPartition(FixedRequest):
     """Read one partition from `offset` on, without a fetch session (KIP-227), from its leader.
 
     Waits `max_wait_ms` at most for `min_bytes`. One whole batch comes even where it is larger than `max_bytes`
-    (KIP-74).
+    (KIP-74). A broker that throttles answers for no partition at all and holds the next request back (KIP-219): that is
+    error 89 here, an empty answer would be taken for an empty log.
     """
 
     api_key: ClassVar[int] = 1
@@ -154,7 +156,8 @@ class FetchPartition(FixedRequest):
         for _ in range(reader.array(element_bytes=6)):
             topic = reader.string()
             found += [_read_fetched(reader, topic) for _ in range(reader.array(element_bytes=42))]
-        if error and not found:
+        if not found:
+            error = error or ErrorCode.THROTTLING_QUOTA_EXCEEDED
             return Fetched(error, Offset(-1), Offset(-1), Offset(-1), b"")
         _only([*found], self.partition, "Fetch")
         return found[0][1]

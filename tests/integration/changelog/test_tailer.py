@@ -22,8 +22,9 @@ from sidecar.changelog import (
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.fencing import WriterSlot
 from sidecar.local import Kafka
+from sidecar.local.tools import Tools
 from sidecar.protocol.calls import FetchPartition, ProduceBatch
-from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import QUICK_RETURN, OwnKafka, Unique
@@ -33,7 +34,7 @@ from tests.wait import wait_for_async, wait_until
 
 
 @asynccontextmanager
-async def following(kafka: KafkaCalls, topic: str, **options: float) -> AsyncIterator[Tailer]:
+async def following(kafka: KafkaCalls, topic: str, **options: object) -> AsyncIterator[Tailer]:
     topic_id = (await kafka.upstream.layout(topic)).topic_id
     tailer = Tailer(kafka.upstream, TopicPartition(topic, 0), topic_id, **options)  # type: ignore[arg-type]
     tailer.start()
@@ -200,6 +201,25 @@ async def test_after_compaction_the_newest_record_of_every_key_stands(own_kafka:
             await tailer.read_to_end(timeout=20)
             assert version(tailer, "t0") == 0
             assert {version(tailer, f"t{index}") for index in range(1, 20)} == {30}
+
+
+async def test_a_throttled_reading_misses_nothing(own_kafka: OwnKafka, kafka_tools: Tools) -> None:
+    """A broker that throttles answers with no partition at all (KIP-219)."""
+    broker = own_kafka(overrides={"quota.window.num": "2"}).bootstrap
+    quota = ["--alter", "--add-config", "consumer_byte_rate=400000", "--entity-type", "clients", "--entity-default"]
+    async with kafka_calls(broker) as kafka:
+        topic = await kafka.create("log")
+        padding = RawRecord(b"shadow/padding", state.Shadow(source="x" * 100_000).SerializeToString())
+        for number in range(20):
+            await append(kafka, topic, [policy(f"t{number}", 1), padding])
+        await asyncio.to_thread(kafka_tools.run, "kafka.admin.ConfigCommand", "--bootstrap-server", broker, *quota)
+        errors: list[Exception] = []
+        async with following(kafka, topic, max_bytes=300_000, on_error=errors.append) as tailer:
+            await tailer.read_to_end(timeout=60)
+            assert {version(tailer, f"t{number}") for number in range(20)} == {1}
+        assert {error.code for error in errors if isinstance(error, KafkaError)} == {
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        }, errors
 
 
 async def test_a_log_that_ends_in_front_of_what_was_read_is_read_anew(kafka: KafkaCalls, unique: Unique) -> None:
