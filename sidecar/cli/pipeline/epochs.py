@@ -105,6 +105,7 @@ def _of_one(
                 generation=known.generation if known is not None else None,
                 opened_at=known.at if known is not None else None,
                 opened_ms=known.ms if known is not None else None,
+                opened_epoch=known.epoch if known is not None else None,
             )
         )
     return found

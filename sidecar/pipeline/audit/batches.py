@@ -38,7 +38,9 @@ def governed(runs: DataFrame, known: DataFrame, ungoverned: DataFrame) -> DataFr
     """The stretches (`partition`, `lo`, `hi`) of offsets in which a topic was governed: from the first offset that
     nodes know of, or the first batch or marker of a slot, without the times between two policies.
 
-    Such a time reaches from behind what was written under the epochs before it to the first epoch after it.
+    Such a time reaches from behind what was written under the epochs before it to the first epoch after it. Keep-alives
+    go on in the meantime, and fences under epochs that nobody opened: what is surely in front of it is what an epoch
+    wrote whose own opening is known, and its first marker.
     """
     slots = runs.where("slot IS NOT NULL")
     first = known.select("partition", F.col("offset").alias("lo"))
@@ -46,8 +48,11 @@ def governed(runs: DataFrame, known: DataFrame, ungoverned: DataFrame) -> DataFr
     first = first.groupBy("partition").agg(F.min("lo").alias("lo"))
     moments = ungoverned.select("from_ms", F.coalesce("to_ms", F.lit(END)).alias("to_ms"))
     times = first.select("partition").crossJoin(F.broadcast(moments))
+    is_opened = "producer_epoch = opened_epoch"
+    written = F.max(F.when(F.expr(f"{is_opened} AND {is_data}"), F.col("last_offset")))
+    fence = F.min(F.when(F.expr(f"{is_opened} AND NOT {is_data}"), F.col("first_offset")))
     seen = slots.groupBy("partition", "opened_ms").agg(
-        F.min("first_offset").alias("first_offset"), F.max("last_offset").alias("last_offset")
+        F.min("first_offset").alias("first_offset"), F.greatest(written, fence).alias("last_offset")
     )
     holes = times.join(seen, "partition", "left").groupBy("partition", "from_ms", "to_ms")
     holes = holes.agg(

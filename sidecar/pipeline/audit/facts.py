@@ -19,7 +19,8 @@ class Writer:
 
     `rank` counts the producer ids of a slot, oldest first. `name` is None where nobody's name tells it apart, and
     `generation` where the topic had no owner. `opened_at` is the offset of the record in the ownership topic that
-    opened the epoch, None where compaction took it; times are Unix ms.
+    opened `opened_epoch`, the last one up to `first_epoch` that is known to be opened; None where compaction took it.
+    Times are Unix ms.
     """
 
     producer_id: int
@@ -33,6 +34,7 @@ class Writer:
     generation: int | None = None
     opened_at: int | None = None
     opened_ms: int | None = None
+    opened_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Facts:
 
 WRITERS: Final = (
     "producer_id long, first_epoch int, last_epoch int, slot string, rank int, shared boolean, session string,"
-    " name string, generation long, opened_at long, opened_ms long"
+    " name string, generation long, opened_at long, opened_ms long, opened_epoch int"
 )
 MARKS: Final = "partition int, name string, id long, offset long, covered long"
 TAKEOVERS: Final = (

@@ -30,6 +30,7 @@ def attributed(runs: DataFrame, writers: DataFrame) -> DataFrame:
         writers.select(
             F.col("producer_id").alias("_id"), "first_epoch", "last_epoch", "slot", "rank", "shared", "session",
             F.col("name").alias("_name"), "generation", "opened_at", "opened_ms",
+            "opened_epoch",
         )
     )  # fmt: skip
     is_its = (F.col("producer_id") == F.col("_id")) & F.col("producer_epoch").between(

@@ -189,15 +189,16 @@ def owner(
     """An epoch of the slot of a topic's owner."""
     return Writer(
         producer_id, epoch, epoch, "0", rank, False, "pid:1", name, generation,
-        opened_at=epoch if opened_at is None else opened_at, opened_ms=epoch,
+        opened_at=epoch if opened_at is None else opened_at, opened_ms=epoch, opened_epoch=epoch,
     )  # fmt: skip
 
 
 def sharer(producer_id: int, epoch: int, slot: str, *, name: str | None, opened_at: int) -> Writer:
     """An epoch of a shared session's slot."""
     return Writer(
-        producer_id, epoch, epoch, slot, 0, True, f"pid:{slot}", name, None, opened_at=opened_at, opened_ms=opened_at
-    )
+        producer_id, epoch, epoch, slot, 0, True, f"pid:{slot}", name, None,
+        opened_at=opened_at, opened_ms=opened_at, opened_epoch=epoch,
+    )  # fmt: skip
 
 
 # What a reader of every record finds --------------------------------------------------------------------------------

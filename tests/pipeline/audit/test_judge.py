@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -153,6 +154,20 @@ def test_what_was_written_between_two_policies_is_nobodys_business(spark: SparkS
     assert violations(judged(spark, log, between)) == {"unowned": 1}
     for_good = Facts(writers=known, ungoverned=((2, None),))
     assert violations(judged(spark, log, for_good)) == {"unowned": 1}
+
+
+def test_fences_and_keep_alives_after_it_do_not_undo_a_time_between_two_policies(spark: SparkSession) -> None:
+    log = Log()
+    log.append(FIRST, None)
+    log.append((50, 0), None)
+    log.append((8, 0), None)
+    log.mark((7, 3))  # an epoch that nobody opened: the newest that is known to be is of before
+    log.append((50, 0), None)
+    known = Facts(
+        writers=(replace(owner(*FIRST, 1), last_epoch=3), sharer(8, 0, "1", name="s", opened_at=2)),
+        ungoverned=((1, 2),),
+    )
+    assert violations(judged(spark, log, known)) == {"unowned": 1}
 
 
 def test_stamped_sequences_begin_at_0_and_leave_none_out(spark: SparkSession) -> None:
