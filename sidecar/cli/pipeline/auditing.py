@@ -82,8 +82,9 @@ class Auditor:
 
     def _pinned(self, topic: str) -> dict[int, tuple[int, int]]:
         """The range of each partition, fixed before anything else is asked."""
-        ends = self.data.ends(topic)
-        log = Extent(topic, self.data.starts(topic), ends)
+        starts = self.data.starts(topic)
+        ends = {partition: end for partition, end in self.data.ends(topic).items() if partition in starts}
+        log = Extent(topic, starts, ends)
         stops = resolve(self.until, self.data, log)
         starts = dict(log.starts) if self.begin is None else resolve(self.begin, self.data, log)
         for partition, start in starts.items():
@@ -100,11 +101,13 @@ class Auditor:
         known = learn(self.internal, self.kafka, self.settings.cluster)
         self._tell(topic, bounds, known)
         facts = facts_of(known, known.source_of(topic), self.settings)
+        bounds = self._left(topic, bounds)
         began = time.monotonic()
+        read = {p: span for p, span in bounds.items() if span[0] < span[1]}
         runs = self._frame(
-            topic, {p: first for p, (first, _) in bounds.items()}, {p: end for p, (_, end) in bounds.items()}
+            topic, {p: first for p, (first, _) in read.items()}, {p: end for p, (_, end) in read.items()}
         )
-        found = judge(self.spark, topic, runs, bounds, facts, self._reader(topic, bounds))
+        found = judge(self.spark, topic, runs, bounds, facts, self._reader(topic))
         tell_rate(found.records, time.monotonic() - began)
         now = int(time.time() * 1000)
         if tables is not None:
@@ -112,6 +115,19 @@ class Auditor:
         if with_page:
             self.pages.append(shown(found, facts.takeovers))
         found.free()
+        return found
+
+    def _left(self, topic: str, bounds: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """Of ranges that begin where logs began: what retention has left of them, as the topics before took their
+        time.
+        """
+        if self.begin is not None:
+            return bounds
+        starts = self.data.starts(topic)
+        found = {p: (min(max(first, starts.get(p, first)), end), end) for p, (first, end) in bounds.items()}
+        gone = sum(first - bounds[partition][0] for partition, (first, _) in found.items())
+        if gone:
+            tell(f"retention has taken {gone:,} offsets of {topic} meanwhile: they are not looked at")
         return found
 
     def _tell(self, topic: str, bounds: Mapping[int, tuple[int, int]], known: Knowledge) -> None:
@@ -128,6 +144,7 @@ class Auditor:
         options = {
             "topic": topic,
             "view": view,
+            "partitions": ",".join(map(str, starts)),
             "startingOffsets": json.dumps(starts),
             "endingOffsets": json.dumps(ends),
             "sequenceIdHeader": self.settings.sequence_id_header,
@@ -137,7 +154,7 @@ class Auditor:
             options["columns"] = ",".join(_COLUMNS)
         return reader.options(**options).load()
 
-    def _reader(self, topic: str, bounds: Mapping[int, tuple[int, int]]) -> ReadRecords:
+    def _reader(self, topic: str) -> ReadRecords:
         """Reads stretches; the n-th of each partition together."""
 
         def read(stretches: Sequence[Stretch]) -> DataFrame:
@@ -149,7 +166,7 @@ class Auditor:
                 if layer is None:
                     layers.append(layer := {})
                 layer[each.partition] = each
-            frames = [self._layer(topic, bounds, layer) for layer in layers]
+            frames = [self._layer(topic, layer) for layer in layers]
             found = frames[0]
             for frame in frames[1:]:
                 found = found.unionByName(frame)
@@ -157,7 +174,7 @@ class Auditor:
 
         return read
 
-    def _layer(self, topic: str, bounds: Mapping[int, tuple[int, int]], layer: Mapping[int, Stretch]) -> DataFrame:
-        starts = {p: layer[p].first if p in layer else first for p, (first, _) in bounds.items()}
-        ends = {p: layer[p].last + 1 if p in layer else first for p, (first, _) in bounds.items()}
+    def _layer(self, topic: str, layer: Mapping[int, Stretch]) -> DataFrame:
+        starts = {partition: each.first for partition, each in layer.items()}
+        ends = {partition: each.last + 1 for partition, each in layer.items()}
         return self._frame(topic, starts, ends, "records").select(*_COLUMNS)

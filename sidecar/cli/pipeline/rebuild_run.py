@@ -29,13 +29,12 @@ Range = tuple[int, int]
 
 
 class Source(NamedTuple):
-    """How the log is read, for `rebuild_spark.Reader`. `ends`: offsets that the log of each partition has. `writers`:
-    producer id, first and last epoch, name, whether it is forgotten.
+    """How the log is read, for `rebuild_spark.Reader`. `writers`: producer id, first and last epoch, name, whether it is
+    forgotten.
     """
 
     bootstrap: str
     topic: str
-    ends: Mapping[int, int]
     sequence_id_header: str
     producer_name_header: str
     writers: list[tuple[int, int, int, str | None, bool]]
@@ -138,7 +137,6 @@ class Run:
         return Source(
             ",".join(map(str, settings.bootstrap_servers)),
             self.topic,
-            before.ends,
             settings.sequence_id_header,
             settings.producer_name_header,
             spans,

@@ -57,8 +57,6 @@ class Reader:
 
     def _view(self, view: str, ranges: Mapping[int, Range], **options: str) -> DataFrame:
         how = self._how
-        # Every partition has to be named: of those that are done nothing is read, at an offset that their logs have.
-        spans = {str(index): ranges.get(index, (end, end)) for index, end in how.ends.items()}
         return (
             self._spark.read.format(source.FORMAT)
             .options(
@@ -66,8 +64,9 @@ class Reader:
                     "bootstrap.servers": how.bootstrap,
                     "topic": how.topic,
                     "view": view,
-                    "startingOffsets": json.dumps({index: first for index, (first, _) in spans.items()}),
-                    "endingOffsets": json.dumps({index: behind for index, (_, behind) in spans.items()}),
+                    "partitions": ",".join(map(str, ranges)),
+                    "startingOffsets": json.dumps({index: first for index, (first, _) in ranges.items()}),
+                    "endingOffsets": json.dumps({index: behind for index, (_, behind) in ranges.items()}),
                     "sequenceIdHeader": how.sequence_id_header,
                     "producerNameHeader": how.producer_name_header,
                     **options,

@@ -53,7 +53,8 @@ class SidecarDataSource(DataSource):
         with Kafka(self.wanted.bootstrap, security=self.wanted.security) as kafka:
             topic = self.wanted.topic
             earliest, latest = kafka.starts(topic), kafka.ends(topic)
-        self.ranges = ranges(topic, self.wanted.starts, self.wanted.ends, earliest, latest)
+        wanted = self.wanted
+        self.ranges = ranges(topic, wanted.starts, wanted.ends, earliest, latest, wanted.partitions)
 
     @classmethod
     def name(cls) -> str:

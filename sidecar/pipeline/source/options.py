@@ -22,7 +22,7 @@ RUNS: Final = "runs"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 _NAMES: Final = (
-    "bootstrap.servers", "topic", "view", "startingOffsets", "endingOffsets", "splitOffsets", "columns",
+    "bootstrap.servers", "topic", "view", "partitions", "startingOffsets", "endingOffsets", "splitOffsets", "columns",
     "sequenceIdHeader", "producerNameHeader", *SECURITY,
 )  # fmt: skip
 
@@ -34,7 +34,7 @@ Offsets = dict[int, int]
 @dataclass(frozen=True, slots=True)
 class Options:
     """Checked as far as they can be without asking Kafka. Offsets are None for a log's whole start, or its end of now;
-    `columns` is None for all of them.
+    `columns` and `partitions` are None for all of them.
     """
 
     bootstrap: str
@@ -44,6 +44,7 @@ class Options:
     ends: Offsets | None = None
     split_offsets: int = 1_000_000
     columns: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
     headers: Headers = _USUAL
     security: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
@@ -69,6 +70,7 @@ class Options:
             _offsets("endingOffsets", found.get("endingOffsets", LATEST), LATEST),
             _positive("splitOffsets", found.get("splitOffsets", "1000000")),
             _columns(found.get("columns"), columns[view]),
+            _partitions(found.get("partitions")),
             Headers(
                 _header("sequenceIdHeader", found.get("sequenceIdHeader"), _USUAL.sequence_id),
                 _header("producerNameHeader", found.get("producerNameHeader"), _USUAL.producer_name),
@@ -101,6 +103,15 @@ def _columns(text: str | None, known: Iterable[str]) -> frozenset[str] | None:
     return named
 
 
+def _partitions(text: str | None) -> frozenset[int] | None:
+    if text is None:
+        return None
+    named = [each.strip() for each in text.split(",")] if text.strip() else []
+    if not all(each.isascii() and each.isdigit() for each in named):
+        raise PipelineError(f"option partitions is {text!r}: numbers with commas between them, 0,1,2")
+    return frozenset(map(int, named))
+
+
 def _offsets(name: str, text: str, word: str) -> Offsets | None:
     if text.strip().lower() == word:
         return None
@@ -129,16 +140,24 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def ranges(
-    topic: str, starts: Offsets | None, ends: Offsets | None, earliest: Offsets, latest: Offsets
+    topic: str,
+    starts: Offsets | None,
+    ends: Offsets | None,
+    earliest: Offsets,
+    latest: Offsets,
+    only: frozenset[int] | None = None,
 ) -> dict[int, tuple[int, int]]:
-    """From where to where each partition is to be read; `earliest` and `latest` are what there is.
+    """From where to where each partition is to be read, or of `only` some; `earliest` and `latest` are what there is.
 
-    Raises `PipelineError` where not all partitions are named, or others, `OffsetRangeError` where one has no such
-    offsets.
+    Raises `PipelineError` where not all of these partitions are named, or others, `OffsetRangeError` where one has no
+    such offsets.
     """
+    if only is not None:
+        _check_known(topic, "partitions", only, latest)
+        latest = {index: offset for index, offset in latest.items() if index in only}
     for name, named in (("startingOffsets", starts), ("endingOffsets", ends)):
         if named is not None:
-            _check_named(topic, name, named, latest)
+            _check_named(topic, name, named, latest, only)
     begin, stop = earliest if starts is None else starts, latest if ends is None else ends
     found = {index: (begin[index], stop[index]) for index in sorted(latest)}
     for index, (start, end) in found.items():
@@ -146,14 +165,21 @@ def ranges(
     return found
 
 
-def _check_named(topic: str, option: str, named: Offsets, there: Offsets) -> None:
-    missing, unknown = sorted(set(there) - set(named)), sorted(set(named) - set(there))
-    if unknown:
-        raise PipelineError(
-            f"option {option} names partitions that {topic} has not: {_listed(unknown)}; it has 0 to {len(there) - 1}"
-        )
+def _check_named(topic: str, option: str, named: Offsets, there: Offsets, only: frozenset[int] | None) -> None:
+    missing, unread = sorted(set(there) - set(named)), sorted(set(named) - set(there))
+    if unread and only is not None:
+        raise PipelineError(f"option {option} names partitions that option partitions does not: {_listed(unread)}")
+    _check_known(topic, option, named, there)
     if missing:
         raise PipelineError(f"option {option} has to name every partition of {topic}: {_listed(missing)} missing")
+
+
+def _check_known(topic: str, option: str, named: Iterable[int], there: Offsets) -> None:
+    unknown = sorted(set(named) - set(there))
+    if unknown:
+        raise PipelineError(
+            f"option {option} names partitions that {topic} has not: {_listed(unknown)}; it has 0 to {max(there)}"
+        )
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -35,6 +35,8 @@ def test_names_are_read_without_regard_to_case() -> None:
         ({"columns": "offset,nothing"}, "columns names nothing: there are partition, offset"),
         ({"columns": "first_id"}, "columns names first_id"),
         ({"columns": ","}, "columns names none"),
+        ({"partitions": "0,"}, "partitions is '0,': numbers with commas"),
+        ({"partitions": "0,x"}, "partitions is '0,x'"),
         ({"sequenceIdHeader": ""}, "sequenceIdHeader is empty"),
         ({"startingOffsets": "latest"}, "startingOffsets is 'latest': earliest, or JSON"),
         ({"endingOffsets": "earliest"}, "endingOffsets is 'earliest': latest, or JSON"),
@@ -59,6 +61,22 @@ def test_ranges_are_what_there_is_unless_offsets_are_named() -> None:
     earliest, latest = {0: 2, 1: 0}, {0: 9, 1: 0}
     assert ranges("t", None, None, earliest, latest) == {0: (2, 9), 1: (0, 0)}
     assert ranges("t", {0: 3, 1: 0}, {0: 5, 1: 0}, earliest, latest) == {0: (3, 5), 1: (0, 0)}
+
+
+def test_of_partitions_that_are_not_to_be_read_nothing_is_named_or_asked() -> None:
+    assert Options.of({**NEEDED, "partitions": "2, 0"}, COLUMNS).partitions == {0, 2}
+    assert Options.of({**NEEDED, "partitions": ""}, COLUMNS).partitions == set()
+    earliest, latest = {0: 2, 1: 0, 2: 0}, {0: 9, 1: 0, 2: 4}
+    assert ranges("t", {0: 3}, {0: 5}, earliest, latest, frozenset({0})) == {0: (3, 5)}
+    assert ranges("t", None, None, earliest, latest, frozenset({0, 2})) == {0: (2, 9), 2: (0, 4)}
+    assert ranges("t", {}, {}, earliest, latest, frozenset()) == {}
+    for starts, only, said in (
+        ({}, {0}, "has to name every partition of t: 0 missing"),
+        ({0: 2, 1: 0}, {0}, "startingOffsets names partitions that option partitions does not: 1"),
+        (None, {0, 3}, "option partitions names partitions that t has not: 3; it has 0 to 2"),
+    ):
+        with pytest.raises(PipelineError, match=said):
+            ranges("t", starts, None, earliest, latest, frozenset(only))
 
 
 @pytest.mark.parametrize(

@@ -210,6 +210,15 @@ def test_splits_cut_batches_and_count_nothing_twice(services: Services, frame: F
     assert values(part, "first_offset", "last_offset", "first_id", "last_id", "batches") == [(10, 19, 10, 19, 1)]
 
 
+def test_some_partitions_are_read_and_the_others_are_nobodys_business(services: Services, frame: Frame) -> None:
+    topic = create_topic(services.kafka_bootstrap, 3)
+    for partition in range(3):
+        append(services.kafka_bootstrap, topic, [encode([named(0, at)]) for at in range(3)], partition)
+    some = frame(topic, partitions="0,2", startingOffsets='{"0": 1, "2": 2}', endingOffsets='{"0": 3, "2": 3}')
+    assert values(some, "partition", "offset") == [(0, 1), (0, 2), (2, 2)]
+    assert frame(topic, view="runs", partitions="", startingOffsets="{}", endingOffsets="{}").count() == 0
+
+
 def test_a_frame_reads_up_to_the_end_that_there_was_when_it_was_made(services: Services, frame: Frame) -> None:
     topic = create_topic(services.kafka_bootstrap, 1)
     append(services.kafka_bootstrap, topic, [encode([named(0, 0)])])
