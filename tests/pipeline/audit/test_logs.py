@@ -16,79 +16,17 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.cli.pipeline.auditing import Auditor
-from sidecar.cli.pipeline.running import settings_of
-from sidecar.pipeline.audit.judge import Audit
 from sidecar.pipeline.audit.tables import AuditTables
 from sidecar.pipeline.errors import OffsetRangeError
-from sidecar.pipeline.kafka import Kafka
-from sidecar.pipeline.source import register
 from sidecar.pipeline.tables import TableError
-from sidecar.protocol import produce_upstream
-from sidecar.protocol.primitives import Octets
 from sidecar.v1 import state_pb2 as state
-from tests.conftest import StartNode, Unique
+from tests.conftest import Unique
 from tests.integration.dedup.ids import IdProducer
 from tests.integration.exclusive.conftest import Rest, create_topic
-from tests.integration.exclusive.producers import RawProducer, Sent, batch_of, fetch_batches, id_headers
-from tests.nodes import NodeProcess
+from tests.integration.exclusive.producers import RawProducer, fetch_batches
+from tests.pipeline.audit.cluster import CLEAN, Nodes, Past, wrote
 from tests.services import Services
 from tests.wait import wait_for
-
-CLEAN = {"duplicates": 0, "regressions": 0, "interleaved": 0, "unowned": 0, "missing": 0}
-
-
-@dataclass
-class Nodes:
-    """Two nodes of one cluster, and how audits find what they know."""
-
-    both: list[NodeProcess]
-    kafka: str
-    redis: str
-    cluster: str
-
-    def govern(self, topic: str, mode: str, **more: object) -> None:
-        body = {"access_mode": mode, "deduplication": True, **more}
-        status, answer = Rest(self.both[0].admin_url).call("PUT", f"/v1/topics/{topic}/policy", body)
-        assert status == 200, answer
-
-    def serving(self, topic: str) -> NodeProcess:
-        rest = Rest(self.both[0].admin_url)
-        number = wait_for(lambda: rest.topic(topic)["serving_node"], "a node to serve the topic")
-        return self.both[number - 1]
-
-    def other(self, node: NodeProcess) -> NodeProcess:
-        return self.both[1 - self.both.index(node)]
-
-    def audit(
-        self, spark: SparkSession, *topics: str, bootstrap: str = "", path: Path | None = None, begin: str | None = None
-    ) -> list[Audit]:
-        register(spark)
-        settings = settings_of(
-            None, {"bootstrap_servers": self.kafka, "redis_url": self.redis, "cluster": self.cluster}
-        )
-        where = bootstrap or self.kafka
-        with Kafka(where) as data, Kafka(self.kafka) as internal:
-            auditor = Auditor(spark, settings, data, where, internal, self.kafka, begin, "now", lambda _: [])
-            return auditor.run(topics, path=str(path) if path else None, with_page=False)
-
-
-@pytest.fixture
-def nodes(services: Services, node_process: StartNode, unique: Unique) -> Nodes:
-    cluster = unique("a")
-    both = [
-        node_process(cluster=cluster, node_id=number, LEASE_MS="1000", RECONNECT_GRACE_MS="20000") for number in (1, 2)
-    ]
-    wait_for(
-        lambda: all(len(Rest(node.admin_url).call("GET", "/v1/status")[1]["nodes"]) == 2 for node in both),
-        "both to know of each other",
-    )
-    return Nodes(both, services.kafka_bootstrap, services.redis_url, cluster)
-
-
-def wrote(producer: IdProducer, topic: str, *ids: int, **more: int) -> Sent:
-    """A batch that gets in once the node knows whose the topic is."""
-    return wait_for(lambda: sent if (sent := producer.write(topic, *ids, **more)).error == 0 else None, "a write", 30)  # type: ignore[arg-type]
 
 
 def exclusive_log(nodes: Nodes, unique: Unique) -> str:
@@ -160,36 +98,6 @@ def test_what_nodes_write_passes_over_takeovers_failovers_drops_and_shared_sessi
     (part,) = nodes.audit(spark, shadow, bootstrap=node.bootstrap, begin=begin)
     assert part.totals == CLEAN
     assert 0 < part.records < found[0].records
-
-
-class Past:
-    """Writes past the node, as whoever it likes."""
-
-    def __init__(self, kafka: str, topic: str) -> None:
-        self._client = RawProducer(kafka, "past")
-        self._topic = topic
-
-    def write(
-        self,
-        stamp: tuple[int, int],
-        sequence: int,
-        *ids: int | bytes | None,
-        partition: int = 0,
-        name: bytes | None = None,
-    ) -> None:
-        headers = [id_headers(each, name) for each in ids]
-        self.raw(self._topic, partition, batch_of([b"v"] * len(ids), *stamp, sequence, headers=headers))
-
-    def raw(self, topic: str, partition: int, batch: Octets) -> None:
-        self._client._correlation += 1
-        records: list[tuple[bytes, int, Octets]] = [(topic.encode(), partition, batch)]
-        parts = produce_upstream.encode_request(self._client._correlation, b"past", 8, -1, 10_000, records)
-        self._client.socket.sendall(b"".join(parts))
-        sent = self._client.finish()
-        assert sent.error == 0, sent
-
-    def close(self) -> None:
-        self._client.close()
 
 
 @dataclass

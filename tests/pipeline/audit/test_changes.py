@@ -1,0 +1,120 @@
+"""Real logs while scope, policy, partitions or retention change, and parts of logs: what nodes write passes."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+from pyspark.sql import SparkSession
+
+from sidecar.cli.pipeline import auditing
+from sidecar.cli.pipeline.knowledge import Knowledge, learn
+from sidecar.pipeline.kafka import Kafka
+from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.integration.exclusive.producers import RawProducer, fetch_batches
+from tests.pipeline.audit.cluster import CLEAN, Nodes, Past, wrote
+from tests.pipeline.logs import move_start
+from tests.wait import wait_for
+
+
+def test_partitions_with_owners_of_their_own_and_then_one_of_all_pass(spark: SparkSession, nodes: Nodes) -> None:
+    topic = create_topic(nodes.kafka, 2)
+    nodes.govern(topic, "exclusive", scope="partition")
+    with (
+        nodes.writer(topic, "north;mode=exclusive") as north,
+        nodes.writer(topic, "south;mode=exclusive", partition=1) as south,
+    ):
+        wrote(north, topic, 1, 2)
+        for first in range(3):
+            wrote(south, topic, first, first + 1, partition=1)
+        with nodes.writer(topic, "rival;mode=exclusive_with_fencing") as rival:
+            assert north.write(topic, 3).error == 90
+            wrote(rival, topic, 1, 2**63 - 1)
+    nodes.govern(topic, "exclusive", scope="topic")
+    with nodes.writer(topic, "whole;mode=exclusive_with_fencing") as whole:
+        wrote(whole, topic, 0, 1, partition=1)
+    (found,) = nodes.audit(spark, topic)
+    assert found.totals == CLEAN, found.examples
+    assert found.records == 3 + 3 + 1 + 4 + 2
+    past = Past(nodes.kafka, topic)
+    past.write((-1, -1), -1, None, partition=1)
+    past.close()
+    (found,) = nodes.audit(spark, topic)
+    assert found.totals == {**CLEAN, "unowned": 1}
+
+
+def test_what_is_written_while_a_topic_has_no_policy_passes(spark: SparkSession, nodes: Nodes) -> None:
+    topic = create_topic(nodes.kafka, 1)
+    for _ in range(2):
+        nodes.govern(topic, "shared")
+        with nodes.writer(topic, "one;") as one:
+            wrote(one, topic, 1, 2)
+            assert Rest(nodes.both[0].admin_url).call("DELETE", f"/v1/topics/{topic}/policy")[0] == 204
+            with RawProducer(nodes.both[1].bootstrap, "plain") as plain:
+                wait_for(lambda: is_passed_on(nodes, topic, plain), "batches to be passed on as they are", 30)
+    nodes.govern(topic, "shared")
+    with nodes.writer(topic, "two;"):
+        pass
+    (found,) = nodes.audit(spark, topic)
+    assert found.totals == CLEAN, found.examples
+
+
+def is_passed_on(nodes: Nodes, topic: str, plain: RawProducer) -> bool:
+    sent = plain.send(topic, b"plain")
+    return sent.error == 0 and any(
+        each.base_offset == sent.offset and each.producer_id < 0 for each in fetch_batches(nodes.kafka, topic)
+    )
+
+
+def test_all_that_nodes_served_is_audited_though_partitions_come_and_records_go_meanwhile(
+    spark: SparkSession, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = sorted(create_topic(nodes.kafka, 1) for _ in range(2))
+    for topic in topics:
+        nodes.govern(topic, "exclusive")
+        with nodes.writer(topic, "billing;mode=exclusive") as billing:
+            wrote(billing, topic, 1, 2)
+            wrote(billing, topic, 3)
+
+    learnt: list[Knowledge] = []
+
+    def late(kafka: Kafka, bootstrap: str, cluster: str) -> Knowledge:
+        """Once for the list of topics, and then for each before its log is read."""
+        if len(learnt) == 2:
+            admin = AdminClient({"bootstrap.servers": nodes.kafka})
+            admin.create_partitions([NewPartitions(topics[1], 3)])[topics[1]].result(20)
+            wait_for(lambda: len(kafka.partitions(topics[1])) == 3, "partitions")
+            move_start(nodes.kafka, topics[1], 2)
+        learnt.append(learn(kafka, bootstrap, cluster))
+        return learnt[-1]
+
+    monkeypatch.setattr(auditing, "learn", late)
+    with Kafka(nodes.kafka) as kafka:
+        ends = [kafka.ends(topic)[0] for topic in topics]
+    whole, part = nodes.audit(spark)
+    assert [(each.topic, each.totals) for each in (whole, part)] == [(topic, CLEAN) for topic in topics]
+    assert [whole.bounds, part.bounds] == [{0: (0, ends[0])}, {0: (2, ends[1])}]
+    assert (whole.records, part.records) == (4, 3)
+
+
+def test_a_range_may_be_given_by_times_and_by_offsets(spark: SparkSession, nodes: Nodes) -> None:
+    topic = create_topic(nodes.kafka, 2)
+    nodes.govern(topic, "exclusive")
+    with nodes.writer(topic, "billing;mode=exclusive") as billing:
+        wrote(billing, topic, 1, 5)
+        wrote(billing, topic, 0, 1, partition=1)
+        before = fetch_batches(nodes.kafka, topic, 1)[-1].max_timestamp
+        wait_for(lambda: time.time() * 1000 > before + 2, "a later time")
+        wrote(billing, topic, 6)
+    middle = datetime.fromtimestamp((before + 1) / 1000, UTC).isoformat()
+    (early,) = nodes.audit(spark, topic, until=middle)
+    (late,) = nodes.audit(spark, topic, begin=middle)
+    assert [early.totals, late.totals] == [CLEAN, CLEAN], [early.examples, late.examples]
+    assert (early.records, early.gaps) == (5, 3)
+    assert [end for _, end in early.bounds.values()] == [start for start, _ in late.bounds.values()]
+    (part,) = nodes.audit(spark, topic, until=json.dumps({"0": early.bounds[0][1], "1": 0}))
+    assert (part.records, part.totals) == (3, CLEAN)
