@@ -7,6 +7,7 @@ has added up before.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -103,7 +104,9 @@ def _plot(draw: Callable[[Axes], None], label: str) -> Markup:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     out = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "sidecar", "svg.fonttype": "none", "text.parse_math": False}):
+    settings = {"svg.hashsalt": "sidecar", "svg.fonttype": "none", "text.parse_math": False}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+")  # of a font that the reader of the page may have
         figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained")
         figure.set_facecolor("none")
         axes = figure.subplots()

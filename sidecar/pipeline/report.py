@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from sidecar.pipeline.audit.judge import KINDS
 from sidecar.pipeline.audit.writers import is_data
 from sidecar.pipeline.page import lines, over_time, render
-from sidecar.pipeline.throughput import bars, bounds_of, by_generation, by_producer, earlier, later
+from sidecar.pipeline.throughput import bars, bounds_of, by_generation, by_producer, dated, earlier, later
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -144,8 +144,8 @@ def _plots(
     runs: DataFrame, takeovers: Sequence[Mapping[str, Any]], lags: Sequence[Mapping[str, Any]]
 ) -> dict[str, Markup]:
     found: dict[str, Markup] = {}
-    dated = runs.where("first_timestamp_ms > 0 AND records > 0")
-    span = bounds_of(dated)
+    data = dated(runs)
+    span = bounds_of(data)
     if span is not None:
         first, last, width = span
         marks = {
@@ -154,7 +154,7 @@ def _plots(
             if each["kind"] in ("claimed", "failover") and first <= each["at_ms"] <= last
         }
         for title, series, its in (("producer", by_producer(), {}), ("generation", by_generation(), marks)):
-            heights = bars(dated.withColumn("series", series), first, width)
+            heights = bars(data.withColumn("series", series), first, width)
             found[f"Records over time, by {title}"] = over_time(heights, width, "records", its)
     points = _lag_points(lags)
     if points:

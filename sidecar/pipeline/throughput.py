@@ -13,6 +13,8 @@ _BARS: Final = 120
 _SERIES: Final = 8
 _OTHERS: Final = "others"
 _NOBODY: Final = "-"
+_BEHIND_MS: Final = 4_102_444_800_000
+"""The year 2100: a producer that counts microseconds is far behind it."""
 
 
 def by_producer() -> Column:
@@ -23,6 +25,11 @@ def by_producer() -> Column:
 def by_generation() -> Column:
     """The series of a run: under which generation it was written."""
     return F.coalesce(F.concat(F.lit("generation "), F.col("generation").cast("string")), F.lit("no owner"))
+
+
+def dated(runs: DataFrame) -> DataFrame:
+    """Those with records whose timestamps are ones: clients may give any number, and -1 is none."""
+    return runs.where("records > 0").where((earlier() > 0) & (later() < _BEHIND_MS))
 
 
 def bounds_of(runs: DataFrame) -> tuple[int, int, int] | None:

@@ -29,8 +29,8 @@ Range = tuple[int, int]
 
 
 class Source(NamedTuple):
-    """How the log is read, for `rebuild_spark.Reader`. `writers`: producer id, first and last epoch, name, whether it is
-    forgotten.
+    """How the log is read, for `rebuild_spark.Reader`. `writers`: producer id, first and last epoch, name, whether it
+    is forgotten.
     """
 
     bootstrap: str

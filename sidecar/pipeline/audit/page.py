@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.pipeline.audit.writers import is_data
 from sidecar.pipeline.page import over_time, render
-from sidecar.pipeline.throughput import bars, bounds_of, by_generation, by_producer
+from sidecar.pipeline.throughput import bars, bounds_of, by_generation, by_producer, dated
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -50,7 +50,7 @@ def page(audits: Sequence[Shown], cluster_id: str, at_ms: int) -> str:
 
 
 def _plots(found: Audit, takeovers: Sequence[Takeover]) -> dict[str, Markup]:
-    data = found.runs.where(is_data).where("first_timestamp_ms > 0 AND records > 0")
+    data = dated(found.runs.where(is_data))
     span = bounds_of(data)
     if span is None:
         return {}

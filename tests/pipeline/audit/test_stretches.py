@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from sidecar.pipeline.audit.page import bars
 from sidecar.pipeline.audit.stretches import Stretch, merged
+from sidecar.pipeline.page import over_time
+from sidecar.pipeline.throughput import bars, bounds_of, dated
 
 stretches = st.builds(
     lambda partition, first, length: Stretch(partition, first, first + length),
@@ -46,3 +47,15 @@ def test_records_are_spread_over_the_time_of_their_run_and_small_series_added_up
     assert found["b"] == [(1_100, 5.0), (1_200, 5.0)]
     assert found["others"] == [(1_300, 3.0)]
     assert len(found) == 8
+
+
+def test_what_no_calendar_dates_is_in_no_plot(spark: SparkSession) -> None:
+    microseconds = 1_700_000_000_000_000
+    times = [(1_000, 1_399), (microseconds, microseconds), (2_000, -1), (-1, 2_000), (2**63 - 1, 0), (0, -(2**63))]
+    rows = [(1, *each) for each in times] + [(0, 1, 5_000)]
+    runs = spark.createDataFrame(rows, "records long, first_timestamp_ms long, last_timestamp_ms long")
+    assert bounds_of(dated(runs)) == (1_000, 1_399, 4)
+
+
+def test_a_plot_has_producers_of_every_script_and_says_nothing_of_fonts() -> None:
+    assert "\u751f\u7523\u8005" in over_time({"\u751f\u7523\u8005": [(1_000, 1.0)]}, 100, "records")
