@@ -25,6 +25,10 @@ class OffsetRangeError(PipelineError):
     """Offsets that a log does not hold: in front of its start, lost to retention, or behind its end."""
 
 
+class PointError(PipelineError):
+    """What was given as a point in time, or as offsets, is none."""
+
+
 class CorruptLogError(PipelineError):
     """Bytes in a log that are no records of message format v2, or damaged ones."""
 

@@ -16,6 +16,7 @@ from sidecar.pipeline.errors import (
     CorruptLogError,
     OffsetRangeError,
     PipelineError,
+    PointError,
     UnreachableError,
 )
 from sidecar.pipeline.routes import PassingError, Routes
@@ -99,7 +100,7 @@ class Kafka:
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int]:
         """The first offset of each partition whose timestamp (Unix ms) is not lower; its end where there is none."""
         if timestamp_ms < 0:
-            raise PipelineError(f"a timestamp of {timestamp_ms} ms: it is counted from 1970 on")
+            raise PointError(f"a timestamp of {timestamp_ms} ms: it is counted from 1970 on")
         ends = self.ends(topic)
         found = self._listed(topic, timestamp_ms)
         return {index: listed.offset if listed.offset >= 0 else ends[index] for index, listed in found.items()}

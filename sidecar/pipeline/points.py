@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sidecar.pipeline.errors import OffsetRangeError, PipelineError
+from sidecar.pipeline.errors import OffsetRangeError, PointError
 
 if TYPE_CHECKING:
     from sidecar.pipeline.kafka import Kafka
@@ -39,7 +39,7 @@ def resolve(text: str, kafka: Kafka, log: Extent) -> dict[int, int]:
     """The offset of each partition in front of which a point lies.
 
     `text` is `now`, offsets as JSON (`{"0": 5}`: below 5) or a time of ISO 8601, UTC where it names no zone: then it is
-    the first offset whose timestamp is not earlier. Raises `PipelineError` for anything else and `OffsetRangeError` for
+    the first offset whose timestamp is not earlier. Raises `PointError` for anything else and `OffsetRangeError` for
     offsets that the log does not have.
     """
     if text == NOW:
@@ -56,7 +56,7 @@ def _offsets(text: str) -> dict[int, int]:
     except ValueError:
         found = {}
     if not found or not all(type(offset) is int for offset in found.values()):
-        raise PipelineError(f'{text} are no offsets: give them as {{"0": 5, "1": 7}}, one for each partition')
+        raise PointError(f'{text} are no offsets: give them as {{"0": 5, "1": 7}}, one for each partition')
     return found
 
 
@@ -64,7 +64,7 @@ def _milliseconds(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise PipelineError(
+        raise PointError(
             f"{text!r} is no point in time: give {NOW}, a time such as 2026-01-31T12:00:00Z, or offsets as"
             ' {"0": 5, "1": 7}'
         ) from None

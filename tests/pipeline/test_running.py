@@ -8,7 +8,9 @@ from pyspark.errors import PySparkException
 
 from sidecar.cli.failure import Exit
 from sidecar.cli.pipeline.running import failure_of
-from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopicError, UnreachableError
+from sidecar.pipeline import points
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError, PointError, UnknownTopicError, UnreachableError
+from sidecar.pipeline.kafka import Kafka
 
 
 @pytest.mark.parametrize(
@@ -16,6 +18,7 @@ from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopi
     [
         (UnknownTopicError("no topic"), Exit.NOT_FOUND),
         (UnreachableError("nobody"), Exit.UNREACHABLE),
+        (PointError("'yesterday' is no point in time"), Exit.USAGE),
         (OffsetRangeError("lost"), Exit.FAILURE),
         (PipelineError("cannot go on"), Exit.FAILURE),
     ],
@@ -34,3 +37,12 @@ def test_the_same_is_said_of_an_error_here_and_on_an_executor(error: PipelineErr
 def test_what_nobody_meant_to_say_is_left_to_be_seen() -> None:
     assert failure_of(PySparkException("out of memory")) is None
     assert failure_of(KeyError("x")) is None
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "{", "{}", '{"0": "5"}', '{"x": 5}'])
+def test_what_is_no_point_in_time_is_a_mistake_of_the_command_line(text: str) -> None:
+    with pytest.raises(PointError) as raised:
+        points.resolve(text, Kafka.__new__(Kafka), points.Extent("orders", {0: 0}, {0: 9}))  # nobody is asked
+    failure = failure_of(raised.value)
+    assert failure is not None
+    assert failure.exit_code == Exit.USAGE

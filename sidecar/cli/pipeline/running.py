@@ -111,12 +111,16 @@ def _failures_in_a_sentence() -> Iterator[None]:
 
 def failure_of(error: Exception) -> CommandError | None:
     """How a command ends that could not go on, on the driver or on an executor; None for what is no word of ours."""
-    from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError, told_by  # noqa: PLC0415
+    from sidecar.pipeline import errors  # noqa: PLC0415
 
-    found = error if isinstance(error, PipelineError) else told_by(error)
+    found = error if isinstance(error, errors.PipelineError) else errors.told_by(error)
     if found is None:
         return None
-    codes = {UnknownTopicError: Exit.NOT_FOUND, UnreachableError: Exit.UNREACHABLE}
+    codes = {
+        errors.UnknownTopicError: Exit.NOT_FOUND,
+        errors.UnreachableError: Exit.UNREACHABLE,
+        errors.PointError: Exit.USAGE,
+    }
     return CommandError(str(found), codes.get(type(found), Exit.FAILURE))
 
 
