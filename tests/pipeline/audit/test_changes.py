@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from datetime import UTC, datetime
@@ -11,13 +12,19 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from pyspark.sql import SparkSession
 
+from metadata import MetadataStore
 from sidecar.cli.pipeline import auditing
-from sidecar.cli.pipeline.knowledge import Knowledge, learn
+from sidecar.cli.pipeline.knowledge import Knowledge, _topic_id, learn
+from sidecar.dedup import snapshots
+from sidecar.dedup.marks import Mark
+from sidecar.dedup.snapshots import Saved
 from sidecar.pipeline.kafka import Kafka
+from tests.conftest import OwnKafka, StartNode
 from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.integration.exclusive.producers import RawProducer, fetch_batches
 from tests.pipeline.audit.cluster import CLEAN, Nodes, Past, wrote
 from tests.pipeline.logs import move_start
+from tests.services import Services
 from tests.wait import wait_for
 
 
@@ -118,3 +125,47 @@ def test_a_range_may_be_given_by_times_and_by_offsets(spark: SparkSession, nodes
     assert [end for _, end in early.bounds.values()] == [start for start, _ in late.bounds.values()]
     (part,) = nodes.audit(spark, topic, until=json.dumps({"0": early.bounds[0][1], "1": 0}))
     assert (part.records, part.totals) == (3, CLEAN)
+
+
+def test_an_id_that_redis_alone_remembers_is_missed(spark: SparkSession, nodes: Nodes) -> None:
+    topic = create_topic(nodes.kafka, 1)
+    nodes.govern(topic, "exclusive")
+    with nodes.writer(topic, "billing;mode=exclusive") as billing:
+        wrote(billing, topic, 1, 2)
+    with Kafka(nodes.kafka) as kafka:
+        end = kafka.ends(topic)[0]
+    for node in nodes.both:
+        node.stop()
+    asyncio.run(remember(nodes, topic, Saved(2 * end, 1_000, [Mark(b"billing", 7, end - 1, 0)])))
+    (found,) = nodes.audit(spark, topic)
+    assert found.totals == {**CLEAN, "missing": 1}
+    assert [(each["name"], each["sequence_id"]) for each in found.examples] == [("billing", 7)]
+
+
+async def remember(nodes: Nodes, topic: str, saved: Saved) -> None:
+    """As a node's copy of a snapshot that is not in the snapshot topic any more."""
+    topic_id = await asyncio.to_thread(_topic_id, nodes.kafka, topic)
+    value = snapshots.to_value(snapshots.encode(topic_id, saved, 0))
+    async with MetadataStore(nodes.redis, nodes.cluster) as store:
+        assert await store.keep_snapshot(topic, 0, topic_id, saved.order, value)
+
+
+def test_sequences_that_an_epoch_left_out_are_missed(
+    spark: SparkSession, own_kafka: OwnKafka, services: Services, node_process: StartNode
+) -> None:
+    """Kafka takes such a batch alone of a producer that it has forgotten."""
+    forgetful = {"producer.id.expiration.ms": "2000", "producer.id.expiration.check.interval.ms": "200"}
+    kafka = own_kafka(overrides=forgetful).bootstrap
+    node = node_process(kafka=kafka)
+    nodes = Nodes([node], kafka, services.redis_url, node.cluster)
+    topic = create_topic(kafka, 1)
+    nodes.govern(topic, "exclusive")
+    with nodes.writer(topic, "billing;mode=exclusive") as billing:
+        wrote(billing, topic, 1, 2)
+    last = fetch_batches(kafka, topic)[-1]
+    node.stop()
+    with RawProducer(kafka, "past", last.producer_id, epoch=last.producer_epoch) as past:
+        wait_for(lambda: past.send(topic, b"v", sequence=9).error == 0, "Kafka to have forgotten the producer", 30)
+    (found,) = nodes.audit(spark, topic)
+    assert found.totals == {**CLEAN, "missing": 1}
+    assert [each["detail"] for each in found.examples] == ["stamped sequence 9 where 3 was next"]
