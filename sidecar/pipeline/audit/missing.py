@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MODULUS: Final = 2**31
-_NO_NAME: Final = "name IS NULL AND ids > 0"
 
 
 def whole(runs: DataFrame, bounds: DataFrame) -> DataFrame:
@@ -53,19 +52,21 @@ def sequences(runs: DataFrame, stamps: DataFrame, whole: DataFrame) -> DataFrame
 
 
 def last_ids(runs: DataFrame, marks: DataFrame, whole: DataFrame) -> DataFrame:
-    """Marks whose record lies, or has to lie, within the range, and whose id the log does not reach: with `found`, the
-    highest id there is. Nothing is said where records without a known name may be the ones.
+    """Marks whose record lies, or has to lie, within the range, and whose id no run of their name spans: with `found`,
+    the highest id there is. Nothing is said where records without a known name may be the ones.
+
+    An id below the highest may be missing too: a log that lost its end goes on.
     """
-    highest = runs.where("ids > 0").groupBy("partition", "name").agg(F.max("last_id").alias("found"))
+    spans = runs.where("ids > 0").select("partition", "name", "first_id", "last_id")
+    highest = spans.groupBy("partition", "name").agg(F.max("last_id").alias("found"))
     inside = (F.col("offset") >= F.col("start")) & (F.col("offset") < F.col("end"))
     told = (F.col("offset") < 0) & (F.col("start") == 0) & (F.col("covered") <= F.col("end"))
-    placed = (
-        marks.join(F.broadcast(whole), "partition").where(inside | told).join(highest, ["partition", "name"], "left")
-    )
-    absent = placed.where("found IS NULL OR found < id")
-    nameless = runs.where(_NO_NAME).select("partition", "first_id", "last_id")
-    covers = (nameless.partition == absent.partition) & absent.id.between(nameless.first_id, nameless.last_id)
-    return absent.join(nameless, covers, "left_anti").select("partition", "name", "id", "offset", "found")
+    absent = marks.join(F.broadcast(whole), "partition").where(inside | told).alias("mark")
+    spans_it = F.expr("mark.partition = run.partition AND mark.id BETWEEN run.first_id AND run.last_id")
+    absent = absent.join(spans.alias("run"), spans_it & F.expr("mark.name = run.name"), "left_anti")
+    absent = absent.join(spans.where("name IS NULL").alias("run"), spans_it, "left_anti")
+    found = absent.join(highest, ["partition", "name"], "left")
+    return found.select("partition", "name", "id", "offset", "found")
 
 
 def examples_of_sequences(found: DataFrame) -> DataFrame:
@@ -80,7 +81,11 @@ def examples_of_sequences(found: DataFrame) -> DataFrame:
 def examples_of_ids(found: DataFrame) -> DataFrame:
     """As `batches.examples`."""
     there = F.coalesce(F.col("found").cast("string"), F.lit("no id"))
-    detail = F.concat(F.lit("nodes remember this id; the log holds "), there, F.lit(" at most"))
+    at_most = F.concat(F.lit("the log holds "), there, F.lit(" at most"))
+    without = F.concat(F.lit("the log goes on to "), there, F.lit(" without it"))
+    detail = F.concat(
+        F.lit("nodes remember this id; "), F.when(F.col("found") > F.col("id"), without).otherwise(at_most)
+    )
     return found.select(
         F.lit("missing").alias("kind"), "partition", "offset", F.lit(None).cast("long").alias("producer_id"),
         F.lit(None).cast("int").alias("producer_epoch"), "name", F.col("id").alias("sequence_id"),
