@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _ASK_S: Final = 10.0
 _SHOWN: Final = 3
 """Examples of each kind in a table for people; JSON and the page have more."""
+_EXAMPLE: Final = ("kind", "partition", "offset", "name", "sequence_id", "detail")
 
 
 @click.command()
@@ -127,7 +128,7 @@ def _as_text(found: Sequence[Audit]) -> str:
         for each in found
     ]  # fmt: skip
     examples = [
-        (each.topic, one["kind"], one["partition"], one["offset"], one["name"], one["sequence_id"], one["detail"])
+        (each.topic, *(_shown(one[column]) for column in _EXAMPLE))
         for each in found
         for one in _first_few(each.examples)
     ]
@@ -135,6 +136,13 @@ def _as_text(found: Sequence[Audit]) -> str:
     if examples:
         text += "\n\n" + table(("topic", "kind", "partition", "offset", "producer", "id", "what"), examples)
     return text
+
+
+def _shown(value: Any) -> Any:
+    """What a record's header says, in one line and without a word to the terminal."""
+    if not isinstance(value, str):
+        return value
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in value)
 
 
 def _first_few(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
