@@ -155,7 +155,7 @@ def _topic_id(bootstrap: str, topic: str) -> bytes:
     except UnknownTopicError:
         raise CommandError(f"there is no topic {topic} at {bootstrap}", Exit.NOT_FOUND) from None
     except (UpstreamError, KafkaError) as error:
-        raise CommandError(f"{bootstrap}: {error}", Exit.UNREACHABLE) from None
+        raise CommandError(f"{bootstrap}: {error}. Is it Kafka itself, and no node?", Exit.UNREACHABLE) from None
 
 
 def _is_of(entry: Entry[Any], topic_id: bytes) -> bool:

@@ -13,8 +13,10 @@ from confluent_kafka.cimpl import NewPartitions
 from pyspark.sql import SparkSession
 
 from metadata import MetadataStore
+from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.pipeline import auditing
-from sidecar.cli.pipeline.knowledge import Knowledge, _topic_id, learn
+from sidecar.cli.pipeline.knowledge import Knowledge, _topic_id, facts_of, learn
+from sidecar.cli.pipeline.running import settings_of
 from sidecar.dedup import snapshots
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.snapshots import Saved
@@ -148,6 +150,17 @@ async def remember(nodes: Nodes, topic: str, saved: Saved) -> None:
     value = snapshots.to_value(snapshots.encode(topic_id, saved, 0))
     async with MetadataStore(nodes.redis, nodes.cluster) as store:
         assert await store.keep_snapshot(topic, 0, topic_id, saved.order, value)
+
+
+def test_a_node_in_the_place_of_kafka_is_asked_about(nodes: Nodes) -> None:
+    topic = create_topic(nodes.kafka, 1)
+    nodes.govern(topic, "exclusive")
+    with nodes.writer(topic, "billing;mode=exclusive"):
+        pass
+    node = nodes.both[0].bootstrap
+    with Kafka(node) as kafka, pytest.raises(CommandError, match=r"Is it Kafka itself, and no node\?") as raised:
+        facts_of(learn(kafka, node, nodes.cluster), topic, settings_of(None, {}))
+    assert raised.value.exit_code == Exit.UNREACHABLE
 
 
 def test_sequences_that_an_epoch_left_out_are_missed(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
+from sidecar.cli.pipeline.audit import _as_text
 from sidecar.pipeline.audit.facts import Facts, Mark, Writer
 from sidecar.pipeline.audit.judge import Audit
 from tests.pipeline.audit.made import Log, Reader, judged, naive, owner, sharer
@@ -231,6 +232,17 @@ def test_the_last_id_that_nodes_remember_is_in_the_log(spark: SparkSession) -> N
     assert violations(judged(spark, log, ahead)) == {"missing": 1}
 
 
+def test_an_id_that_nodes_remember_is_missed_though_the_log_goes_on_above_it(spark: SparkSession) -> None:
+    """Its end was lost with a leader, and the next one was written on."""
+    log = Log()
+    log.append(FIRST, 0, 1, 2)
+    log.append(SECOND, 5, 6)
+    known = Facts(writers=OWNERS.writers, marks=(Mark(0, "billing", 4, 4, 5),))
+    found = judged(spark, log, known)
+    assert violations(found) == {"missing": 1}
+    assert [each["detail"] for each in found.examples] == ["nodes remember this id; the log goes on to 6 without it"]
+
+
 def test_an_id_whose_writers_name_is_forgotten_is_not_missed(spark: SparkSession) -> None:
     log = Log()
     log.append(FIRST, 0, 1)
@@ -249,6 +261,14 @@ def test_malformed_ids_are_counted_and_shown(spark: SparkSession) -> None:
     assert [(each["kind"], each["offset"], each["detail"]) for each in found.examples] == [
         ("malformed", at, "not a decimal number: b'x'")
     ]
+
+
+def test_a_name_has_no_word_to_the_terminal_and_keeps_to_its_line(spark: SparkSession) -> None:
+    log = Log()
+    log.append(FIRST, 1, 1, names="a\n\x1b[2J\u751f")
+    text = _as_text([judged(spark, log, OWNERS)])
+    assert "a\\n\\x1b[2J\u751f" in text
+    assert len(text.splitlines()) == 2 + 1 + 2
 
 
 def test_ids_as_high_as_there_are_leave_no_overflow(spark: SparkSession) -> None:
