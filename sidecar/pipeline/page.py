@@ -104,8 +104,10 @@ def _plot(draw: Callable[[Axes], None], label: str) -> Markup:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     out = io.StringIO()
-    settings = {"svg.hashsalt": "sidecar", "svg.fonttype": "none", "text.parse_math": False}
-    with mpl.rc_context(settings), warnings.catch_warnings():
+    with (
+        mpl.rc_context({"svg.hashsalt": "sidecar", "svg.fonttype": "none", "text.parse_math": False}),
+        warnings.catch_warnings(),
+    ):
         warnings.filterwarnings("ignore", r"Glyph \d+")  # of a font that the reader of the page may have
         figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained")
         figure.set_facecolor("none")

@@ -47,7 +47,9 @@ class Nodes:
 
     def writer(self, topic: str, client_id: str, *, partition: int = 0) -> IdProducer:
         """A session at the node that serves the topic, or its partition, once it got id 0 in. Raises AssertionError."""
-        return wait_for(lambda: self._writer(topic, client_id, partition), "a node to serve the topic", 40)
+        found = wait_for(lambda: self._writer(topic, client_id, partition), "a node to serve the topic", 40)
+        assert found is not None
+        return found
 
     def _writer(self, topic: str, client_id: str, partition: int) -> IdProducer | None:
         for node in self.both:

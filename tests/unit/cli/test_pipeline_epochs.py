@@ -50,7 +50,10 @@ def test_the_changelogs_word_on_an_epoch_comes_before_the_events() -> None:
 
 def test_epochs_that_nobody_opened_are_told_from_the_one_that_was() -> None:
     (_, opened, raised) = writers([opening(1, "billing")], [Former(7, 2, "billing")], {"0": [7]}, {7: 5})
-    assert [(each.first_epoch, each.last_epoch, each.opened_epoch) for each in (opened, raised)] == [(1, 2, 1), (3, 5, 1)]
+    assert [(each.first_epoch, each.last_epoch, each.opened_epoch) for each in (opened, raised)] == [
+        (1, 2, 1),
+        (3, 5, 1),
+    ]
 
 
 @pytest.mark.parametrize(("slot", "shared"), [("0", False), ("p3", False), ("1", True), ("12", True)])
