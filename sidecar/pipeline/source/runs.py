@@ -3,7 +3,8 @@
 A *writer* is a producer id and epoch, in transactions or outside; its stamped sequences follow one another (KIP-98). A
 *run* is what it wrote under one producer name with ids that rise strictly, or with none. Where a writer's next
 sequence is another one, all its runs end; where the next id of a name does not rise, or ids begin or cease, that name's
-run does; where a marker ends a transaction, the runs in it do. Others' batches in between end nothing.
+run does; where a marker ends a transaction, the runs in it do. Others' batches in between end nothing. Where very many
+are open all of them end, as at the end of a range.
 
 A record with a malformed id, or a malformed name, belongs to the run of its name (to that of no name, where that is the
 fault) and to its count of malformed ones. Whatever compaction left of a batch is counted; a batch that it emptied moves
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from sidecar.protocol.ids import TopicPartition
 
 _NO_SEQUENCE: Final = -1
+MOST_OPEN: Final = 50_000
+"""Runs that may be carried on at a time, so that many names or writers take no more memory than few."""
 
 
 @dataclass(slots=True)
@@ -81,6 +84,7 @@ class Fold:
         self._headers = headers
         self._writers: dict[int, dict[tuple[int, bool], _Writer]] = {}
         self._done: list[Run] = []
+        self._open = 0
 
     def add(self, batch: memoryview) -> None:
         """The next batch; what of it lies outside the range is left out. Raises `CorruptLogError`."""
@@ -105,6 +109,8 @@ class Fold:
         for stretch in stretches:
             self._add(found, stretch, writer, counts)
             counts = 0
+        if self._open > MOST_OPEN or len(self._writers) > MOST_OPEN:
+            self._end_all()
 
     def _begins_here(self, batch: OpenBatch) -> bool:
         """Whether no range in front of this one has a record of the batch."""
@@ -117,6 +123,8 @@ class Fold:
         if run is None or not run.goes_on_with(stretch):
             if run is not None:
                 self._done.append(run)
+            else:
+                self._open += 1
             run = writer.runs[stretch.name] = self._begin(batch, stretch)
         base, last = batch.header.base_offset, stretch.last_offset_delta
         run.last_offset, run.last_sequence = base + last, batch.sequence(last)
@@ -166,6 +174,7 @@ class Fold:
             return
         run = max(writer.runs.values(), key=lambda each: each.last_offset, default=None)
         if run is None:
+            self._open += 1
             run = writer.runs[None] = self._empty(batch, batch.low, None, batch.header.max_timestamp)
         run.last_offset, run.last_sequence = batch.header.base_offset + batch.high, batch.sequence(batch.high)
         run.batches += 1
@@ -183,8 +192,15 @@ class Fold:
         self._done.append(run)
 
     def _end(self, writer: _Writer) -> None:
+        self._open -= len(writer.runs)
         self._done.extend(writer.runs.values())
         writer.runs.clear()
+
+    def _end_all(self) -> None:
+        for writers in self._writers.values():
+            for writer in writers.values():
+                self._end(writer)
+        self._writers.clear()
 
     def take(self) -> list[Run]:
         """The runs that have ended since the last call."""
@@ -193,9 +209,7 @@ class Fold:
 
     def finish(self) -> list[Run]:
         """All others: the range is at its end."""
-        for writers in self._writers.values():
-            for writer in writers.values():
-                self._end(writer)
+        self._end_all()
         return sorted(self.take(), key=lambda run: run.first_offset)
 
 

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.pipeline.errors import CorruptLogError
+from sidecar.pipeline.source import runs as under_test
 from sidecar.pipeline.source.batches import Headers, Range
-from sidecar.pipeline.source.runs import Run, fold
+from sidecar.pipeline.source.runs import Fold, Run, fold
 from sidecar.protocol.ids import TopicPartition
 from tests.pipeline.batches import NOW, Written, encode, marker, named
 
@@ -269,3 +270,19 @@ def test_records_that_do_not_parse_are_told_by_the_offset_of_their_batch() -> No
 
 def encode_crc(batch: bytes) -> bytes:
     return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
+
+
+def test_many_names_and_many_writers_take_no_more_memory_than_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "MOST_OPEN", 10)
+    for names, writers in ((100, 1), (1, 100)):
+        log, found = Fold(WHERE, Range(0, 400), Headers()), list[Run]()
+        for at in range(200):  # every name, or writer, twice
+            its, writer = b"n%d" % (at % names), at % writers
+            octets = encode([named(0, at, its)], at, producer_id=writer, epoch=0, sequence=at // writers)
+            log.add(memoryview(octets))
+            found += log.take()
+            assert at - sum(run.records for run in found) < 2 * under_test.MOST_OPEN
+        found += log.finish()
+        assert sorted((run.first_offset, run.last_offset, run.first_id, run.last_id) for run in found) == [
+            (at, at, at, at) for at in range(200)
+        ]
