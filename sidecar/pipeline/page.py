@@ -26,6 +26,9 @@ _SIZE: Final = (10.0, 3.2)
 _DPI: Final = 72
 _DAY_MS: Final = 86_400_000
 """matplotlib counts days."""
+
+_YEAR_1_MS: Final = -62_135_596_800_000
+_YEAR_10000_MS: Final = 253_402_300_800_000
 _COLORS: Final = (
     "#2c6fbb", "#e07b39", "#3a9d5d", "#b5446e", "#7a5cc2", "#8f6b4a", "#c9a227", "#3aa6a6",
     "#777777",
@@ -52,7 +55,9 @@ def write(path: Path, text: str) -> None:
 
 
 def moment(at_ms: int) -> str:
-    """Unix ms for people."""
+    """Unix ms for people; the number itself where it is in no year that they count: records may bear any."""
+    if not _YEAR_1_MS <= at_ms < _YEAR_10000_MS:
+        return f"{at_ms} ms"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -137,6 +137,25 @@ def test_a_page_shows_names_as_they_are_and_runs_nothing_of_them(spark: SparkSes
     assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", bare), "it needs nothing from anywhere"
 
 
+def test_times_that_no_calendar_has_are_told_as_numbers_and_not_drawn(spark: SparkSession) -> None:
+    """Of clients that count microseconds or nanoseconds."""
+    runs = [run_row("first", 0, 9, "billing", 1, T0), run_row("first", 10, 19, "micro", 1, T0 * 1000)]
+    runs.append(run_row("first", 20, 29, "nano", 1, T0 * 1_000_000))
+    found = report(
+        tables(spark, verdicts=[audit_row("first", T0, {0: (0, 30)})], runs=runs, takeovers=[], lags=[]), TOPIC
+    )
+    text = page([found], CLUSTER, T0)
+    assert found.records == 30
+    assert f"{T0 * 1000} ms" in text
+    assert {
+        name: re.search(rf"<text[^>]*>\s*{name}\s*</text>", text) is not None for name in ("billing", "micro", "nano")
+    } == {
+        "billing": True,
+        "micro": False,
+        "nano": False,
+    }
+
+
 def test_tables_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path) -> None:
     log = Made()
     log.append((7, 0), 0, 1, 2)
