@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import ParseException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -77,10 +77,25 @@ def records(source: DataFrame, form: Form) -> DataFrame:
     topic, partition, offset, timestamp, date (UTC, where the table is partitioned by it), key, corrupt, headers, value.
     Keys are binary for `bytes`, else text; `corrupt` is null, or holds the key or value that is not UTF-8 or not JSON
     of the schema, and the column it belongs in is null then.
+
+    Raises `PipelineError` for a schema with types that no JSON can be read into.
     """
     date = [_date().alias("date")] if "date" in form.partition_by else []
     key, value = _read(form)
-    return source.select("topic", "partition", "offset", "timestamp", *date, *key, "headers", value)
+    try:
+        return source.select("topic", "partition", "offset", "timestamp", *date, *key, "headers", value)
+    except AnalysisException as error:
+        if form.schema is None:
+            raise
+        raise PipelineError(
+            f"no JSON can be read with the schema {form.schema.simpleString()[:200]} ({_reason(error)}): give columns"
+            " of other types"
+        ) from None
+
+
+def _reason(error: AnalysisException) -> str:
+    """Without the query that Spark tells behind it."""
+    return str(error).strip().splitlines()[0].split("SQLSTATE")[0].strip().rstrip(".;")
 
 
 def _date() -> Column:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from sidecar.pipeline.columns import Form, Format, read_schema, records
+from sidecar.pipeline.errors import PipelineError
 from tests.conftest import Unique
 from tests.pipeline.lake import Lake, Log
 from tests.services import Services
@@ -91,3 +92,11 @@ def test_a_table_of_json_counts_what_is_corrupt_and_is_laid_out_by_day(
     assert values == [{"id": 7, "name": "ä"}, None, None, None] * 2
     read = spark.read.format("delta").load(str(lake.path)).where(F.col("date") == "2026-02-01")
     assert read.count() == 4
+
+
+def test_a_schema_that_no_json_can_be_read_into_is_refused_with_the_reason(spark: SparkSession) -> None:
+    form = Form(Format.JSON, read_schema("numbers map<int, string>"))
+    with pytest.raises(
+        PipelineError, match=r"schema struct<numbers:map<int,string>>.* can only contain STRING as a key"
+    ):
+        read_as(spark, form, (b"k", FINE))
