@@ -188,6 +188,15 @@ def test_a_diff_is_written_and_counted(spark: SparkSession, log: Log, tmp_path: 
         job.run(str(tmp_path / "diff"))
 
 
+def test_a_diff_from_a_later_point_to_an_earlier_one_is_refused(spark: SparkSession) -> None:
+    """It would read nothing of what lies between the two."""
+    records = frame(spark, some_records(3, 10))
+    for before in ({0: 11, 1: 0}, {0: 20, 1: 5}):
+        with pytest.raises(OffsetRangeError, match=r"partition 0 of accounts .* earlier point by --diff"):
+            Compaction(records, LOG, "cluster", {0: 10, 1: 5}, before)
+    Compaction(records, LOG, "cluster", {0: 10, 1: 5}, {0: 10, 1: 5})
+
+
 def test_a_shadow_is_compacted_through_a_node(
     spark: SparkSession, services: Services, node_process: StartNode, log: Log, unique: Unique
 ) -> None:
