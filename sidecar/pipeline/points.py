@@ -68,7 +68,10 @@ def _milliseconds(text: str) -> int:
             f"{text!r} is no point in time: give {NOW}, a time such as 2026-01-31T12:00:00Z, or offsets as"
             ' {"0": 5, "1": 7}'
         ) from None
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    found = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    if found < 0:
+        raise PointError(f"{text} lies in front of 1970, from where Kafka counts: give a later time, or offsets")
+    return found
 
 
 def _checked(offsets: dict[int, int], log: Extent) -> dict[int, int]:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from sidecar.pipeline.compact import Compaction, changes, newest, read, values
-from sidecar.pipeline.errors import OffsetRangeError, PipelineError
+from sidecar.pipeline.errors import OffsetRangeError, PointError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.points import Extent, extent, resolve
 from sidecar.pipeline.tables import TableError
@@ -230,7 +230,14 @@ def test_offsets_that_a_log_does_not_have_are_refused(services: Services, text: 
         resolve(text, kafka, LOG)
 
 
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00+05:00"])
+def test_a_time_that_kafka_would_take_for_something_else_is_refused(services: Services, text: str) -> None:
+    """-1 is the end of a log, -2 its start."""
+    with Kafka(services.kafka_bootstrap) as kafka, pytest.raises(PointError, match="in front of 1970"):
+        resolve(text, kafka, LOG)
+
+
 @pytest.mark.parametrize("text", ["yesterday", "{}", '{"0": "5"}', '{"a": 5}', '{"0": true}', "{0: 5}", "12:00"])
 def test_what_is_no_point_is_refused_with_examples(services: Services, text: str) -> None:
-    with Kafka(services.kafka_bootstrap) as kafka, pytest.raises(PipelineError, match=r'give .*\{"0": 5, "1": 7\}'):
+    with Kafka(services.kafka_bootstrap) as kafka, pytest.raises(PointError, match=r'give .*\{"0": 5, "1": 7\}'):
         resolve(text, kafka, LOG)
