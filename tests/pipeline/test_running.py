@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click import ClickException
+from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
 from sidecar.cli.failure import Exit
+from sidecar.cli.pipeline.audit import audit
+from sidecar.cli.pipeline.report import report
 from sidecar.cli.pipeline.running import failure_of
 from sidecar.pipeline import points
 from sidecar.pipeline.errors import OffsetRangeError, PipelineError, PointError, UnknownTopicError, UnreachableError
@@ -46,3 +51,12 @@ def test_what_is_no_point_in_time_is_a_mistake_of_the_command_line(text: str) ->
     failure = failure_of(raised.value)
     assert failure is not None
     assert failure.exit_code == Exit.USAGE
+
+
+def test_a_page_that_could_not_be_written_in_the_end_is_refused_in_the_beginning(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for command in (audit, report):
+        for place in ("nowhere/page.html", "file/page.html", "."):
+            result = CliRunner().invoke(command, ["something", "--html", str(tmp_path / place)])
+            assert result.exit_code == Exit.USAGE, result.output
+            assert "starting Spark" not in result.output

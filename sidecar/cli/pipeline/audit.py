@@ -13,6 +13,7 @@ from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
+    html_option,
     opened_kafka,
     runs_on_spark,
     settings_of,
@@ -44,9 +45,7 @@ _EXAMPLE: Final = ("kind", "partition", "offset", "name", "sequence_id", "detail
 )
 @click.option("--to", "until", default="now", show_default=True, metavar="TIME|OFFSETS|now", help="Where to end.")
 @click.option("--table", "path", metavar="PATH", help="Delta tables to add to, for `report` and for yourself.")
-@click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with plots."
-)
+@html_option
 @bootstrap_option
 @click.option(
     "--kafka",

@@ -11,7 +11,7 @@ import rich_click as click
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
-from sidecar.cli.pipeline.running import runs_on_spark, spark_session, tell
+from sidecar.cli.pipeline.running import html_option, runs_on_spark, spark_session, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("path", metavar="PATH")
 @click.option("--topic", "topics", multiple=True, help="Only this one, repeatable.  [default: all that were audited]")
-@click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with plots."
-)
+@html_option
 @runs_on_spark
 @config_option
 @output_option

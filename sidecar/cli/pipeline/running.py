@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import rich_click as click
@@ -14,7 +16,6 @@ from sidecar.settings import SettingsError, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -49,6 +50,24 @@ def bootstrap_option(command: CommandT) -> CommandT:
         help="Whom to read from: Kafka, or a node (shadows are there alone). [default: SIDECAR_BOOTSTRAP_SERVERS]",
     )
     return option(command)
+
+
+def html_option(command: CommandT) -> CommandT:
+    """`--html`: a page. A place where none could be written in the end is refused before the work is done."""
+    option = click.option(
+        "--html",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        metavar="FILE",
+        callback=_in_a_directory,
+        help="Write a page with plots.",
+    )
+    return option(command)
+
+
+def _in_a_directory(_: click.Context, __: click.Parameter, file: Path | None) -> Path | None:
+    if file is not None and not os.access(file.absolute().parent, os.W_OK | os.X_OK):
+        raise click.BadParameter(f"{file.absolute().parent} is no directory that can be written to: name another file")
+    return file
 
 
 def settings_of(config: Path | None, given: dict[str, Any]) -> Settings:
