@@ -157,7 +157,9 @@ class Routes:
 
 def _final(error: PipelineError, timeout: float) -> PipelineError:
     text = f"{error} (tried for {timeout:g} s)"
-    return UnreachableError(text) if isinstance(error, UnreachableError) else PipelineError(text)
+    if isinstance(error, UnreachableError):
+        return UnreachableError(f"{text}. Is it up, and is its address right (SIDECAR_BOOTSTRAP_SERVERS, --bootstrap)?")
+    return PipelineError(text)
 
 
 def _check_versions(connection: Connection, timeout: float) -> None:
