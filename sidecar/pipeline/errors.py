@@ -44,3 +44,10 @@ def told_by(error: Exception) -> PipelineError | None:
     name, message = found[-1]
     kind = {each.__name__: each for each in PipelineError.__subclasses__()}.get(name, PipelineError)
     return kind(message.strip())
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Spark or Delta says, without the trace behind it."""
+    java = getattr(error, "java_exception", None)
+    text = str(java.getMessage() or java.toString()) if java is not None else str(error)
+    return (text.strip().splitlines() or [type(error).__name__])[0]

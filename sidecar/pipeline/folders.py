@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sidecar.pipeline.errors import PipelineError, first_line
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Folder:
-    """A directory that need not exist. `path` as Spark takes it: a local path, `s3a://…`, `hdfs://…`."""
+    """A directory that need not exist. `path` as Spark takes it: a local path, `s3a://…`, `hdfs://…`.
+
+    Raises `PipelineError` for a file system that is not to be had.
+    """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path.rstrip("/") or "/"
@@ -17,7 +22,14 @@ class Folder:
         self._root = self._jvm.org.apache.hadoop.fs.Path(self.path)
         session: Any = spark._jsparkSession  # noqa: SLF001 - as above
         configuration = session.sessionState().newHadoopConf()
-        self._files = self._root.getFileSystem(configuration)
+        try:
+            self._files = self._root.getFileSystem(configuration)
+        except Exception as error:
+            raise PipelineError(
+                f"{self.path} is in a file system that cannot be reached ({first_line(error)}): is its address right?"
+                " Hadoop's modules for object stores have to be brought, as"
+                " --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0 for s3a"
+            ) from error
 
     def names(self, *below: str, hidden: bool = False) -> list[str] | None:
         """What lies in it, or in a directory below it; None where there is none, or a file. Names that begin with a dot

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.errors import PipelineError, first_line
 from sidecar.pipeline.folders import Folder
 
 if TYPE_CHECKING:
@@ -203,13 +203,6 @@ def scala_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
     for value in values:
         java.add(value)
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java).toSeq()
-
-
-def first_line(error: BaseException) -> str:
-    """What an error of Spark or Delta says, without the trace behind it."""
-    java = getattr(error, "java_exception", None)
-    text = str(java.getMessage() or java.toString()) if java is not None else str(error)
-    return (text.strip().splitlines() or [type(error).__name__])[0]
 
 
 def _schema(text: str) -> StructType:

@@ -74,6 +74,10 @@ def test_a_path_that_holds_something_else_is_refused(lake: Lake, log: Log) -> No
     refused(lake, TableError, "is a Delta table that no sidecar pipeline made")
 
 
+def test_a_file_system_that_is_not_to_be_had_is_told_with_what_to_bring(lake: Lake, log: Log) -> None:
+    refused(lake, PipelineError, "s3a://lake/table is in a file system .*S3A.*hadoop-aws", path="s3a://lake/table")
+
+
 def test_a_directory_that_is_no_checkpoint_is_refused(lake: Lake, log: Log) -> None:
     log.write(5)
     lake.checkpoint.mkdir(parents=True)

@@ -105,3 +105,12 @@ def test_a_compaction_is_written_and_a_diff_told(log: Log, tmp_path: Path) -> No
 def test_what_contradicts_itself_is_refused_before_spark_starts(log: Log) -> None:
     code, _, talk = run(log.bootstrap, "compact", log.topic)
     assert (code, "name the table with --to" in talk, "starting Spark" in talk) == (Exit.USAGE, True, False)
+
+
+def test_spark_that_cannot_be_started_is_told_with_what_to_look_at(log: Log, tmp_path: Path) -> None:
+    process = start(log, "export", log.topic, "--to", str(tmp_path / "table"), "--conf", "spark.driver.cores=many")
+    _, talk = process.communicate(timeout=300)
+    assert process.returncode == Exit.FAILURE
+    assert "Driver cores must be a positive number" in talk
+    assert "error: Spark cannot be started on local[2] (" in talk
+    assert "Traceback" not in talk

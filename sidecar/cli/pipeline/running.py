@@ -87,6 +87,7 @@ def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSess
     from sidecar.local.errors import LocalError  # noqa: PLC0415 - an extra
     from sidecar.local.jars import resolve_lock  # noqa: PLC0415
     from sidecar.local.java import find_java  # noqa: PLC0415
+    from sidecar.pipeline.errors import first_line  # noqa: PLC0415
     from sidecar.pipeline.session import open_session, ui_address  # noqa: PLC0415 - loads PySpark
 
     tell("starting Spark")
@@ -95,6 +96,11 @@ def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSess
         spark = open_session(master, resolve_lock(_LOCK), settings, java_home=java.path.resolve().parents[1])
     except LocalError as error:
         raise CommandError(str(error)) from None
+    except Exception as error:  # noqa: BLE001 - Java's and PySpark's own, of many kinds
+        raise CommandError(
+            f"Spark cannot be started on {master} ({first_line(error)}): is --master right, is that cluster up, and is"
+            " every --conf a value that Spark takes?"
+        ) from None
     try:
         address = ui_address(spark)
         if address is not None:

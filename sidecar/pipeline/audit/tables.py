@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 
 from sidecar.pipeline.audit.facts import LAGS, TAKEOVERS, as_frame
 from sidecar.pipeline.audit.judge import KINDS
-from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.errors import PipelineError, first_line
 from sidecar.pipeline.folders import Folder
-from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, check_form, create, first_line, look
+from sidecar.pipeline.tables import CLUSTER_ID, Identity, TableError, check, check_form, create, look
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
