@@ -171,10 +171,8 @@ class Exporter:
         starts, ends = self._kafka.starts(self._job.topic), self._kafka.ends(self._job.topic)
         check_ends(self._job.topic, stands, ends)
         begins = {partition: stands.get(partition, 0) for partition in starts}
-        fits = planned is not None and all(
-            starts[partition] <= offset <= stands.get(partition, 0)
-            for partition, offset in planned.items()
-            if partition in starts
+        fits = planned is not None and all(  # a partition that it lacks is read from 0 on, or not at all
+            start <= planned.get(partition, 0) <= stands.get(partition, 0) for partition, start in starts.items()
         )
         if not fits:
             if planned is not None:
