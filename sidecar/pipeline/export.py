@@ -152,6 +152,7 @@ class Exporter:
             found = tables.look(self._spark, job.path, whole=False)
             assert found is not None, "it was just made"
             tables.check(found, job.path, self._identity)
+        tables.check_memory(found, job.path)
         return found.table_id
 
     def _create(self, rows: DataFrame) -> None:
@@ -181,13 +182,21 @@ class Exporter:
         return begins
 
     def _count_anew(self) -> None:
-        """Where the table was restored to an older version its offsets are set back too."""
+        """Where rows came or went without their offsets (RESTORE, CLONE), or these were forgotten, the rows tell."""
         while self._ledger.is_set_back():
-            stands, starts = self._ledger.stands(), self._kafka.starts(self._job.topic)
-            rows = self._ledger.counted()
+            stands = self._ledger.stands()
+            partitions = dict.fromkeys([*stands, *self._kafka.starts(self._job.topic)], 0)
             with contextlib.suppress(MovedError):
-                self._ledger.append(None, stands, {each: rows.get(each, starts.get(each, 0)) for each in stands})
+                self._ledger.append(None, stands, {**partitions, **self._ledger.begins(), **self._ledger.counted()})
                 self._say("the table was restored to an older version: what it lost by that is exported again")
+        while True:
+            stands = self._ledger.stands()
+            unknown = self._kafka.starts(self._job.topic).keys() - stands.keys()
+            rows = self._ledger.counted(unknown) if unknown else {}
+            if not rows:
+                return
+            with contextlib.suppress(MovedError):
+                self._ledger.append(None, stands, rows)
 
     def _stands_behind_gaps(self) -> dict[int, int]:
         """Where the table stands, moved behind gaps where they are accepted. Raises `GapError` where they are not."""

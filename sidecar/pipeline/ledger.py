@@ -10,8 +10,9 @@ Whoever commits has read the offsets of its partitions within the transaction. D
 has changed what it has read (ConcurrentTransactionException), so of two writers with the same rows one is refused,
 looks again, and finds nothing left to write. Nothing here decides what is read from Kafka.
 
-RESTORE brings back an older version's rows and not its offsets. So commits that others have made since the offsets were
-written are looked through for one, and whoever finds the table set back counts its rows anew.
+RESTORE brings back an older version's rows and not its offsets, and CLONE another table's. So commits that others have
+made since the offsets were written are looked through for one, and whoever finds the table set back counts its rows
+anew. Where a partition has none, it begins as the table once did, which stands in its properties.
 
 Delta's Python interface has no transactions with several `txn` actions: these are its own classes in the JVM, of the
 version that the lock of the jars names.
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
-from sidecar.pipeline.tables import Identity, create, delta_log, is_conflict, scala_seq, snapshot
+from sidecar.pipeline.tables import Identity, create, delta_log, is_conflict, mapping, scala_seq, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +40,11 @@ _NONE: Final = -1
 
 _FIRST: Final = 0
 """The version of a table that was just made."""
+
+_BEGINS: Final = "sidecar.begins"
+"""A property: where the log began when the table was made. What was in front of that is no gap."""
+
+_SET_BACK: Final = "RESTORE", "CLONE"
 
 _HISTORY: Final = 20, 1_000, 2**31 - 1
 """So many of the newest commits are looked through, then more: nearly always the newest one is an export's."""
@@ -88,21 +94,31 @@ class Ledger:
         return dict(stands)
 
     def is_set_back(self) -> bool:
-        """Whether the table was restored to an older version since its offsets were written: they are too high then."""
+        """Whether the table got other rows by RESTORE or CLONE since its offsets were written: they do not fit then."""
         newest = int(snapshot(self._spark, self._path).version())
         if self._seen is None:
             self._seen = self._read_by_the_last()
         if newest > self._seen:
             since = self._history(newest - self._seen).where(F.col("version") > self._seen)
-            if not since.where(F.col("operation") == "RESTORE").isEmpty():
+            if not since.where(F.col("operation").isin(*_SET_BACK)).isEmpty():
                 return True
             self._seen = newest
         return False
 
-    def counted(self) -> dict[int, int]:
-        """The offset behind the last row of each partition that has one: all of the table is read."""
-        rows = self._spark.read.format("delta").load(self._path).groupBy("partition").agg(F.max("offset"))
-        return {int(partition): int(last) + 1 for partition, last in rows.collect()}
+    def counted(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        """The offset behind the last row of each of these partitions that has one; of None: of all, for which all of
+        the table is read.
+        """
+        rows = self._spark.read.format("delta").load(self._path)
+        if partitions is not None:
+            rows = rows.where(F.col("partition").isin(*partitions))
+        found = rows.groupBy("partition").agg(F.max("offset")).collect()
+        return {int(partition): int(last) + 1 for partition, last in found}
+
+    def begins(self) -> dict[int, int]:
+        """Where the log began when the table was made; partitions that came later begin at 0 and are not among them."""
+        told = mapping(self._spark, snapshot(self._spark, self._path).metadata().configuration()).get(_BEGINS, "{}")
+        return {int(partition): int(offset) for partition, offset in json.loads(told).items()}
 
     def _read_by_the_last(self) -> int:
         """The version that the last commit of offsets was made upon: a RESTORE behind it did not count for that one."""
@@ -120,7 +136,8 @@ class Ledger:
         self, identity: Identity, schema: StructType, partition_by: Sequence[str], begins: Mapping[int, int]
     ) -> bool:
         """Make the table, which lacks everything from the offsets in `begins` on; False: another process was faster."""
-        made = create(self._spark, self._path, identity, schema, partition_by, self._offsets(begins))
+        told = {_BEGINS: json.dumps(dict(sorted(begins.items())))}
+        made = create(self._spark, self._path, identity, schema, partition_by, self._offsets(begins), told)
         if made:
             self._seen, self._known = _FIRST, (_FIRST, dict(begins))
         return made

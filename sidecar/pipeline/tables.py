@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 KIND: Final = "sidecar.kind"
 CLUSTER_ID: Final = "sidecar.clusterId"
 TOPIC: Final = "sidecar.topic"
+_FORGETTING: Final = "delta.setTransactionRetentionDuration"
 
 _CONFLICTS: Final = ("io.delta.exceptions.", "io.delta.storage.commit")
 
@@ -109,7 +110,7 @@ def look(spark: SparkSession, path: str, *, whole: bool = True) -> Found | None:
     schema = _schema(str(metadata.schemaString()))
     return Found(
         str(metadata.id()),
-        _mapping(spark, metadata.configuration()),
+        mapping(spark, metadata.configuration()),
         {field.name: field.dataType.simpleString() for field in schema.fields},
         tuple(str(metadata.partitionColumns().apply(index)) for index in range(metadata.partitionColumns().size())),
     )
@@ -128,6 +129,15 @@ def check(found: Found, path: str, identity: Identity) -> None:
         is_ = found.properties.get(name, "")
         if is_ != wanted:
             raise TableError(f"the table at {path} {text.format(is_)}, not {wanted}: name another path")
+
+
+def check_memory(found: Found, path: str) -> None:
+    """Raise `TableError` where Delta is told to forget, after a time, how far the table has come."""
+    if _FORGETTING in found.properties:
+        raise TableError(
+            f"the table at {path} forgets its offsets, as its property {_FORGETTING} says"
+            f" ({found.properties[_FORGETTING]}): ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_FORGETTING}')"
+        )
 
 
 def check_form(found: Found, path: str, schema: StructType, partition_by: Sequence[str]) -> None:
@@ -154,9 +164,10 @@ def create(
     schema: StructType,
     partition_by: Sequence[str] = (),
     beside: Sequence[Any] = (),
+    told: Mapping[str, str] | None = None,
 ) -> bool:
-    """Make an empty table, unless another process was faster: False then. `beside` are actions for the same commit.
-    Raises `TableError` where nothing can be written.
+    """Make an empty table, unless another process was faster: False then. `beside` are actions for the same commit,
+    `told` are properties beside those of its identity. Raises `TableError` where nothing can be written.
 
     A commit as `append` of the ledger makes them, not by Delta's builder: that takes seconds, and has no way to commit
     anything beside. What is found after a crash is a table, or nothing that is in anybody's way.
@@ -167,7 +178,8 @@ def create(
     if transaction.readVersion() >= 0:
         return False
     form = delta.actions.Format("parquet", _scala_map(spark, {}))
-    properties, now = _scala_map(spark, identity.properties), jvm.java.lang.System.currentTimeMillis()
+    properties = _scala_map(spark, {**identity.properties, **(told or {})})
+    now = jvm.java.lang.System.currentTimeMillis()
     metadata = delta.actions.Metadata(
         str(uuid.uuid4()),
         None,
@@ -222,6 +234,7 @@ def _scala_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
     return getattr(immutable, "from")(jvm.scala.jdk.javaapi.CollectionConverters.asScala(java))
 
 
-def _mapping(spark: SparkSession, scala_map: Any) -> dict[str, str]:
+def mapping(spark: SparkSession, scala_map: Any) -> dict[str, str]:
+    """A map of Scala's with text in it."""
     jvm: Any = spark._jvm  # noqa: SLF001 - as above
     return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala_map))

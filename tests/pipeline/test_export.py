@@ -16,6 +16,7 @@ from sidecar.pipeline.errors import PipelineError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.ledger import Ledger
 from sidecar.pipeline.ranges import GapError
+from sidecar.pipeline.tables import TableError, delta_log
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import Rest
 from tests.nodes import NodeProcess, running_node
@@ -282,3 +283,57 @@ def test_a_partition_that_came_while_nothing_ran_is_read_from_its_start(lake: La
     lake.export(accept_gaps=True)
     assert {each for each in lake.records() if each[0] == 3} == {each for each in log.read() if each[0] == 3}
     assert lake.export().rows == 0
+
+
+def read(spark: SparkSession, path: Path) -> list[tuple[int, int]]:
+    """Partitions and offsets, in order; another library does not follow the files of a clone."""
+    rows = spark.read.format("delta").load(str(path)).select("partition", "offset").collect()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def test_a_clone_goes_on_behind_the_rows_that_it_has(lake: Lake, log: Log) -> None:
+    """Delta copies rows and properties, and no offsets."""
+    log.write(20)
+    lake.export()
+    clone = lake.directory / "clone"
+    lake.spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{lake.path}`")
+    log.write(20, prefix="later ")
+    lake.export()
+    lake.export(path=str(clone), checkpoint=str(lake.directory / "another"))
+    assert read(lake.spark, clone) == sorted(log.read())
+    shutil.rmtree(clone)
+    lake.spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{lake.path}` VERSION AS OF 1")
+    lake.spark.sql(f"DELETE FROM delta.`{lake.path}`")
+    lake.spark.sql(f"CREATE OR REPLACE TABLE delta.`{lake.path}` SHALLOW CLONE delta.`{clone}`")
+    assert len(read(lake.spark, lake.path)) == 20
+    lake.export()
+    assert read(lake.spark, lake.path) == sorted(log.read())
+
+
+def test_what_a_restored_table_lost_and_retention_took_is_a_gap(lake: Lake, log: Log) -> None:
+    log.write(20)
+    log.lose(0, 4)
+    lake.export(max_offsets=1_000)
+    before = log.read()
+    lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 0")
+    log.lose(1, 7)
+    with pytest.raises(GapError, match=r"gone before they were exported: partition 1, offsets 0 to 6 \(7\)\. "):
+        lake.export()
+    lake.export(accept_gaps=True)
+    assert lake.records() == {each: record for each, record in before.items() if each[0] == 0 or each[1] >= 7}
+
+
+def test_offsets_that_the_table_was_told_to_forget_double_nothing(lake: Lake, log: Log) -> None:
+    forget = "'delta.setTransactionRetentionDuration'"
+    log.write(20)
+    lake.export()
+    lake.spark.sql(f"ALTER TABLE delta.`{lake.path}` SET TBLPROPERTIES ({forget} = 'interval 0 hours')")
+    with pytest.raises(TableError, match=r"forgets its offsets.* UNSET TBLPROPERTIES"):
+        lake.export()
+    delta_log(lake.spark, str(lake.path)).checkpoint()  # what is forgotten is not in it
+    lake.spark.sql(f"ALTER TABLE delta.`{lake.path}` UNSET TBLPROPERTIES ({forget})")
+    with Kafka(log.bootstrap) as kafka:
+        assert Ledger(lake.spark, str(lake.path), kafka.cluster_id, log.topic).stands() == {}
+    log.write(20, prefix="later ")
+    lake.export()
+    assert lake.records() == log.read()
