@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from sidecar.pipeline import tables
-from sidecar.pipeline.errors import OffsetRangeError
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError, causes
 from sidecar.pipeline.tables import Identity
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ class Compaction:
         return values(self._found) if self._before is None else changes(self._found)
 
     def run(self, path: str | None) -> Counts:
-        """Count, and replace the table at `path` in one commit if it is given. Raises `TableError` before it reads."""
+        """Count, and replace the table at `path` in one commit if it is given. Raises `TableError` before it reads, and
+        `PipelineError` where the log cannot be read to its end, or the table not be written.
+        """
         if path is not None:
             table_for(self._spark, path, self._identity, self.rows().schema)
         self._found = self._found.persist()
@@ -169,6 +171,11 @@ class Compaction:
             if path is not None:
                 self._write(path)
             return self._counts(rows)
+        except Exception as error:
+            raise PipelineError(
+                f"{self._identity.topic} cannot be compacted ({causes(error)}). Where retention has taken records"
+                " meanwhile, start it again"
+            ) from error
         finally:
             self._found.unpersist()
 

@@ -6,7 +6,7 @@ Every message is whole by itself: Spark hands on the text of an error of an exec
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 
 class PipelineError(Exception):
@@ -33,6 +33,7 @@ class CorruptLogError(PipelineError):
     """Bytes in a log that are no records of message format v2, or damaged ones."""
 
 
+_CAUSES: Final = 5
 _TOLD: Final = re.compile(r"sidecar\.pipeline\.errors\.(\w+): (.+)")
 
 
@@ -51,3 +52,15 @@ def first_line(error: BaseException) -> str:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() or java.toString()) if java is not None else str(error)
     return (text.strip().splitlines() or [type(error).__name__])[0]
+
+
+def causes(error: BaseException) -> str:
+    """What an error of Spark or Delta says and what caused it, a line of each: often the last one alone tells."""
+    found = [first_line(error)]
+    java: Any = getattr(getattr(error, "_origin", None) or error, "java_exception", None)  # PySpark's own, or py4j's
+    while java is not None and len(found) < _CAUSES:
+        java = java.getCause()
+        line = str(java.getMessage() or "").strip().split("\n")[0] if java is not None else ""
+        if line and not any(line in each for each in found):
+            found.append(line)
+    return ": ".join(found)

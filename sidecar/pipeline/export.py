@@ -16,7 +16,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
 
@@ -24,7 +24,7 @@ from sidecar.pipeline import gaps as noted
 from sidecar.pipeline import tables
 from sidecar.pipeline.checkpoint import Checkpoint, Owner
 from sidecar.pipeline.columns import Form, behind, records
-from sidecar.pipeline.errors import PipelineError
+from sidecar.pipeline.errors import PipelineError, causes
 from sidecar.pipeline.ledger import Ledger, MovedError
 from sidecar.pipeline.ranges import Cut, Gap, GapError, check_ends, cut, gaps
 from sidecar.pipeline.tables import Identity
@@ -308,16 +308,11 @@ class Exporter:
         if lost and not self._job.accept_gaps:
             raise GapError(self._job.topic, lost) from None
         if not lost and starts.keys() == begins.keys():
-            cause = tables.first_line(self._failure) if self._failure else _cause(error)
-            raise PipelineError(f"the stream from {self._job.topic} failed: {cause}") from self._failure or error
+            cause = self._failure or error
+            raise PipelineError(f"the stream from {self._job.topic} failed: {causes(cause)}") from cause
 
 
 def _rows(batch: DataFrame, new: Cut, begins: Mapping[int, int], ends: Mapping[int, int]) -> DataFrame:
     """The batch as it is where all of it is new, which is nearly always."""
     touched = {partition for partition, end in ends.items() if end > begins.get(partition, 0)}
     return batch if not new.begins and touched <= new.ends.keys() else behind(batch, new.begins, new.ends)
-
-
-def _cause(error: Any) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "Caused by" in line), lines[0] if lines else type(error).__name__)

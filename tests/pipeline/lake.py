@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    NewPartitions,  # pyright: ignore[reportPrivateImportUsage]
+    NewTopic,  # pyright: ignore[reportPrivateImportUsage]
+    ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+)
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -73,6 +81,13 @@ class Log:
         """What retention does: the log of a partition begins at `before` from now on."""
         asked = TopicPartition(self.topic, partition, before)
         self.admin.delete_records([asked])[asked].result()
+
+    def allow_any_time(self) -> None:
+        """Brokers refuse times that are far from their own otherwise."""
+        bounds = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+        entries = [ConfigEntry(name, str(2**63 - 1), incremental_operation=AlterConfigOpType.SET) for name in bounds]
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result()
 
     def read(self) -> dict[tuple[int, int], tuple[bytes | None, bytes | None, Any]]:
         """Key, value and headers of all committed records, by partition and offset."""

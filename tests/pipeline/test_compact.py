@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from sidecar.pipeline.compact import Compaction, changes, newest, read, values
-from sidecar.pipeline.errors import OffsetRangeError, PointError
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError, PointError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.points import Extent, extent, resolve
 from sidecar.pipeline.tables import TableError
@@ -211,6 +211,21 @@ def test_a_shadow_is_compacted_through_a_node(
             until = resolve(as_of, kafka, there)
             job = Compaction(read(spark, node.bootstrap, there, until, {}), there, kafka.cluster_id, until)
         assert {bytes(row.key): bytes(row.value) for row in job.rows().collect()} == expected
+
+
+def test_records_that_are_lost_while_they_are_read_are_told_and_the_table_stays(
+    spark: SparkSession, log: Log, tmp_path: Path
+) -> None:
+    log.write(20)
+    job, _ = compaction(spark, log, "now")
+    job.run(str(tmp_path / "table"))
+    before = table(tmp_path / "table")
+    log.write(20, prefix="later ")
+    job, _ = compaction(spark, log, "now")
+    log.lose(0, 5)
+    with pytest.raises(PipelineError, match=rf"{log.topic} cannot be compacted .*[Oo]ffset.*start it again"):
+        job.run(str(tmp_path / "table"))
+    assert table(tmp_path / "table") == before
 
 
 LOG = Extent("accounts", {0: 10, 1: 0}, {0: 20, 1: 5})

@@ -337,3 +337,14 @@ def test_offsets_that_the_table_was_told_to_forget_double_nothing(lake: Lake, lo
     log.write(20, prefix="later ")
     lake.export()
     assert lake.records() == log.read()
+
+
+def test_a_time_that_spark_has_no_number_for_ends_the_export_with_its_record(lake: Lake, log: Log) -> None:
+    """Of a client that counts nanoseconds, where the topic lets any time in."""
+    log.allow_any_time()
+    log.write(5)
+    log.put("k", "v", partition=1, timestamp=1_767_225_600_000_000_000)
+    with pytest.raises(
+        PipelineError, match=rf"failed: .*Record at topic {log.topic} partition 1 offset 2 has timestamp"
+    ):
+        lake.export()
