@@ -10,11 +10,11 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec, TypeVar
 
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.pipeline.knowledge import facts_of, learn
-from sidecar.cli.pipeline.running import tell, tell_rate
+from sidecar.cli.pipeline.running import failure_of, tell, tell_rate
 from sidecar.pipeline.audit.judge import audit as judge
 from sidecar.pipeline.audit.page import shown
 from sidecar.pipeline.audit.tables import AuditTables
@@ -40,6 +40,8 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 Offsets = dict[int, int]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass
@@ -66,19 +68,24 @@ class Auditor:
         if path is not None:
             where = path if "://" in path else str(Path(path).absolute())
             tables = AuditTables(self.spark, where, self.data.cluster_id)
-        pinned = {topic: self._pinned(topic) for topic in topics or self._served()}
-        return [self._audit(topic, bounds, tables, with_page) for topic, bounds in pinned.items()]
+        if topics:
+            pinned = {topic: self._pinned(topic) for topic in topics}
+            return [self._audit(topic, bounds, tables, with_page) for topic, bounds in pinned.items()]
+        there = {topic: bounds for topic in self._served() if (bounds := _unless_gone(topic, self._pinned, topic))}
+        each = (_unless_gone(topic, self._audit, topic, bounds, tables, with_page) for topic, bounds in there.items())
+        return [found for found in each if found is not None] or self._none()
 
     def _served(self) -> list[str]:
         there = set(self.data.topics())
         found = [topic for topic in learn(self.internal, self.kafka, self.settings.cluster).governed if topic in there]
-        if not found:
-            raise CommandError(
-                f"the nodes of cluster {self.settings.cluster!r} have served no topic that is there: name one, or the"
-                " cluster by --cluster",
-                Exit.NOT_FOUND,
-            )
-        return found
+        return found or self._none()
+
+    def _none(self) -> NoReturn:
+        raise CommandError(
+            f"the nodes of cluster {self.settings.cluster!r} have served no topic that is there: name one, or the"
+            " cluster by --cluster",
+            Exit.NOT_FOUND,
+        )
 
     def _pinned(self, topic: str) -> dict[int, tuple[int, int]]:
         """The range of each partition, fixed before anything else is asked."""
@@ -178,3 +185,15 @@ class Auditor:
         starts = {partition: each.first for partition, each in layer.items()}
         ends = {partition: each.last + 1 for partition, each in layer.items()}
         return self._frame(topic, starts, ends, "records").select(*_COLUMNS)
+
+
+def _unless_gone(topic: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """What comes of it; None, and a word, where the topic was deleted meanwhile."""
+    try:
+        return do(*args, **kwargs)
+    except Exception as error:
+        failure = error if isinstance(error, CommandError) else failure_of(error)
+        if failure is None or failure.exit_code != Exit.NOT_FOUND:
+            raise
+        tell(f"{topic} was deleted meanwhile: {failure.message}")
+        return None
