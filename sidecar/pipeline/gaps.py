@@ -55,5 +55,12 @@ def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequ
     rows = spark.createDataFrame([(topic, gap.partition, gap.first, gap.last, None) for gap in gaps], SCHEMA)
     new = rows.withColumn("noticed", F.current_timestamp())
     same = "old.topic = new.topic and old.partition = new.partition and old.first_offset = new.first_offset"
-    merge = DeltaTable.forPath(spark, place).alias("old").merge(new.alias("new"), same)
-    merge.whenMatchedUpdate(set={"last_offset": "new.last_offset"}).whenNotMatchedInsertAll().execute()
+    while True:
+        merge = DeltaTable.forPath(spark, place).alias("old").merge(new.alias("new"), same)
+        merge = merge.whenMatchedUpdate(set={"last_offset": "new.last_offset"}).whenNotMatchedInsertAll()
+        try:
+            merge.execute()
+            return
+        except Exception as error:
+            if not tables.is_conflict(error):  # another export has noted something at the same time
+                raise
