@@ -47,17 +47,22 @@ def told_by(error: Exception) -> PipelineError | None:
     return kind(message.strip())
 
 
+def java_of(error: BaseException) -> Any:
+    """The exception in the JVM that one of PySpark's or py4j's stands for; None for any other."""
+    origin = getattr(error, "_origin", None)
+    return origin if origin is not None else getattr(error, "java_exception", None)
+
+
 def first_line(error: BaseException) -> str:
     """What an error of Spark or Delta says, without the trace behind it."""
-    java = getattr(error, "java_exception", None)
+    java = java_of(error)
     text = str(java.getMessage() or java.toString()) if java is not None else str(error)
     return (text.strip().splitlines() or [type(error).__name__])[0]
 
 
 def causes(error: BaseException) -> str:
     """What an error of Spark or Delta says and what caused it, a line of each: often the last one alone tells."""
-    found = [first_line(error)]
-    java: Any = getattr(getattr(error, "_origin", None) or error, "java_exception", None)  # PySpark's own, or py4j's
+    found, java = [first_line(error)], java_of(error)
     while java is not None and len(found) < _CAUSES:
         java = java.getCause()
         line = str(java.getMessage() or "").strip().split("\n")[0] if java is not None else ""

@@ -143,17 +143,21 @@ class Exporter:
         job, cluster_id = self._job, self._kafka.cluster_id
         found = tables.look(self._spark, job.path)
         if found is not None:
-            tables.check(found, job.path, self._identity)
-            tables.check_form(found, job.path, rows.schema, job.form.partition_by)
+            self._check(found, rows)
         noted.check(self._spark, job.path, cluster_id, job.topic)
         self._checkpoint.check(cluster_id, job.topic, job.path, found.table_id if found else None)
         if found is None:
             self._create(rows)
             found = tables.look(self._spark, job.path, whole=False)
             assert found is not None, "it was just made"
-            tables.check(found, job.path, self._identity)
-        tables.check_memory(found, job.path)
+            self._check(found, rows)  # another export may have been faster, with other columns
+        self._ledger.expect()
         return found.table_id
+
+    def _check(self, found: tables.Found, rows: DataFrame) -> None:
+        tables.check(found, self._job.path, self._identity)
+        tables.check_form(found, self._job.path, rows.schema, self._job.form.partition_by)
+        tables.check_memory(found, self._job.path)
 
     def _create(self, rows: DataFrame) -> None:
         """A new table begins where the log does: what retention had taken by then is no gap of it."""
@@ -167,7 +171,6 @@ class Exporter:
     def _align(self, table_id: str) -> dict[int, int]:
         """Where each partition goes on, with a checkpoint that agrees to it or none at all."""
         planned = self._checkpoint.position()  # before the table is asked: a healthy one is never ahead of it
-        self._count_anew()
         stands = self._stands_behind_gaps()
         starts, ends = self._kafka.starts(self._job.topic), self._kafka.ends(self._job.topic)
         check_ends(self._job.topic, stands, ends)
@@ -187,7 +190,8 @@ class Exporter:
             stands = self._ledger.stands()
             partitions = dict.fromkeys([*stands, *self._kafka.starts(self._job.topic)], 0)
             with contextlib.suppress(MovedError):
-                self._ledger.append(None, stands, {**partitions, **self._ledger.begins(), **self._ledger.counted()})
+                ends = {**partitions, **self._ledger.begins(), **self._ledger.counted()}
+                self._ledger.append(None, stands, ends, anew=True)
                 self._say("the table was restored to an older version: what it lost by that is exported again")
         while True:
             stands = self._ledger.stands()
@@ -202,6 +206,7 @@ class Exporter:
         """Where the table stands, moved behind gaps where they are accepted. Raises `GapError` where they are not."""
         job = self._job
         while True:
+            self._count_anew()
             stands, starts = self._ledger.stands(), self._kafka.starts(job.topic)
             lost = gaps(stands, starts)
             if not lost:

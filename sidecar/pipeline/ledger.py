@@ -27,7 +27,17 @@ from typing import TYPE_CHECKING, Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812
 
-from sidecar.pipeline.tables import Identity, create, delta_log, is_conflict, mapping, scala_seq, snapshot
+from sidecar.pipeline.tables import (
+    KIND,
+    Identity,
+    TableError,
+    create,
+    delta_log,
+    is_conflict,
+    mapping,
+    scala_seq,
+    snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,6 +58,10 @@ _SET_BACK: Final = "RESTORE", "CLONE"
 
 _HISTORY: Final = 20, 1_000, 2**31 - 1
 """So many of the newest commits are looked through, then more: nearly always the newest one is an export's."""
+
+
+_MEANWHILE: Final = 100
+"""So many commits there may be between a look at a table and one at its history."""
 
 
 class MovedError(Exception):
@@ -73,6 +87,9 @@ class Ledger:
         self._prefix = f"sidecar:{cluster_id}:{topic}:"
         self._seen: int | None = None
         """The version up to which it is known that nobody has set the table back; None: not looked yet."""
+        self._looked = _NONE
+        """The version that was the newest one when that was asked."""
+        self._form: tuple[str, ...] | None = None
         self._known: tuple[int, dict[int, int]] = _NONE, {}
         """A version of the table and its offsets: those of the newest one need not be read again."""
 
@@ -95,14 +112,18 @@ class Ledger:
 
     def is_set_back(self) -> bool:
         """Whether the table got other rows by RESTORE or CLONE since its offsets were written: they do not fit then."""
-        newest = int(snapshot(self._spark, self._path).version())
+        self._looked = int(snapshot(self._spark, self._path).version())
+        return self._is_set_back(self._looked)
+
+    def _is_set_back(self, version: int) -> bool:
         if self._seen is None:
             self._seen = self._read_by_the_last()
-        if newest > self._seen:
-            since = self._history(newest - self._seen).where(F.col("version") > self._seen)
+        if version > self._seen:
+            commits = self._history(version - self._seen + _MEANWHILE)
+            since = commits.where((F.col("version") > self._seen) & (F.col("version") <= version))
             if not since.where(F.col("operation").isin(*_SET_BACK)).isEmpty():
                 return True
-            self._seen = newest
+            self._seen = version
         return False
 
     def counted(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
@@ -142,13 +163,26 @@ class Ledger:
             self._seen, self._known = _FIRST, (_FIRST, dict(begins))
         return made
 
-    def append(self, rows: DataFrame | None, stands: Mapping[int, int], ends: Mapping[int, int]) -> Appended:
+    def expect(self) -> None:
+        """What the table is of now is what all rows are written for."""
+        self._form = _form(snapshot(self._spark, self._path).metadata())
+
+    def append(
+        self, rows: DataFrame | None, stands: Mapping[int, int], ends: Mapping[int, int], *, anew: bool = False
+    ) -> Appended:
         """Append rows and move the offsets of their partitions from `stands` to `ends`: both, or nothing.
 
         Without rows the offsets alone are moved. A partition that is not in `stands` is new to the table. Raises
-        `MovedError` where the table stands elsewhere by now, before or while the rows were written.
+        `MovedError` where the table stands elsewhere by now, before or while the rows were written, or was set back; an
+        answer to that, `anew`, where it was moved since it was looked at. Raises `TableError` where the table is of
+        another form than it was when that was expected: Delta would write these rows into any.
         """
         transaction = delta_log(self._session(rows), self._path).startTransaction()
+        version = int(transaction.readVersion())
+        if version != self._looked if anew else self._is_set_back(version):
+            raise MovedError
+        if self._form not in {None, _form(transaction.metadata())}:
+            raise TableError(f"the columns or properties of the table at {self._path} were changed: start it again")
         for partition in ends:
             if int(transaction.txnVersion(self._name(partition))) != stands.get(partition, _NONE):
                 raise MovedError
@@ -187,6 +221,12 @@ class Ledger:
 
     def _java(self, scala: Any) -> Any:
         return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala)
+
+
+def _form(metadata: Any) -> tuple[str, ...]:
+    """What must not change while rows are written."""
+    kind = metadata.configuration().get(KIND)
+    return str(metadata.schemaString()), str(metadata.partitionColumns()), str(kind)
 
 
 def _counted(added: Iterable[Mapping[str, Any]]) -> tuple[int, int]:

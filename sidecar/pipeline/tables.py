@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.pipeline.errors import PipelineError, first_line
+from sidecar.pipeline.errors import PipelineError, first_line, java_of
 from sidecar.pipeline.folders import Folder
 
 if TYPE_CHECKING:
@@ -190,20 +190,22 @@ def create(
         properties,
         option.apply(now),
     )
-    transaction.updateMetadataForNewTable(metadata)
     operation = getattr(delta, "DeltaOperations$CreateTable")(metadata, False, False, option.empty())
     try:
+        transaction.updateMetadataForNewTable(metadata)
         transaction.commit(scala_seq(spark, beside), operation)
     except Exception as error:
         if is_conflict(error):
             return False
-        raise TableError(f"no table can be made at {path} ({first_line(error)}): name another path") from error
+        raise TableError(
+            f"no table can be made at {path} ({first_line(error)}): name another path, or other columns"
+        ) from error
     return True
 
 
 def is_conflict(error: BaseException) -> bool:
     """Whether Delta refused a commit because of another one."""
-    java = getattr(getattr(error, "_origin", None) or error, "java_exception", None)  # PySpark's own, or py4j's
+    java = java_of(error)
     name = str(java.getClass().getName()) if java is not None else type(error).__name__
     return name.startswith(_CONFLICTS) or "Concurrent" in name or "ChangedException" in name
 

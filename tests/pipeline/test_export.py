@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from sidecar.pipeline import gaps as noted
 from sidecar.pipeline.errors import PipelineError
 from sidecar.pipeline.kafka import Kafka
 from sidecar.pipeline.ledger import Ledger
-from sidecar.pipeline.ranges import GapError
+from sidecar.pipeline.ranges import Gap, GapError
 from sidecar.pipeline.tables import TableError, delta_log
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import Rest
@@ -348,3 +350,66 @@ def test_a_time_that_spark_has_no_number_for_ends_the_export_with_its_record(lak
         PipelineError, match=rf"failed: .*Record at topic {log.topic} partition 1 offset 2 has timestamp"
     ):
         lake.export()
+
+
+def test_a_restore_between_the_look_at_a_table_and_the_commit_is_seen(
+    lake: Lake, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write(300)
+    restored: list[Any] = []
+
+    def stands(ledger: Ledger) -> dict[int, int]:
+        found = genuine(ledger)
+        if lake.progress and not restored:
+            restored.append(lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 0").collect())
+        return found
+
+    genuine = Ledger.stands
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "stands", stands)
+        with pytest.raises(PipelineError, match="was restored to an older version meanwhile"):
+            lake.export(max_offsets=100)
+    assert restored
+    lake.export()
+    assert lake.records() == log.read()
+
+
+@pytest.mark.parametrize("change", ["columns", "table"])
+def test_a_table_that_becomes_another_one_while_it_is_exported_is_not_written_to(
+    lake: Lake, log: Log, change: str
+) -> None:
+    """Delta checks no types of what is committed so: the table could not be read any more."""
+    log.write(300)
+    place = f"delta.`{lake.path}`"
+    orders = {
+        "columns": f"ALTER TABLE {place} ADD COLUMNS (more string)",
+        "table": f"CREATE OR REPLACE TABLE {place} USING delta AS"
+        f" SELECT topic, partition, offset, timestamp, key, headers, struct(1 AS a) AS value FROM {place}",
+    }
+
+    def become(_: Any) -> None:
+        if len(lake.progress) == 1:
+            lake.spark.sql(orders[change])
+
+    with Kafka(log.bootstrap) as kafka:
+        exporter = lake.exporter(kafka, max_offsets=100)
+        tell = exporter._tell
+        exporter._tell = lambda done: (tell(done), become(done))[0]
+        with pytest.raises(TableError, match=r"columns or properties .* were changed"):
+            exporter.run()
+    assert lake.spark.read.format("delta").load(str(lake.path)).where("value IS NOT NULL").count() == 100
+
+
+def test_exports_that_note_a_gap_at_the_same_time_note_it_once(lake: Lake, log: Log) -> None:
+    with Kafka(log.bootstrap) as kafka:
+        cluster_id = kafka.cluster_id
+    together = threading.Barrier(3, timeout=60)
+
+    def note(_: int) -> None:
+        together.wait()
+        noted.note(lake.spark, str(lake.path), cluster_id, log.topic, [Gap(0, 5, 7)])
+
+    with ThreadPoolExecutor(3) as pool:
+        assert len(list(pool.map(note, range(3)))) == 3
+    rows = DeltaTable(f"{lake.path}.gaps").to_pyarrow_table().to_pylist()
+    assert [(row["partition"], row["first_offset"], row["last_offset"]) for row in rows] == [(0, 5, 7)]

@@ -74,6 +74,13 @@ def test_a_path_that_holds_something_else_is_refused(lake: Lake, log: Log) -> No
     refused(lake, TableError, "is a Delta table that no sidecar pipeline made")
 
 
+def test_columns_that_no_table_can_have_are_refused(lake: Lake, log: Log) -> None:
+    log.write(5)
+    for schema, reason in (("id bigint, ID string", "duplicate column"), ("id interval day", "unsupported data type")):
+        form = Form(Format.JSON, read_schema(schema))
+        refused(lake, TableError, f"no table can be made at .*{reason}.*or other columns", form=form)
+
+
 def test_a_file_system_that_is_not_to_be_had_is_told_with_what_to_bring(lake: Lake, log: Log) -> None:
     refused(lake, PipelineError, "s3a://lake/table is in a file system .*S3A.*hadoop-aws", path="s3a://lake/table")
 

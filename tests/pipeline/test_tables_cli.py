@@ -109,9 +109,8 @@ def test_what_contradicts_itself_is_refused_before_spark_starts(log: Log) -> Non
 
 def test_spark_that_cannot_be_started_is_told_with_what_to_look_at(log: Log, tmp_path: Path) -> None:
     wrong = ("--conf", "spark.driver.cores=many")
-    process = start(log.bootstrap, "export", log.topic, "--to", str(tmp_path / "table"), *wrong)
-    _, talk = process.communicate(timeout=300)
-    assert process.returncode == Exit.FAILURE
+    code, _, talk = run(log.bootstrap, "export", log.topic, "--to", str(tmp_path / "table"), *wrong)
+    assert code == Exit.FAILURE
     assert "Driver cores must be a positive number" in talk
     assert "error: Spark cannot be started on local[2] (" in talk
     assert "Traceback" not in talk
