@@ -60,7 +60,8 @@ def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequ
         merge = merge.whenMatchedUpdate(set={"last_offset": "new.last_offset"}).whenNotMatchedInsertAll()
         try:
             merge.execute()
-            return
         except Exception as error:
             if not tables.is_conflict(error):  # another export has noted something at the same time
                 raise
+        else:
+            return
