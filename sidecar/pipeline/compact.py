@@ -20,7 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from sidecar.pipeline import tables
-from sidecar.pipeline.errors import OffsetRangeError, PipelineError, causes
+from sidecar.pipeline.errors import PipelineError, causes
+from sidecar.pipeline.points import check_order
 from sidecar.pipeline.tables import Identity
 
 if TYPE_CHECKING:
@@ -125,16 +126,6 @@ def table_for(spark: SparkSession, path: str, identity: Identity, schema: Struct
     tables.check_form(found, path, schema, ())
 
 
-def _check_order(topic: str, before: Mapping[int, int], until: Mapping[int, int]) -> None:
-    """Nothing behind `until` is read: a diff from there on would find no change, whatever there is."""
-    for partition, offset in sorted(before.items()):
-        if offset > until[partition]:
-            raise OffsetRangeError(
-                f"partition {partition} of {topic} would be compared at offset {offset} with {until[partition]}, which"
-                " is earlier: name the earlier point by --diff and the later one by --as-of"
-            )
-
-
 class Compaction:
     """One job: what is read up to `until` (and, for a diff, `before`), counted while it is written.
 
@@ -149,7 +140,7 @@ class Compaction:
         until: Mapping[int, int],
         before: Mapping[int, int] | None = None,
     ) -> None:
-        _check_order(log.topic, before or {}, until)
+        check_order(log.topic, before or {}, until)
         self._spark, self._until, self._before = records.sparkSession, until, before
         self._found = newest(records, before)
         self._identity = Identity(KIND if before is None else DIFF_KIND, cluster_id, log.topic)

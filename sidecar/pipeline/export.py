@@ -192,7 +192,7 @@ class Exporter:
             with contextlib.suppress(MovedError):
                 ends = {**partitions, **self._ledger.begins(), **self._ledger.counted()}
                 self._ledger.append(None, stands, ends, anew=True)
-                self._say("the table was restored to an older version: what it lost by that is exported again")
+                self._say("rows came or went by RESTORE or CLONE: where the table ends is counted anew from its rows")
         while True:
             stands = self._ledger.stands()
             unknown = self._kafka.starts(self._job.topic).keys() - stands.keys()
@@ -264,7 +264,7 @@ class Exporter:
         for _ in range(_RIVALRIES):
             if self._ledger.is_set_back():
                 raise PipelineError(
-                    f"{self._job.path} was restored to an older version meanwhile: start the export again"
+                    f"{self._job.path} was changed by RESTORE or CLONE meanwhile: start the export again"
                 )
             stands = self._ledger.stands()
             new = cut(begins, ends, stands)

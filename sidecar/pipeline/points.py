@@ -87,3 +87,15 @@ def _checked(offsets: dict[int, int], log: Extent) -> dict[int, int]:
                 f" committed records from {start} to {end}"
             )
     return offsets
+
+
+def check_order(topic: str, before: Mapping[int, int], until: Mapping[int, int]) -> None:
+    """Raise `OffsetRangeError` where the first of two points lies behind the second: nothing behind that is read, and
+    a diff from there on would find no change, whatever there is.
+    """
+    for partition, offset in sorted(before.items()):
+        if offset > until[partition]:
+            raise OffsetRangeError(
+                f"partition {partition} of {topic} would be compared at offset {offset} with {until[partition]}, which"
+                " is earlier: name the earlier point by --diff and the later one by --as-of"
+            )

@@ -155,7 +155,7 @@ def test_a_table_that_is_restored_while_it_is_exported_ends_that(lake: Lake, log
     with Kafka(log.bootstrap) as kafka:
         exporter = lake.exporter(kafka, max_offsets=100)
         exporter._tell = restore
-        with pytest.raises(PipelineError, match="was restored to an older version meanwhile"):
+        with pytest.raises(PipelineError, match="was changed by RESTORE or CLONE meanwhile"):
             exporter.run()
     assert lake.rows() == []
     lake.export()
@@ -367,7 +367,7 @@ def test_a_restore_between_the_look_at_a_table_and_the_commit_is_seen(
     genuine = Ledger.stands
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "stands", stands)
-        with pytest.raises(PipelineError, match="was restored to an older version meanwhile"):
+        with pytest.raises(PipelineError, match="was changed by RESTORE or CLONE meanwhile"):
             lake.export(max_offsets=100)
     assert restored
     lake.export()

@@ -105,6 +105,9 @@ def test_a_compaction_is_written_and_a_diff_told(log: Log, tmp_path: Path) -> No
 def test_what_contradicts_itself_is_refused_before_spark_starts(log: Log) -> None:
     code, _, talk = run(log.bootstrap, "compact", log.topic)
     assert (code, "name the table with --to" in talk, "starting Spark" in talk) == (Exit.USAGE, True, False)
+    log.write(4)
+    code, _, talk = run(log.bootstrap, "compact", log.topic, "--as-of", '{"0": 0, "1": 0}', "--diff", "now")
+    assert (code, "earlier point by --diff" in talk, "starting Spark" in talk) == (Exit.FAILURE, True, False)
 
 
 def test_spark_that_cannot_be_started_is_told_with_what_to_look_at(log: Log, tmp_path: Path) -> None:

@@ -65,12 +65,13 @@ def compact(
         raise CommandError("name the table with --to, or two points with --diff", Exit.USAGE)
     bootstrap = bootstrap or ",".join(map(str, settings_of(shared.config, {}).bootstrap_servers))
     path = absolute(path) if path else None
-    from sidecar.pipeline.points import extent, resolve  # noqa: PLC0415 - a part of jobs alone
+    from sidecar.pipeline.points import check_order, extent, resolve  # noqa: PLC0415 - a part of jobs alone
 
     with opened_kafka(bootstrap) as kafka:
         log = extent(kafka, shadow)
         until = resolve(as_of, kafka, log)
         before = resolve(since, kafka, log) if since else None
+        check_order(shadow, before or {}, until)
         cluster_id = kafka.cluster_id
     with spark_session(master, conf) as spark:
         from sidecar.pipeline.compact import Compaction, read  # noqa: PLC0415 - loads PySpark
