@@ -117,3 +117,15 @@ def test_spark_that_cannot_be_started_is_told_with_what_to_look_at(log: Log, tmp
     assert "Driver cores must be a positive number" in talk
     assert "error: Spark cannot be started on local[2] (" in talk
     assert "Traceback" not in talk
+
+
+def test_no_java_is_left_behind_by_an_interrupt_while_spark_starts(log: Log, tmp_path: Path) -> None:
+    with start(log.bootstrap, "export", log.topic, "--to", str(tmp_path / "table")) as process:
+        assert process.stderr is not None
+        assert any("incubator" in line for line in process.stderr), "Java's first word"
+        process.send_signal(signal.SIGINT)
+        _, talk = process.communicate(timeout=120)  # to the end of what Java could still write
+    assert process.returncode == Exit.FAILURE
+    assert "ending as soon as Spark has started" in talk
+    assert "Traceback" not in talk
+    assert not (tmp_path / "table").exists()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -92,8 +94,9 @@ def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSess
 
     tell("starting Spark")
     try:
-        java = find_java()
-        spark = open_session(master, resolve_lock(_LOCK), settings, java_home=java.path.resolve().parents[1])
+        java, jars = find_java(), resolve_lock(_LOCK)
+        with _interrupted_afterwards():
+            spark = open_session(master, jars, settings, java_home=java.path.resolve().parents[1])
     except LocalError as error:
         raise CommandError(str(error)) from None
     except Exception as error:  # noqa: BLE001 - Java's and PySpark's own, of many kinds
@@ -109,6 +112,28 @@ def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSess
             yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """Ctrl-C while PySpark starts Java would leave that behind for ever. A second one is not waited with."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+
+    def hear(number: int, _: Any) -> None:
+        tell("ending as soon as Spark has started")
+        heard.append(number)
+        signal.signal(number, before)
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if heard:
+        raise KeyboardInterrupt
 
 
 @contextmanager
