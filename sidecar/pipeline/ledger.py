@@ -95,12 +95,14 @@ class Ledger:
 
     def stands(self) -> dict[int, int]:
         """The next offset that the table lacks, per partition it knows. Raises `TableError`."""
-        newest = snapshot(self._spark, self._path)
-        version = int(newest.version())
+        return self._stands(snapshot(self._spark, self._path))
+
+    def _stands(self, table: Any) -> dict[int, int]:
+        version = int(table.version())
         if version == self._known[0]:
             return dict(self._known[1])
-        known = newest.setTransactionsIfKnown()  # of the checksum beside a commit: nothing has to be read for them
-        each = self._java(known.get() if known.isDefined() else newest.setTransactions())
+        known = table.setTransactionsIfKnown()  # of the checksum beside a commit: nothing has to be read for them
+        each = self._java(known.get() if known.isDefined() else table.setTransactions())
         found = {str(transaction.appId()): int(transaction.version()) for transaction in each}
         stands = {
             int(name.removeprefix(self._prefix)): offset
@@ -183,8 +185,10 @@ class Ledger:
             raise MovedError
         if self._form not in {None, _form(transaction.metadata())}:
             raise TableError(f"the columns or properties of the table at {self._path} were changed: start it again")
+        found = self._stands(transaction.snapshot())
         for partition in ends:
-            if int(transaction.txnVersion(self._name(partition))) != stands.get(partition, _NONE):
+            transaction.readTxn().addOne(self._name(partition))  # as `txnVersion` does, which reads all of Delta's log
+            if found.get(partition) != stands.get(partition):
                 raise MovedError
         files = self._java(transaction.writeFiles(rows._jdf)) if rows is not None else []  # noqa: SLF001
         added = [json.loads(file.json())["add"] for file in files]
