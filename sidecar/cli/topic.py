@@ -79,7 +79,11 @@ def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
 @asks_a_node
 @pass_shared
 def unset(shared: Shared, topic: str) -> None:
-    """Forget a topic's or a prefix's own policy."""
+    """Forget a topic's or a prefix's own policy.
+
+    Stop its writers first: their next batches go to Kafka as they are, where an idempotent client that has written
+    under the policy may be told 45 and end.
+    """
     shared.api().delete(topic_path(topic, "policy"))
     click.echo(f"{topic} has no policy of its own any more", err=True)
 
