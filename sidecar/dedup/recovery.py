@@ -91,8 +91,9 @@ class Reading:
 def replay(data: Octets, marks: Marks, reading: Reading, now: int) -> tuple[int, int]:
     """Learn what the batches of a fetched record set tell; the offset behind them (-1: none) and how many records.
 
-    Batches without ids, markers, and ids that no node would have let in tell nothing. Raises `IdsLostError` for an id
-    whose writer is forgotten.
+    Batches without ids, markers, and ids that no node would have let in tell nothing: malformed ones, and those of
+    transactions, which may have been aborted and are older than the policy. Raises `IdsLostError` for an id whose
+    writer is forgotten.
     """
     behind, records = -1, 0
     window = memoryview(data)
@@ -102,6 +103,8 @@ def replay(data: Octets, marks: Marks, reading: Reading, now: int) -> tuple[int,
         if header.is_control or not header.records:
             continue
         records += header.records
+        if header.is_transactional:
+            continue
         _learn(window[start : start + size], header, marks, reading, now)
     return behind, records
 

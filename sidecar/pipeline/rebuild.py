@@ -56,14 +56,14 @@ def next_portion(todo: Mapping[int, Range], size: int, cuts: Mapping[int, int]) 
 
 def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> DataFrame:
     """What runs tell of each partition and name. `compacted`: batches of the log may have lost their last records, so
-    that a run's last offset need not be a record's.
+    that a run's last offset need not be a record's. Ids in transactions are none, as in a node's own recovery.
 
     Columns: partition int, name string (null: records without ids, or nobody's), forgotten boolean, id long, offset
     long (of the first record with that id; null: somewhere from `first_offset` to `last_offset`), seen long (offset of
     the last record with an id), records long, malformed long, begin long (offset of the first record with an id).
     """
     data = _named(runs.where(F.col("control").isNull()), writers)
-    has_ids = F.col("ids") > 0
+    has_ids = (F.col("ids") > 0) & ~F.col("is_transactional")
     data = data.withColumns(
         {
             "name": F.when(has_ids & ~F.col("is_forgotten"), F.col("its_name")),
@@ -138,7 +138,8 @@ def offsets_of(records: DataFrame, writers: DataFrame, wanted: DataFrame) -> Dat
     """Columns partition int, name string, offset long: the first of `records` (the view of that name) that has the id
     of a name in `wanted`, as `uncertain` makes it, in the range told there.
     """
-    numbered = records.where(F.col("control").isNull() & F.col("sequence_id").isNotNull())
+    is_data = F.col("control").isNull() & ~F.col("is_transactional")
+    numbered = records.where(is_data & F.col("sequence_id").isNotNull())
     data = _named(numbered.select("partition", "offset", "producer_id", "producer_epoch", "producer_name",
                                   "sequence_id"), writers)  # fmt: skip
     of = wanted.select(

@@ -16,11 +16,11 @@ from sidecar.pipeline.rebuild import Writer
 
 RUNS = (
     "partition int, first_offset long, last_offset long, records long, producer_id long, producer_epoch int,"
-    " control string, producer_name string, last_id long, ids long, malformed long"
+    " is_transactional boolean, control string, producer_name string, last_id long, ids long, malformed long"
 )
 RECORDS = (
-    "partition int, offset long, producer_id long, producer_epoch int, producer_name string, sequence_id long,"
-    " control string"
+    "partition int, offset long, producer_id long, producer_epoch int, is_transactional boolean, producer_name string,"
+    " sequence_id long, control string"
 )
 
 
@@ -34,6 +34,7 @@ class Logged(NamedTuple):
     header: str | None
     id: int | None
     malformed: bool = False
+    transactional: bool = False
 
 
 WRITERS = [
@@ -56,10 +57,10 @@ def name_of(record: Logged) -> tuple[str | None, bool]:
 
 def runs_of(log: Iterable[Logged]) -> list[tuple[Any, ...]]:
     """As the source's view `runs`: one writer's and name's records while ids rise, or while there are none."""
-    open_runs: dict[tuple[int, int, int, str | None], list[Logged]] = {}
+    open_runs: dict[tuple[int, int, int, bool, str | None], list[Logged]] = {}
     done: list[list[Logged]] = []
     for record in log:
-        key = record.partition, record.producer_id, record.epoch, record.header
+        key = record.partition, record.producer_id, record.epoch, record.transactional, record.header
         run = open_runs.get(key)
         if run is not None:
             last = max((each.id for each in run if each.id is not None), default=None)
@@ -75,8 +76,9 @@ def runs_of(log: Iterable[Logged]) -> list[tuple[Any, ...]]:
         ids = [each.id for each in run if each.id is not None]
         first, last = run[0], run[-1]
         rows.append(
-            (first.partition, first.offset, last.offset, len(run), first.producer_id, first.epoch, None, first.header,
-             ids[-1] if ids else None, len(ids), sum(each.malformed for each in run))
+            (first.partition, first.offset, last.offset, len(run), first.producer_id, first.epoch,
+             first.transactional, None, first.header, ids[-1] if ids else None, len(ids),
+             sum(each.malformed for each in run))
         )  # fmt: skip
     return rows
 
@@ -86,7 +88,7 @@ def reference(log: Iterable[Logged]) -> dict[tuple[int, str], tuple[int, int]]:
     found: dict[tuple[int, str], tuple[int, int]] = {}
     for record in log:
         name, forgotten = name_of(record)
-        if record.id is None or name is None or forgotten:
+        if record.id is None or name is None or forgotten or record.transactional:
             continue
         known = found.get((record.partition, name))
         if known is None or record.id > known[0]:
@@ -101,7 +103,7 @@ def rebuilt(spark: SparkSession, log: list[Logged], limit: int = 100, **how: Any
     names = rebuild.newest(found, limit).cache()
     rows = {(row.partition, row.name): (row.id, row.offset) for row in names.collect()}
     records = spark.createDataFrame(
-        [(r.partition, r.offset, r.producer_id, r.epoch, r.header, r.id, None) for r in log], RECORDS
+        [(r.partition, r.offset, r.producer_id, r.epoch, r.transactional, r.header, r.id, None) for r in log], RECORDS
     )
     for row in rebuild.offsets_of(records, writers, rebuild.uncertain(names)).collect():
         assert rows[row.partition, row.name][1] is None
@@ -119,7 +121,7 @@ def any_log(partition: int) -> list[Logged]:
         sequence_id = None if bad or chance.random() < 0.2 else chance.randrange(30)
         writer = chance.choice([(1, 0), (1, 3), (1, 5), (2, 1), (2, 2), (3, 0), (-1, -1)])
         header = chance.choice([None, None, "billing", "north", "größe"])
-        found.append(Logged(partition, offset, *writer, header, sequence_id, bad))
+        found.append(Logged(partition, offset, *writer, header, sequence_id, bad, chance.random() < 0.2))
     return found
 
 
@@ -149,7 +151,7 @@ def test_the_totals_tell_of_all_records_and_of_the_first_id_whose_writer_is_forg
 
 def test_markers_are_no_records(spark: SparkSession) -> None:
     writers = rebuild.writers_frame(spark, WRITERS)
-    marker = (0, 7, 7, 1, 1, 4, "abort", None, None, 0, 0)
+    marker = (0, 7, 7, 1, 1, 4, True, "abort", None, None, 0, 0)
     assert rebuild.by_name(spark.createDataFrame([marker], RUNS), writers).collect() == []
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sidecar.cli.pipeline.rebuild_run import Range, Source
 
-_NEEDED: Final = "partition,offset,producer_id,producer_epoch,control,sequence_id,producer_name"
+_NEEDED: Final = "partition,offset,producer_id,producer_epoch,is_transactional,control,sequence_id,producer_name"
 
 
 class Reader:

@@ -165,6 +165,13 @@ def test_markers_tell_nothing_and_are_counted_as_offsets_alone() -> None:
     assert marks.persisted(ME) == 3
 
 
+def test_ids_in_transactions_tell_nothing_and_are_counted() -> None:
+    """No node let them in, and where they were aborted nobody has read them: to drop a repeat would lose the record."""
+    before = logged([Rec(5, ME), Rec(6, ME)], 10, UNHEARD_OF, attributes=TRANSACTIONAL)
+    assert replayed(before, logged(recs(3), 12, epoch=4)) == {ME: (3, 12)}
+    assert replay(before, Marks(), reading(), NOW) == (12, 2)
+
+
 @pytest.mark.parametrize("producer_id", [NAMELESS, UNHEARD_OF, -1])
 def test_ids_of_nobody_tell_nothing(producer_id: int) -> None:
     assert replayed(logged(recs(5), 10, producer_id)) == {}
