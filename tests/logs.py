@@ -8,6 +8,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.wait import wait_for
 
+NOT_THERE = (
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+"""What is told of a partition that was created this moment, or whose broker stood still."""
+
 
 def read_messages(bootstrap: str, topic: str, partition: int = 0) -> list[Message]:
     """Every record of a partition."""
@@ -15,9 +23,7 @@ def read_messages(bootstrap: str, topic: str, partition: int = 0) -> list[Messag
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings, "enable.partition.eof": True})
     try:
         at = TopicPartition(topic, partition)
-        watermarks = wait_for(lambda: _watermarks(consumer, at), "the partition to be known", 20)
-        assert watermarks is not None
-        _, end = watermarks
+        _, end = watermarks(consumer, at)
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[Message] = []
         while max(0, consumer.position([at])[0].offset) < end:  # negative before the first record
@@ -29,13 +35,20 @@ def read_messages(bootstrap: str, topic: str, partition: int = 0) -> list[Messag
         consumer.close()
 
 
-def _watermarks(consumer: Consumer, at: TopicPartition) -> tuple[int, int] | None:
-    try:
-        return consumer.get_watermark_offsets(at, timeout=20)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
-            raise
-        return None  # a broker that stood still tells of no topic for a moment
+def watermarks(consumer: Consumer, at: TopicPartition) -> tuple[int, int]:
+    """The first offset of a partition and the one behind its last, once it has a leader that knows it is one."""
+
+    def found() -> tuple[int, int] | None:
+        try:
+            return consumer.get_watermark_offsets(at, timeout=20)
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_THERE:
+                raise
+            return None
+
+    known = wait_for(found, f"{at.topic}-{at.partition} to be known", 20)
+    assert known is not None
+    return known
 
 
 def read_log(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:

@@ -14,19 +14,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from sidecar.local.process import Child, Command
+from tests.logs import NOT_THERE
 from tests.wait import wait_for
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PATIENCE = 60.0
-NOT_THERE = (
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-)
 
 
 class Program:

@@ -32,6 +32,7 @@ from tests.conftest import Unique
 from tests.integration.gateway.requests import request
 from tests.integration.gateway.virtual import VirtualCluster
 from tests.integration.gateway.wire import Wire
+from tests.logs import watermarks
 from tests.raw import RawClient
 from tests.services import Services
 from tests.wait import wait_for
@@ -63,7 +64,7 @@ def write(bootstrap: str, topic: str, partitions: int = 2) -> None:
 
     def ends() -> int:
         places = [TopicPartition(topic, partition) for partition in range(partitions)]
-        return sum(consumer.get_watermark_offsets(place, timeout=20)[1] for place in places)
+        return sum(watermarks(consumer, place)[1] for place in places)
 
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex, "linger.ms": 0})
     producer.init_transactions(30)
