@@ -16,6 +16,7 @@ from sidecar.cli.failure import Exit
 from tests.conftest import Unique
 from tests.pipeline.conftest import QUICK
 from tests.pipeline.lake import Log
+from tests.pipeline.standalone import EXECUTORS, standalone
 from tests.services import Services
 
 _CONF = [each for name, value in QUICK.items() if name != "spark.ui.enabled" for each in ("--conf", f"{name}={value}")]
@@ -26,15 +27,15 @@ def log(services: Services, unique: Unique) -> Log:
     return Log(services.kafka_bootstrap, unique("orders"))
 
 
-def start(bootstrap: str, *arguments: str) -> subprocess.Popen[str]:
+def start(bootstrap: str, *arguments: str, master: str = "local[2]") -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "sidecar", "pipeline", *arguments]
-    options = ["--bootstrap", bootstrap, "--master", "local[2]", *_CONF, "-o", "json"]
+    options = ["--bootstrap", bootstrap, "--master", master, *_CONF, "-o", "json"]
     return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def run(bootstrap: str, *arguments: str) -> tuple[int, Any, str]:
+def run(bootstrap: str, *arguments: str, master: str = "local[2]") -> tuple[int, Any, str]:
     """Exit code, what it says as data, what it says else."""
-    with start(bootstrap, *arguments) as process:
+    with start(bootstrap, *arguments, master=master) as process:
         try:
             data, talk = process.communicate(timeout=300)
         finally:
@@ -129,3 +130,15 @@ def test_no_java_is_left_behind_by_an_interrupt_while_spark_starts(log: Log, tmp
     assert "ending as soon as Spark has started" in talk
     assert "Traceback" not in talk
     assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.slow
+def test_a_cluster_of_a_master_and_two_workers_exports_the_same(log: Log, tmp_path: Path) -> None:
+    log.write(1_000)
+    (tmp_path / "spark").mkdir()
+    with standalone(tmp_path / "spark") as master:
+        options = [word for each in EXECUTORS for word in ("--conf", each)]
+        to = ("--to", str(tmp_path / "table"), "--available-now")
+        code, found, talk = run(log.bootstrap, "export", log.topic, *to, *options, master=master)
+    assert (code, found["rows"]) == (Exit.OK, 1_000), talk
+    assert DeltaTable(tmp_path / "table").count() == 1_000
