@@ -18,7 +18,7 @@ ARGS ?=
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-clients bench bench-pipeline check format requirements proto sync docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients bench bench-pipeline check format requirements proto sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ test: setup spark ## the default test suite
 test-slow: setup spark ## the long tests: other Kafka versions, long faults, Spark
 	@$(BIN)/pytest -m slow $(ARGS)
 
+test-oldest: setup ## some tests with the oldest dependencies that pyproject.toml allows
+	@$(BIN)/python -m tools.oldest .oldest $(ARGS)
+
 test-clients: setup ## the matrix of real clients and features
 	@$(BIN)/pytest -m clients tests/clients $(ARGS)
 
@@ -88,6 +91,7 @@ format: setup ## let ruff rewrite what it can
 requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt $(ARGS)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt $(ARGS)
+	$(COMPILE) --resolution lowest-direct pyproject.toml -o requirements/oldest.txt $(ARGS)
 	$(COMPILE) pyproject.toml --extra local --group dev -c requirements/runtime.txt -o requirements/dev.txt $(ARGS)
 	$(COMPILE) pyproject.toml --extra pipeline -c requirements/dev.txt -o requirements/pipeline.txt $(ARGS)
 
@@ -97,8 +101,9 @@ proto: setup ## generate sidecar/v1 from proto/
 sync: setup ## generate the SDK's synchronous twins
 	@$(BIN)/python -m tools.sync
 
-docs: setup spark ## generate the reference pages from the code
+docs: setup spark ## generate the reference pages from the code, and the site of all pages in site/
 	@$(BIN)/python -m docs.generate
+	@$(BIN)/python -W error -m docs.publish
 
 clean: ## remove the environment and the tools' caches
-	rm -rf $(VENV) sidecar/protocol/*.so .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site sidecar/protocol/*.so .pytest_cache .ruff_cache .import_linter_cache .hypothesis .oldest

@@ -59,14 +59,15 @@ def _compile(source: Path, directory: Path, name: str) -> Path:
     generated, module = directory / f"{source.stem}.c", directory / name
     if find_spec("Cython") is None:
         raise NotCompiledError("there is no Cython")
-    # A relative path: what is generated names its source, and the same source must give the same bytes anywhere.
+    # Relative paths, here and below: what is made names its source, and the same source must give the same bytes
+    # anywhere.
     translating = [sys.executable, "-m", "cython", "-3", str(_SOURCE), "-o", str(generated)]
     subprocess.run(translating, cwd=source.parents[2], timeout=_LIMIT_S, check=True)
     linking = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     headers = [f"-I{sysconfig.get_path(kind)}" for kind in ("include", "platinclude")]
-    compiling = [*_compiler(), "-O2", "-fPIC", "-w", *headers, *linking, str(generated), "-o", str(module)]
+    compiling = [*_compiler(), "-O2", "-fPIC", "-w", *headers, *linking, generated.name, "-o", module.name]
     try:
-        done = subprocess.run(compiling, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+        done = subprocess.run(compiling, cwd=directory, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     except OSError as error:
         raise NotCompiledError(str(error)) from None
     if done.returncode:

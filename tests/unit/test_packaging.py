@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -56,6 +57,15 @@ def test_what_development_needs_is_pinned_within_its_bounds(wanted: Requirement)
     assert wanted.specifier.contains(pins("dev.txt")[canonicalize_name(wanted.name)])
 
 
+@pytest.mark.parametrize("wanted", RUNTIME, ids=str)
+def test_the_oldest_version_that_is_tested_is_the_oldest_that_is_allowed(wanted: Requirement) -> None:
+    tested = Version(pins("oldest.txt")[canonicalize_name(wanted.name)])
+    [least] = [Version(each.version) for each in wanted.specifier if each.operator == ">="]
+
+    assert tested.release[: len(least.release)] == least.release
+    assert wanted.specifier.contains(tested)
+
+
 def test_what_is_tested_is_what_is_installed() -> None:
     tested = pins("dev.txt")
     assert {name: tested[name] for name in pins("runtime.txt")} == pins("runtime.txt")
@@ -70,3 +80,13 @@ def test_the_environment_of_this_run_is_the_pinned_one() -> None:
     wanted = {**pins("dev.txt"), **pins("uv.txt")}
     stray = {name: version for name, version in installed.items() if wanted.get(name, version) != version}
     assert not stray, "`make setup` brings them back"
+
+
+def test_the_changelog_the_image_and_the_manifests_speak_of_the_version_of_the_project_file() -> None:
+    version = PYPROJECT["project"]["version"]
+    headings = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    files = ["Dockerfile", "compose.yaml", *(str(path) for path in (ROOT / "deploy" / "kubernetes").glob("*/*.yaml"))]
+    tags = re.compile(r"(?:ARG VERSION=|kafka-sidecar(?:-pipeline)?:|newTag: )(\d+\.\d+\.\d+)")
+
+    assert headings[0] == version
+    assert {tag for name in files for tag in tags.findall((ROOT / name).read_text())} == {version}

@@ -1,0 +1,64 @@
+"""`make test-oldest`: an environment with the oldest versions that pyproject.toml allows, and the tests that go in it.
+
+    python -m tools.oldest DIRECTORY [pytest's arguments]
+
+What the product needs is taken from requirements/oldest.txt, everything else that tests need from requirements/dev.txt,
+both with their hashes. The product itself is this checkout. DIRECTORY/environment is made anew.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+REQUIREMENTS: Final = ROOT / "requirements"
+TESTS: Final = (
+    *(f"tests/unit/{room}" for room in ("admin", "cli", "client", "cluster", "dedup", "exclusive", "forwarder")),
+    *(f"tests/unit/{room}" for room in ("gateway", "metadata", "network", "protocol", "settings", "telemetry", "v1")),
+    "tests/integration/exclusive/test_ownership.py",
+    "tests/integration/passthrough/test_fetch.py",
+    "tests/integration/client/test_sending.py",
+    "tests/integration/test_admin_http.py",
+    "tests/integration/test_cli_node.py",
+)
+"""The product's own rooms, and nodes on real servers: ownership, reading, the client library, HTTP, commands."""
+
+
+def blocks(name: str) -> dict[str, str]:
+    """Every pin of a requirements file with its hashes, by package; where systems differ, all of them together."""
+    found: dict[str, str] = {}
+    for block in re.split(r"\n(?=\S)", (REQUIREMENTS / name).read_text(encoding="utf-8").strip()):
+        package = re.split(r"==", block, maxsplit=1)[0]
+        found[package] = found.get(package, "") + block + "\n"
+    return found
+
+
+def merged() -> str:
+    """The requirements of the environment: the product's as old as they may be, those of tests as they are pinned."""
+    oldest = blocks("oldest.txt")
+    return "".join({**blocks("dev.txt"), **oldest}.values())
+
+
+def main(directory: Path, arguments: list[str]) -> int:
+    """The exit code of the tests."""
+    uv = Path(sys.executable).with_name("uv")
+    environment, listed = directory / "environment", directory / "requirements.txt"
+    directory.mkdir(parents=True, exist_ok=True)
+    listed.write_text(merged(), encoding="utf-8")
+    install = [uv, "pip", "install", "--quiet", "--python", environment, "--no-deps"]
+    for command in (
+        [uv, "venv", "--quiet", "--clear", "--no-project", "--python", sys.executable, environment],
+        [*install, "--require-hashes", "-r", listed],
+        [*install, "--no-build-isolation", "-e", ROOT],
+    ):
+        subprocess.run(command, cwd=ROOT, check=True)
+    pytest = [environment / "bin" / "python", "-m", "pytest", "-q", *(arguments or TESTS)]
+    return subprocess.run(pytest, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
