@@ -29,6 +29,7 @@ Generations, positions and versions are int64 and stand there in decimal.
 """
 
 from .errors import (
+    GenerationChanged,
     MetadataError,
     MetadataMisconfigured,
     MetadataProtocolError,
@@ -72,6 +73,7 @@ __all__ = [
     "ClaimRequest",
     "ClaimStatus",
     "Generation",
+    "GenerationChanged",
     "HandOverAnswer",
     "HandOverStatus",
     "Holder",

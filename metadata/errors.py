@@ -53,6 +53,14 @@ class MetadataProtocolError(MetadataError):
     """The server answered what our scripts never answer, or failed inside one: a defect, not to be retried."""
 
 
+class GenerationChanged(MetadataError):  # noqa: N818 - as above
+    """What was to happen under certain generations alone did not: `current` is another; None: it rises just now."""
+
+    def __init__(self, current: int | None) -> None:
+        super().__init__("the generation rises just now" if current is None else f"the generation is {current}")
+        self.current = current
+
+
 class NodeIdTaken(MetadataError):  # noqa: N818 - as above
     """Another live process registered the same node id; its lease ends in `remaining_ms` unless it renews."""
 

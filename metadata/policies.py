@@ -7,7 +7,7 @@ has a version of its own, counted per cluster.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .ownership import check_int64
 
@@ -26,6 +26,24 @@ class Policy:
         check_int64(self.version, "policy version")
         if not self.body:
             raise ValueError("an empty body stands for a deleted policy")
+
+
+@dataclass(frozen=True, slots=True)
+class Under:
+    """The condition of a change: the highest generation of `resources`, `known` as far as the caller has read, is one
+    of `generations`; None: any.
+    """
+
+    generations: frozenset[int] | None
+    known: int
+    resources: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for number in (*(self.generations or ()), self.known):
+            check_int64(number, "generation")
+
+
+ANY: Final = Under(None, 0, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
-_DIRECTORY: Final = files("metadata") / "lua"
-_COMMON: Final = _DIRECTORY.joinpath("common.lua").read_text(encoding="utf-8")
+_DIRECTORY: Final = Path(__file__).with_name("lua")
+_COMMON: Final = (_DIRECTORY / "common.lua").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Script:
 
 
 def _load(name: str) -> Script:
-    text = (_COMMON + _DIRECTORY.joinpath(f"{name}.lua").read_text(encoding="utf-8")).encode()
+    text = (_COMMON + (_DIRECTORY / f"{name}.lua").read_text(encoding="utf-8")).encode()
     # EVALSHA names scripts by SHA-1; nothing is secured by it.
     return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 

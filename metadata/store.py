@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 from . import scripts
 from .connection import Server
-from .errors import MetadataProtocolError, NodeHasLeft, NodeIdTaken
+from .errors import GenerationChanged, MetadataProtocolError, NodeHasLeft, NodeIdTaken
 from .nodes import (
     Beat,
     HandOverAnswer,
@@ -36,7 +36,7 @@ from .ownership import (
     check_resource,
     check_token,
 )
-from .policies import Policies, Policy
+from .policies import ANY, Policies, Policy, Under
 from .server import ServerInfo, parse_info, require_safe_settings
 
 if TYPE_CHECKING:
@@ -315,18 +315,21 @@ class MetadataStore:
 
     # Policies
 
-    async def set_policy(self, name: str, body: str, known: Policies, token: bytes, *, only_new: bool = False) -> int:
+    async def set_policy(
+        self, name: str, body: str, known: Policies, token: bytes, *, only_new: bool = False, under: Under = ANY
+    ) -> int:
         """Set the policy of a topic or prefix; returns the version of the change. `known`: all the changelog has.
 
-        `only_new`: where there is one already nothing is changed, and 0 returned.
+        `only_new`: where there is one already nothing is changed, and 0 returned. Raises GenerationChanged where
+        `under` does not hold.
         """
         if not body:
             raise ValueError("an empty body stands for a deleted policy")
-        return await self._change_policy(name, body, known, token, "new" if only_new else "")
+        return await self._change_policy(name, body, known, token, "new" if only_new else "", under)
 
-    async def delete_policy(self, name: str, known: Policies, token: bytes) -> int:
-        """Delete a policy, also one that is not there; returns the version of this change."""
-        return await self._change_policy(name, "", known, token, "")
+    async def delete_policy(self, name: str, known: Policies, token: bytes, *, under: Under = ANY) -> int:
+        """Delete a policy, also one that is not there; returns the version of this change. Raises as `set_policy`."""
+        return await self._change_policy(name, "", known, token, "", under)
 
     async def refill_policies(self, known: Policies) -> bool:
         """Replace the catalog where Redis knows fewer versions than `known`; False where nothing had to be done."""
@@ -344,11 +347,18 @@ class MetadataStore:
             by_name[_text(name)] = Policy(body, int(its_version))
         return Policies(_int(version), MappingProxyType(by_name))
 
-    async def _change_policy(self, name: str, body: str, known: Policies, token: bytes, only: str) -> int:
+    async def _change_policy(self, name: str, body: str, known: Policies, token: bytes, only: str, under: Under) -> int:
         check_resource(name)
         check_token(token)
-        keys = self._keys("policies", "policies:version", f"used:{token.hex()}")
-        return _int(await self._server.run(scripts.SET_POLICY, keys, (name, body, only, *known.arguments())))
+        keys = self._keys("policies", "policies:version", f"used:{token.hex()}", "owners", "claims")
+        wanted = "" if under.generations is None else " ".join(map(str, sorted(under.generations))) or "none"
+        condition = (wanted, str(under.known), " ".join(under.resources))
+        reply = await self._server.run(scripts.SET_POLICY, keys, (name, body, only, *condition, *known.arguments()))
+        if reply == b"rising":
+            raise GenerationChanged(None)
+        if isinstance(reply, bytes) and reply.startswith(b"is "):
+            raise GenerationChanged(_int(reply[3:]))
+        return _int(reply)
 
     # Keys and replies
 
