@@ -1,19 +1,12 @@
 """The records section of a v2 batch, decompressed and compressed by the codec in the batch's attributes (KIP-98).
 
-Reads what Kafka's brokers and librdkafka read, and never makes more than the bytes it is allowed to make, whatever a
-frame promises. It never looks into records and never changes what a client chose: codec and framing stay.
+What is not compressed costs nothing here: the libraries behind `sidecar.protocol.codecs` are loaded with the first
+compressed batch, and many a node never sees one that it has to look into.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
-
-import cramjam
-import zstandard
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import Octets
@@ -41,9 +34,11 @@ def decompress(codec: int, data: Octets, limit: int) -> Octets:
     """
     if not codec:
         if len(data) > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         return data
-    return _DECOMPRESS[_known(codec)](data, limit)
+    from sidecar.protocol import codecs  # noqa: PLC0415 - two libraries, 2 MB: see above
+
+    return codecs.decompress(codec, data, limit)
 
 
 def compress(codec: int, data: Octets, like: Octets) -> Octets:
@@ -55,222 +50,11 @@ def compress(codec: int, data: Octets, like: Octets) -> Octets:
     """
     if not codec:
         return data
-    known = _known(codec)
-    if known == Codec.SNAPPY:
-        return _frame_snappy(data) if _is_framed(like) else memoryview(cramjam.snappy.compress_raw(data))
-    found: Octets = b""
-    for level in _LEVELS[known]:
-        found = _at_level(known, data, level)
-        if len(found) <= len(like):
-            break
-    return found
+    from sidecar.protocol import codecs  # noqa: PLC0415 - as above
+
+    return codecs.compress(codec, data, like)
 
 
-_LEVELS: Final = {Codec.GZIP: (6, 9), Codec.LZ4: (1, 9), Codec.ZSTD: (3, 9)}
-"""Higher ones of zstd take a second per MB, which all clients of a node would wait for."""
-
-
-def _at_level(codec: Codec, data: Octets, level: int) -> Octets:
-    if codec == Codec.GZIP:
-        return zlib.compress(data, level, _GZIP)
-    if codec == Codec.LZ4:
-        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(bytes(data))  # it takes nothing else
-        return memoryview(frame.finish())
-    return zstandard.ZstdCompressor(level=level).compress(data)
-
-
-def _known(codec: int) -> Codec:
-    try:
-        return Codec(codec)
-    except ValueError:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec}") from None
-
-
-def _too_large(limit: int) -> KafkaError:
+def too_large(limit: int) -> KafkaError:
+    """Error 10, for records of more than `limit` bytes."""
     return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"more than {limit} bytes of records when decompressed")
-
-
-def _damaged(codec: Codec, reason: object) -> KafkaError:
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{codec.name.lower()}: {reason}")
-
-
-# gzip: the zlib of the standard library is as fast as cramjam's, and tells where a member ends -----------------------
-
-_GZIP: Final = 31
-_MEMBER: Final = b"\x1f\x8b\x08"
-_LEAST_MEMBER_BYTES: Final = 18
-_PIECE_BYTES: Final = 1 << 14  # what zlib copies behind the end of each member: a thousand tiny ones must stay cheap
-
-
-def _gzip(data: Octets, limit: int) -> Octets:
-    view = memoryview(data)
-    out = bytearray()
-    at = 0
-    while True:
-        member = zlib.decompressobj(_GZIP)
-        while not member.eof:
-            piece = view[at : at + _PIECE_BYTES]
-            if not piece:
-                raise _damaged(Codec.GZIP, "cut off")
-            try:
-                # One byte more than there may be tells "too large" from "just fits".
-                out += member.decompress(piece, limit + 1 - len(out))
-            except zlib.error as error:
-                raise _damaged(Codec.GZIP, error) from None
-            if len(out) > limit:
-                raise _too_large(limit)
-            at += len(piece) - len(member.unused_data)
-        if len(view) - at < _LEAST_MEMBER_BYTES or bytes(view[at : at + len(_MEMBER)]) != _MEMBER:
-            return out
-
-
-# lz4 and zstd: into a buffer that grows; the size a frame declares is a stranger's word -------------------------------
-
-_FIRST_BYTES: Final = 1 << 14
-_GUESS: Final = 4
-_LARGEST_GUESS: Final = 64
-_expected: dict[Codec, int] = {}
-"""By how much the last frame of a codec grew: topics are alike, and one that does not fit is decompressed twice."""
-_NO_ROOM: Final = "failed to write whole buffer"  # what cramjam says of an output that is full; tests hold it to that
-
-
-def _growing(codec: Codec, into: Callable[[Octets, bytearray], int], data: Octets, limit: int) -> Octets:
-    size = _first_guess(codec, data, limit)
-    while True:
-        out = bytearray(size)
-        try:
-            found = into(data, out)
-            _expected[codec] = min(_LARGEST_GUESS, max(_GUESS, 1 + found * 5 // 4 // max(1, len(data))))
-            return memoryview(out)[:found]
-        except cramjam.DecompressionError as error:
-            if str(error) != _NO_ROOM:
-                raise _damaged(codec, error) from None
-        if size >= limit:
-            raise _too_large(limit)
-        size = min(limit, _GUESS * size)
-
-
-def _first_guess(codec: Codec, data: Octets, limit: int) -> int:
-    return min(limit, max(_FIRST_BYTES, _expected.get(codec, _GUESS) * len(data)))
-
-
-_LZ4_MAGIC: Final = 0x184D2204
-_LZ4_INDEPENDENT, _LZ4_BLOCK_SUM, _LZ4_SIZE, _LZ4_SUM, _LZ4_DICTIONARY = 0x20, 0x10, 0x08, 0x04, 0x01
-_STORED: Final = 0x80000000  # the bit of a block that is not compressed
-_LE32: Final = struct.Struct("<I")
-
-
-def _lz4(data: Octets, limit: int) -> Octets:
-    try:
-        end = _end_of_lz4(data)
-    except struct.error:
-        raise _damaged(Codec.LZ4, "cut off") from None
-    return _growing(Codec.LZ4, cramjam.lz4.decompress_into, memoryview(data)[:end], limit)
-
-
-def _end_of_lz4(data: Octets) -> int:
-    """Where the first frame ends (lz4's doc/lz4_Frame_format.md). Raises `struct.error` for one that is cut off."""
-    if _LE32.unpack_from(data)[0] != _LZ4_MAGIC:
-        raise _damaged(Codec.LZ4, "no frame")
-    flags = _LE32.unpack_from(data, 4)[0] & 0xFF
-    if not flags & _LZ4_INDEPENDENT:
-        raise _damaged(Codec.LZ4, "blocks that depend on one another (KIP-57)")
-    at = 7 + (8 if flags & _LZ4_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
-    behind_block = 4 if flags & _LZ4_BLOCK_SUM else 0
-    while size := _LE32.unpack_from(data, at)[0] & ~_STORED:
-        at += 4 + size + behind_block
-    return at + 4 + (4 if flags & _LZ4_SUM else 0)
-
-
-_ZSTD_DESCRIPTOR_AT, _ZSTD_CHECKSUM, _ZSTD_REPEATED = 4, 0x04, 1
-_ZSTD: Final = zstandard.ZstdDecompressor()
-"""Used again and again, by the event loop's thread alone: a small frame takes 0.5 µs, a new context 10."""
-
-
-def _zstd(data: Octets, limit: int) -> Octets:
-    try:
-        declared = zstandard.frame_content_size(data)
-        if declared <= limit and _is_one_zstd(data):
-            room = 0 if declared >= 0 else _first_guess(Codec.ZSTD, data, limit)
-            return _ZSTD.decompress(data, max_output_size=room)
-    except (zstandard.ZstdError, struct.error, IndexError):
-        pass  # damaged, or larger than guessed: below it is told which
-    return _growing(Codec.ZSTD, cramjam.zstd.decompress_into, data, limit)
-
-
-def _is_one_zstd(data: Octets) -> bool:
-    """Whether the data ends with its first frame (RFC 8878 §3.1.1). Raises for one that is cut off."""
-    at, block = zstandard.frame_header_size(data), 0
-    while not block & 1:
-        block = _LE32.unpack_from(data, at - 1)[0] >> 8  # 3 bytes
-        at += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED else block >> 3)
-    return at + (4 if data[_ZSTD_DESCRIPTOR_AT] & _ZSTD_CHECKSUM else 0) == len(data)
-
-
-# snappy: raw as librdkafka writes it, or in the framing of Java's SnappyOutputStream ----------------------------------
-
-_MAGIC: Final = b"\x82SNAPPY\x00"
-_FRAMING: Final = _MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-"""Magic, version 1, readable from version 1 on."""
-_BLOCK_BYTES: Final = 32 << 10
-_I32: Final = struct.Struct(">i")
-
-
-def _is_framed(data: Octets) -> bool:
-    return len(data) >= len(_FRAMING) and data[: len(_MAGIC)] == _MAGIC
-
-
-def _snappy(data: Octets, limit: int) -> Octets:
-    view = memoryview(data)
-    try:
-        blocks = _blocks(view) if _is_framed(view) else [view]
-        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-        total = sum(sizes)
-        if total > limit:
-            raise _too_large(limit)
-        out = memoryview(bytearray(total))
-        at = 0
-        for block, size in zip(blocks, sizes, strict=True):
-            cramjam.snappy.decompress_raw_into(block, out[at : at + size])
-            at += size
-    except cramjam.DecompressionError as error:
-        raise _damaged(Codec.SNAPPY, error) from None
-    return out
-
-
-def _blocks(view: memoryview) -> list[memoryview]:
-    """The raw blocks of a framed stream, each behind its length; streams in a row each begin with the framing again."""
-    found: list[memoryview] = []
-    at = 0
-    while at < len(view):
-        if _is_framed(view[at:]):
-            if _I32.unpack_from(view, at + len(_MAGIC))[0] < 1:
-                raise _damaged(Codec.SNAPPY, "a framing older than version 1")
-            at += len(_FRAMING)
-            continue
-        size = _I32.unpack_from(view, at)[0] if len(view) - at >= _I32.size else -1
-        at += _I32.size
-        if not 0 <= size <= len(view) - at:
-            raise _damaged(Codec.SNAPPY, f"a block of {size} bytes, {max(0, len(view) - at)} left")
-        found.append(view[at : at + size])
-        at += size
-    return found
-
-
-def _frame_snappy(data: Octets) -> bytearray:
-    view = memoryview(data)
-    out = bytearray(_FRAMING)
-    for start in range(0, len(view), _BLOCK_BYTES):
-        block = memoryview(cramjam.snappy.compress_raw(view[start : start + _BLOCK_BYTES]))
-        out += _I32.pack(len(block))
-        out += block
-    return out
-
-
-_DECOMPRESS: Final[dict[Codec, Callable[[Octets, int], Octets]]] = {
-    Codec.GZIP: _gzip,
-    Codec.SNAPPY: _snappy,
-    Codec.LZ4: _lz4,
-    Codec.ZSTD: _zstd,
-}
