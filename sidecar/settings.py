@@ -1,4 +1,4 @@
-"""What a node is told before it starts: `Settings`, how they are found, and how they travel into the node's process.
+"""What a node is told before it starts: `Settings`, and how they are found (`sidecar.told`: how they travel to it).
 
 What may be said and what is checked is in `sidecar.settings_schema`, which is imported only while settings are being
 read: pydantic's memory has no place in a process whose size is a promise.
@@ -6,15 +6,16 @@ read: pydantic's memory has no place in a process whose size is a promise.
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from sidecar.told import Resolved
 
 ENV_PREFIX: Final = "SIDECAR_"
 CONFIG_FILES: Final = (Path("sidecar.toml"), Path("/etc/sidecar/sidecar.toml"))
@@ -114,18 +115,12 @@ class Settings:
             admin_listen=self.admin_listen._replace(port=self.admin_listen.port + index),
         )
 
-    def to_json(self) -> str:
-        """For another process of this version; holds secrets."""
-        return json.dumps(asdict(self))
-
     @classmethod
-    def from_json(cls, text: str) -> Settings:
-        """The opposite of `to_json`; checks nothing."""
-        found: dict[str, Any] = json.loads(text)
-        for name in ("listen", "advertise", "admin_listen"):
-            found[name] = Address(*found[name])
-        found["bootstrap_servers"] = tuple(Address(*each) for each in found["bootstrap_servers"])
-        return cls(**found)
+    def from_plain(cls, found: Mapping[str, Any]) -> Settings:
+        """From what JSON leaves of `asdict`; checks nothing."""
+        addresses = {name: Address(*found[name]) for name in ("listen", "advertise", "admin_listen")}
+        servers = tuple(Address(*each) for each in found["bootstrap_servers"])
+        return cls(**{**found, **addresses, "bootstrap_servers": servers})
 
 
 class Problem(NamedTuple):
@@ -150,23 +145,6 @@ class SettingsError(Exception):
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
         self.warnings = tuple(warnings)
-
-
-class Shown(NamedTuple):
-    """One setting for people: full name, value as text (masked where it is secret), where it was found."""
-
-    setting: str
-    value: str
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """Settings with their origins, and what is odd about them without being wrong."""
-
-    settings: Settings
-    shown: tuple[Shown, ...]
-    warnings: tuple[Problem, ...]
 
 
 def resolve(flags: Mapping[str, object] | None = None, config: Path | None = None) -> Resolved:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
@@ -23,34 +23,28 @@ from sidecar.settings import (
     ENV_PREFIX,
     Address,
     Problem,
-    Resolved,
     Settings,
     SettingsError,
-    Shown,
     find_config,
     read_toml,
 )
+from sidecar.told import SECRETS, Resolved, Told, full_name, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic.fields import FieldInfo
 
-_MASK: Final = "***"
 _NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_", "SIDECAR_PURE")
 """Beginnings of variables that belong to `sidecar up` and its embedded parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a setting takes, in words that follow "needs"."""
+    """What a setting takes: in words that follow "needs", and a pattern (ECMA 262) that every right value matches."""
 
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """Marks a setting that is never shown and has no flag: a command line can be read by everybody on the machine."""
+    pattern: str = ""
 
 
 def _address(value: Any) -> Address:
@@ -132,7 +126,9 @@ Target = Annotated[Endpoint, AfterValidator(_target)]
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
-_HOST_PORT: Final = Needs("host:port, such as 127.0.0.1:19092")
+_ONE: Final = r"[^\s/@,]+:[0-9]{1,5}\s*"
+_HOST_PORT: Final = Needs("host:port, such as 127.0.0.1:19092", rf"^\s*{_ONE}$")
+_URL: Final = {"redis": r"^([rR][eE][dD][iI][sS]{1,2}|[uU][nN][iI][xX])://", "http": r"^[hH][tT][tT][pP][sS]?://"}
 _YES_NO: Final = Needs("true or false")
 _GRACE: Final = 3_600_000
 
@@ -149,9 +145,9 @@ def _header(value: str) -> str:
     return value
 
 
-def _is(text: str) -> Any:
-    """The description of a setting, for `--help`, the reference and editors."""
-    return Field(description=text)
+def _is(text: str, example: str | None = None) -> Any:
+    """The description of a setting, for `--help`, the reference and editors, and a value where there is no default."""
+    return Field(description=text, examples=None if example is None else [example])
 
 
 class Schema(BaseSettings):
@@ -170,18 +166,24 @@ class Schema(BaseSettings):
         tuple[Target, ...],
         BeforeValidator(_addresses, json_schema_input_type=str | list[str]),
         _is("Brokers of the Kafka behind the sidecar, host:port, separated by commas."),
-        Needs("one or more host:port, separated by commas, such as kafka-1:9092,kafka-2:9092"),
+        Needs(
+            "one or more host:port, separated by commas, such as kafka-1:9092,kafka-2:9092",
+            rf"^[\s,]*{_ONE}(,[\s,]*{_ONE})*[\s,]*$",
+        ),
     ] = (Address("127.0.0.1", 9092),)
     redis_url: Annotated[
         str,
         AfterValidator(_redis_url),
         _is("Redis that arbitrates between nodes. It has to run with maxmemory-policy noeviction."),
-        Needs("redis://[user:password@]host:port/database, rediss:// for TLS or unix:// for a socket"),
+        Needs("redis://[user:password@]host:port/database, rediss:// for TLS or unix:// for a socket", _URL["redis"]),
     ] = "redis://127.0.0.1:6379/0"
     listen: Annotated[Endpoint, _is("Address for Kafka clients."), _HOST_PORT] = Address("127.0.0.1", 19092)
     advertise: Annotated[
         Endpoint | None,
-        _is("Address that clients are told to connect to; `listen` by default, required with a wildcard."),
+        _is(
+            "Address that clients are told to connect to; `listen` by default, required with a wildcard.",
+            "127.0.0.1:19092",
+        ),
         _HOST_PORT,
     ] = None
     admin_listen: Annotated[Endpoint, _is("Address for health, metrics and REST."), _HOST_PORT] = Address(
@@ -194,7 +196,7 @@ class Schema(BaseSettings):
         str,
         AfterValidator(_cluster),
         _is("Name shared by the nodes that work together on one Kafka; part of internal topic names."),
-        Needs("1 to 64 letters, digits, - or _, not ending in _snapshots or _events"),
+        Needs("1 to 64 letters, digits, - or _, not ending in _snapshots or _events", "^[A-Za-z0-9_-]{1,64}$"),
     ] = "default"
     lease_ms: Annotated[
         int, *_whole(100, 600_000, " of milliseconds"), _is("How long a silent node keeps its topics.")
@@ -213,14 +215,13 @@ class Schema(BaseSettings):
         str,
         AfterValidator(_http_url),
         _is("For tools: where a node's HTTP side is."),
-        Needs("http://host:port"),
+        Needs("http://host:port", _URL["http"]),
     ] = DEFAULT_ADMIN_URL
     admin_token: Annotated[
         str | None,
         AfterValidator(_token),
-        _is("Bearer token for writes over HTTP. Without one they are taken from loopback only."),
-        Needs("text without spaces"),
-        Secret(),
+        _is("Bearer token for writes over HTTP. Without one they are taken from loopback only.", "change-me"),
+        Needs("text without spaces", "^[!-~]+$"),
     ] = None
     deduplication: Annotated[
         bool,
@@ -231,10 +232,16 @@ class Schema(BaseSettings):
         _YES_NO,
     ] = False
     sequence_id_header: Annotated[
-        str, AfterValidator(_header), _is("The record header that carries a sequence id."), Needs("text")
+        str,
+        AfterValidator(_header),
+        _is("The record header that carries a sequence id."),
+        Needs("text of 1 to 255 bytes", "^(.|\\s){1,255}$"),
     ] = "sidecar-sequence-id"
     producer_name_header: Annotated[
-        str, AfterValidator(_header), _is("The record header that carries a producer name."), Needs("text")
+        str,
+        AfterValidator(_header),
+        _is("The record header that carries a producer name."),
+        Needs("text of 1 to 255 bytes", "^(.|\\s){1,255}$"),
     ] = "sidecar-producer-name"
     producer_names_limit: Annotated[
         int,
@@ -264,9 +271,12 @@ class Schema(BaseSettings):
         AfterValidator(_registry_url),
         _is(
             "Schema registry with Confluent's API, which a node serves under /schemas, those of shadows too. A name and"
-            " password in it are sent for whoever sends none."
+            " password in it are sent for whoever sends none.",
+            "http://127.0.0.1:8081",
         ),
-        Needs("http:// or https://[user:password@]host:port, with a path where the registry's API has one"),
+        Needs(
+            "http:// or https://[user:password@]host:port, with a path where the registry's API has one", _URL["http"]
+        ),
     ] = None
     kafka_connect_timeout_ms: Annotated[
         int, *_whole(10, 600_000, " of milliseconds"), _is("Limit for opening a connection to a broker.")
@@ -328,25 +338,34 @@ def needs(field: FieldInfo) -> str:
     return next((each.text for each in field.metadata if isinstance(each, Needs)), "another value")
 
 
-def is_secret(field: FieldInfo) -> bool:
+def is_secret(name: str) -> bool:
     """True where the value is never shown."""
-    return any(isinstance(each, Secret) for each in field.metadata)
+    return name in SECRETS
 
 
 def shown_default(name: str) -> str:
     """The default as people write it, "" where there is none."""
-    return _text(name, Schema.model_fields[name].default)
+    return text_of(name, Schema.model_fields[name].default)
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON schema of sidecar.toml, for editors."""
+    """JSON schema of sidecar.toml, for editors. It refuses nothing that is right; it cannot tell what fits together."""
     schema = Schema.model_json_schema(mode="validation")
     for name, found in schema["properties"].items():
-        default = Schema.model_fields[name].default
-        if default is None:
-            del found["default"]  # TOML has no null
-        elif not isinstance(default, str | int):
-            found["default"] = _text(name, default)
+        field = Schema.model_fields[name]
+        kinds: list[dict[str, Any]] = [each for each in found.pop("anyOf", [found]) if each.get("type") != "null"]
+        pattern = next((each.pattern for each in field.metadata if isinstance(each, Needs)), "")
+        for kind in kinds:
+            if kind.get("type") == "array":
+                kind |= {"minItems": 1, "items": {"type": "string", "pattern": _HOST_PORT.pattern}}
+            elif pattern:
+                kind["pattern"] = pattern
+        found.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
+        found.update(title=full_name(name), description=f"{field.description} Takes {needs(field)}.")
+        if field.default is None:
+            found.pop("default", None)  # TOML has no null
+        elif not isinstance(field.default, str | int):
+            found["default"] = text_of(name, field.default)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -371,11 +390,9 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
     if problems:
         raise SettingsError(problems, _unknown_variables())
     settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields})
-    shown = tuple(
-        Shown(_full(name), _text(name, getattr(settings, name)), origins.get(name, "default"))
-        for name in Schema.model_fields
-    )
-    return Resolved(settings, shown, tuple(_warnings(settings)))
+    given = {name: value for name, value in flags.items() if value is not None}
+    told = Told(settings, origins, given, None if config is None else str(config))
+    return Resolved(told, tuple(_warnings(settings)))
 
 
 def _take(found: Mapping[str, Any], origin: str, values: dict[str, Any], origins: dict[str, str]) -> None:
@@ -403,14 +420,14 @@ def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[Proble
         advice = (
             f"{said}. It needs {needs(field)}." if said and "required" not in said else said or f"needs {needs(field)}."
         )
-        value = "" if name not in origins else _text(name, each["input"])
-        found.setdefault(name, Problem(_full(name), origins.get(name, "not set"), value, advice))
+        value = "" if name not in origins else text_of(name, each["input"])
+        found.setdefault(name, Problem(full_name(name), origins.get(name, "not set"), value, advice))
     return list(found.values())
 
 
 def _unknown_variables() -> list[Problem]:
     """A misspelt variable is told; it is no error, as orchestrators set some of their own."""
-    known = {_full(name) for name in Schema.model_fields}
+    known = {full_name(name) for name in Schema.model_fields}
     found: list[Problem] = []
     for name in sorted(os.environ):
         if name.startswith(ENV_PREFIX) and not name.startswith(_NOT_OURS) and name.upper() not in known:
@@ -428,34 +445,3 @@ def _warnings(settings: Settings) -> list[Problem]:
     if settings.deduplication:
         found.append(Problem("SIDECAR_DEDUPLICATION", "settings", "true", DEDUPLICATES_ALL))
     return found
-
-
-def _full(name: str) -> str:
-    return ENV_PREFIX + name.upper()
-
-
-def _text(name: str, value: Any) -> str:
-    """A value as people write it; secrets and passwords are masked."""
-    if value is None:
-        return ""
-    if is_secret(Schema.model_fields[name]):
-        return _MASK
-    if name == "redis_url" or name.endswith("_url"):
-        return _without_password(str(value))
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Address):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, cast("list[object]", value)))
-    return str(value)
-
-
-def _without_password(value: str) -> str:
-    try:
-        url = urlsplit(value)
-        if url.password is None:
-            return value
-        return urlunsplit(url._replace(netloc=f"{url.username or ''}:{_MASK}@{url.netloc.rpartition('@')[2]}"))
-    except ValueError:
-        return value

@@ -11,6 +11,7 @@ from sidecar.local.jars import DEFAULT_VERSION
 from sidecar.local.kafka_config import VERSION_VARIABLE
 from sidecar.settings import CONFIG_FILES, ENV_PREFIX
 from sidecar.settings_schema import Schema, is_secret, needs, shown_default
+from sidecar.told import RELOADABLE
 
 _BEFORE: Final = f"""
     A flag beats the environment, the environment beats the file, the file beats the default. Each setting `x_y` is the
@@ -19,7 +20,8 @@ _BEFORE: Final = f"""
     set. An unknown key in the file is an error, an unknown variable a warning.
 
     `sidecar check-config` tells all problems at once (exit code 2), `sidecar config show --origin` which value is in
-    force and why, `sidecar config schema` prints a JSON schema of the file for editors.
+    force and why, `sidecar config schema` prints a JSON schema of the file for editors. All of it written out, to copy
+    from: [sidecar.toml](../../deploy/sidecar.toml), beside [its schema](../../deploy/sidecar.schema.json).
     """
 _FOR_TOOLS: Final = frozenset({"admin_url"})
 """Read by commands on their own way (`sidecar.settings.admin_access`)."""
@@ -62,7 +64,9 @@ def page() -> str:
 def _row(name: str) -> tuple[str, str, str, str]:
     field = Schema.model_fields[name]
     text = str(field.description)
-    if is_secret(field):
+    if name in RELOADABLE:
+        text += " Read again on SIGHUP."
+    if is_secret(name):
         text += " Never shown, and no flag."
     if not mentioned(rf"\b(settings|resolved)\.{name}\b", without="settings") and name not in _FOR_TOOLS:
         text += " **Without effect in this version.**"

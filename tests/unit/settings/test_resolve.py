@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.settings import Address, Settings, SettingsError, load, resolve
 from sidecar.settings_schema import Schema
+from sidecar.told import Told
 from tests.unit.settings.conftest import Environment
 
 
@@ -189,9 +190,30 @@ def test_secrets_are_never_shown(environment: Environment):
     assert not any("hush" in text.lower() for text in problems().values())
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("unix:///run/redis.sock?db=1&password=hush", "unix:///run/redis.sock?db=1&password=***"),
+        ("redis://:hush@host:6379/0", "redis://:***@host:6379/0"),
+        ("redis://user:hu@sh@host", "redis://user:***@host"),
+        ("redis://user@host", "redis://user@host"),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+    ],
+)
+def test_passwords_are_masked_wherever_they_stand_in_a_url(environment: Environment, url: str, shown: str):
+    environment(REDIS_URL=url)
+    assert {each.setting: each.value for each in resolve().shown}["SIDECAR_REDIS_URL"] == shown
+
+
+@pytest.mark.parametrize("url", ["redis://:hush@[bad", "redis://:hu/sh@host:1", "hush:hush@host"])
+def test_what_is_no_url_is_told_without_its_password(environment: Environment, url: str):
+    environment(REDIS_URL=url)
+    assert "sh" not in problems()["SIDECAR_REDIS_URL"].partition("(")[0]
+
+
 def test_settings_survive_the_way_into_another_process():
-    found = load({"bootstrap_servers": "a:1,b:2", "admin_token": "t", "listen": "[::1]:5"})
-    assert Settings.from_json(found.to_json()) == found
+    found = resolve({"bootstrap_servers": "a:1,b:2", "admin_token": "t", "listen": "[::1]:5"}).told
+    assert Told.from_json(found.to_json()) == found
 
 
 def test_each_worker_has_a_node_id_and_ports_of_its_own():
@@ -207,11 +229,11 @@ def test_the_schema_and_the_settings_have_the_same_fields():
 
 def test_a_node_needs_no_pydantic_for_its_settings():
     code = (
-        "import sys; from sidecar.settings import Settings; Settings.from_json(sys.stdin.read());"
+        "import sys; from sidecar.told import Told; Told.from_json(sys.stdin.read());"
         "print([m for m in sys.modules if m.startswith('pydantic')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], input=load().to_json(), capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code], input=resolve().told.to_json(), capture_output=True, text=True, check=True,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
     assert done.stdout.strip() == "[]"

@@ -1,0 +1,46 @@
+"""deploy/sidecar.toml, an example with every setting, and deploy/sidecar.schema.json, its JSON schema for editors."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from sidecar.settings import CONFIG_FILES
+from sidecar.settings_schema import Schema, is_secret, json_schema, needs
+from sidecar.told import full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WIDTH: Final = 110
+_HEAD: Final = """\
+#:schema ./sidecar.schema.json
+# Every setting of a node with its default; written by `python -m docs.generate`, so copy it before you change it.
+# Prose stands behind "# ", settings behind "#" alone: take that away from those that are to have another value.
+# Read from {files}, or where --config says. Flags and SIDECAR_* variables beat it; `sidecar check-config` checks it.
+"""
+
+
+def schema() -> str:
+    """What `sidecar config schema` prints."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def example() -> str:
+    """All settings, commented out: those without a default with a value as it may be."""
+    files = " or ".join(str(path) if path.is_absolute() else f"./{path}" for path in CONFIG_FILES)
+    return _HEAD.format(files=files) + "".join(f"\n{chr(10).join(_setting(name))}\n" for name in Schema.model_fields)
+
+
+def _setting(name: str) -> Iterator[str]:
+    field, found = Schema.model_fields[name], json_schema()["properties"][name]
+    said = [f"{field.description}", f"Takes {needs(field)}."]
+    if is_secret(name):
+        said.append(f"A secret may rather stand in the variable {full_name(name)}.")
+    if "default" not in found:
+        said.append("No default.")
+    for line in textwrap.wrap(" ".join(said), _WIDTH, break_long_words=False, break_on_hyphens=False):
+        yield f"# {line}"
+    value = found["default"] if "default" in found else found["examples"][0]
+    yield f"#{name} = {json.dumps(value)}"

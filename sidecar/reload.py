@@ -1,0 +1,120 @@
+"""SIGHUP: a node reads its settings again and takes over what may change while it runs, or nothing where any is wrong.
+
+The environment of a process does not change and flags do not either, so it is the file that is read again. Which
+settings may change is `sidecar.told.RELOADABLE`; the others are named, and wait for the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from sidecar.told import RELOADABLE, Told, full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    class Done(Protocol):
+        """Told how a reading went."""
+
+        def __call__(self, *, success: bool) -> None: ...
+
+
+_PROGRAM: Final = Path(__file__).with_name("reread.py")
+_PATIENCE_S: Final = 30.0
+
+
+class RereadError(Exception):
+    """The settings cannot be used as they stand now; `problems` says all that is wrong."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class Reloader:
+    """Reads again whenever it was asked to, one reading after the other; several wishes meanwhile are one.
+
+    `take` is told the settings as they are to be from now on; `done` whether it went well.
+    """
+
+    def __init__(self, told: Told, take: Callable[[Told], None], done: Done) -> None:
+        self._told = told
+        self._take = take
+        self._done = done
+        self._asked = asyncio.Event()
+        self._log = structlog.get_logger()
+        if told.outdated:
+            self._asked.set()
+
+    def ask(self) -> None:
+        """To be called in the event loop's thread, at any time."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """For as long as the node serves."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                found = await reread(self._told)
+            except RereadError as error:
+                self._done(success=False)
+                self._log.error("settings_not_reloaded", problems=error.problems, effect="nothing has changed")
+                continue
+            self._told, taken, waiting = merged(self._told, found)
+            self._take(self._told)
+            self._done(success=True)
+            self._log.info("settings_reloaded", changed=taken)
+            if waiting:
+                self._log.warning("settings_need_restart", settings=waiting, advice="restart the node to change them")
+
+
+def merged(old: Told, new: Told) -> tuple[Told, list[str], list[str]]:
+    """`old` with all of `new` that may change at run time; the full names of what did so, and of what has to wait."""
+    differs = [name for name in old.settings.__slots__ if getattr(old.settings, name) != getattr(new.settings, name)]
+    taken = [name for name in differs if name in RELOADABLE]
+    settings = replace(old.settings, **{name: getattr(new.settings, name) for name in taken})
+    origins = {name: origin for name, origin in old.origins.items() if name not in RELOADABLE}
+    origins |= {name: origin for name, origin in new.origins.items() if name in RELOADABLE}
+    told = replace(old, settings=settings, origins=origins, outdated=False)
+    return told, [full_name(name) for name in taken], [full_name(name) for name in differs if name not in RELOADABLE]
+
+
+async def reread(told: Told) -> Told:
+    """What a node that was told so would be told now. Raises `RereadError`."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", str(_PROGRAM)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise RereadError([f"no process to read the settings with: {error}"]) from None
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            out, problems = await process.communicate(told.to_json().encode())
+    except TimeoutError:
+        raise RereadError([f"the settings could not be read within {_PATIENCE_S:.0f} s"]) from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        last = problems.decode(errors="replace").strip().rpartition("\n")[2]
+        raise RereadError([f"the process that reads the settings ended with {process.returncode}: {last}"])
+    try:
+        answer = json.loads(out)
+        if "problems" not in answer:
+            return Told.from_json(answer["told"])
+    except (ValueError, KeyError, TypeError) as error:  # of another version: the package was replaced under the node
+        raise RereadError([f"what was read makes no sense to this version, restart the node: {error!r}"]) from None
+    raise RereadError(answer["problems"])

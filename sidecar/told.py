@@ -1,0 +1,129 @@
+"""A node's settings with where each value stood and how to read them again, on their way to its process; and settings
+as people see them, without what is secret. Reads nothing by itself and checks nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from sidecar.settings import ENV_PREFIX, Address, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.settings import Problem
+
+SECRETS: Final = frozenset({"admin_token"})
+"""Settings that are never shown and have no flag: a command line can be read by everybody on the machine."""
+RELOADABLE: Final = frozenset(
+    {"admin_token", "disconnect_grace_ms", "log_format", "log_level", "queue_limit", "retry_buffer_bytes"}
+)
+"""Settings of which a node takes other values while it runs (`sidecar.reload`)."""
+_MASK: Final = "***"
+_PASSWORD_PARAMETER: Final = re.compile(r"(?i)(?<=[?&])(password|pass|auth|token)=[^&#]*")
+
+
+class Shown(NamedTuple):
+    """One setting for people: full name, value as text (masked where it is secret), where it was found, whether a node
+    takes another value while it runs.
+    """
+
+    setting: str
+    value: str
+    origin: str
+    reloadable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that a node is told: its settings, where each value was found (by field name; default where it is missing),
+    and what it takes to read them again: the flags, the file that was asked for, which worker the node is.
+    `outdated`: they were read before the last SIGHUP, so they are to be read again at once.
+    """
+
+    settings: Settings
+    origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    flags: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    config: str | None = None
+    worker: int = 0
+    outdated: bool = False
+
+    def shown(self) -> tuple[Shown, ...]:
+        """Every setting for people."""
+        return tuple(
+            Shown(
+                full_name(each.name),
+                text_of(each.name, getattr(self.settings, each.name)),
+                self.origins.get(each.name, "default"),
+                each.name in RELOADABLE,
+            )
+            for each in fields(Settings)
+        )
+
+    def for_worker(self, index: int) -> Told:
+        """What worker `index` is told."""
+        return replace(self, settings=self.settings.for_worker(index), worker=index)
+
+    def to_json(self) -> str:
+        """For another process of this version; holds secrets."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Told:
+        """The opposite of `to_json`; checks nothing."""
+        found: dict[str, Any] = json.loads(text)
+        return cls(**{**found, "settings": Settings.from_plain(found["settings"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings with their origins, and what is odd about them without being wrong."""
+
+    told: Told
+    warnings: tuple[Problem, ...]
+
+    @property
+    def settings(self) -> Settings:
+        """The settings alone."""
+        return self.told.settings
+
+    @property
+    def shown(self) -> tuple[Shown, ...]:
+        """Every setting for people."""
+        return self.told.shown()
+
+
+def full_name(name: str) -> str:
+    """A setting as people write it: the name of its variable."""
+    return ENV_PREFIX + name.upper()
+
+
+def text_of(name: str, value: Any) -> str:
+    """A value as people write it; secrets, and passwords in URLs, are masked."""
+    if value is None:
+        return ""
+    if name in SECRETS:
+        return _MASK
+    if name.endswith("_url"):
+        return _without_password(str(value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Address):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, cast("list[object]", value)))
+    return str(value)
+
+
+def _without_password(value: str) -> str:
+    """A URL without what may be a password: the user's, or a parameter's, as Redis takes one for a socket."""
+    value = _PASSWORD_PARAMETER.sub(rf"\1={_MASK}", value)
+    before, at, host = value.rpartition("@")
+    if not at:
+        return value
+    scheme, slashes, who = before.partition("://")
+    user, colon, _ = who.partition(":") if slashes else ("", ":", "")
+    return f"{scheme if slashes else ''}{slashes}{user}{colon and f':{_MASK}'}@{host}"
