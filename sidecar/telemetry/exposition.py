@@ -1,4 +1,5 @@
-"""`NodeMetrics` in Prometheus' text format. The catalogue of metric names is here and nowhere else.
+"""`NodeMetrics` in Prometheus' text format, or in OpenMetrics' with exemplars. The catalogue of metric names is here
+and nowhere else.
 
 Families are made one after the other and the event loop gets its turn in between: a scrape of some thousand lines must
 not be seen in the latency of a request.
@@ -8,37 +9,48 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import generate_latest
+from prometheus_client import exposition as text_format
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, UnknownMetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
-from sidecar.telemetry.series import REQUEST_BOUNDS, ApiStats, Histogram
+from sidecar.telemetry.series import OTHER, REQUEST_BOUNDS, ApiStats, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric
 
     from sidecar.telemetry.hooks import Gauge, NodeMetrics
+    from sidecar.telemetry.series import Example
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE: Final = openmetrics.CONTENT_TYPE_LATEST
+_OPENMETRICS: Final = "application/openmetrics-text"
+_END: Final = b"# EOF\n"
 
 _GAUGES: Final[dict[Gauge, str]] = {
-    "requests_in_flight": "Requests that wait for their answer.",
     "upstream_connections": "Open connections to brokers.",
     "redis_up": "1 while Redis answers, 0 while it does not: claims are refused then, owners keep writing.",
+    "redis_noeviction": "1 where Redis keeps what it is given; 0: it may evict keys; looked up every half minute.",
+    "lease_expiry_timestamp_seconds": "When this node's lease runs out, and with it the right to serve its topics.",
     "kafka_up": "1 while Kafka answers, 0 while it does not.",
     "dedup_reading_topics": "Topics served here whose sequence ids are being read; their batches wait.",
     "dedup_lost_topics": "Topics served here with partitions whose sequence ids cannot be known: they take no batches.",
+    "dedup_names": "Producer names whose sequence ids are remembered here, each in each partition.",
     "shadows_closed": "Shadow topics of the cluster whose source is gone, or another topic by now: nobody reads them.",
     "claims_held": "Free strings, and topics and partitions for reading, that have an owner; told by the coordinator.",
     "claims_waiting": "Places in queues for such; told by the coordinator.",
     "fanout_polls": "Long polls under way that readers at the ends of logs share.",
     "fanout_waiting": "Partitions that readers wait for by shared polls, each reader's counted.",
     "live_nodes": "Nodes of this cluster whose heartbeat is fresh, this one included.",
+    "config_last_reload_successful": "1 where the settings were without a fault when they were last read, else 0.",
+    "config_last_reload_success_timestamp_seconds": "When the settings were last read without a fault.",
 }
 _ALWAYS: Final = frozenset({"Fetch", "Metadata", "Produce"})
 """APIs whose histogram exists before the first request; of the others only counters do, to keep a scrape short."""
@@ -70,6 +82,8 @@ class NodeCollector(Collector):
         yield lag
         errors = _counter("upstream_connection_errors", "Connections to brokers that failed or broke.", "broker")
         yield _add_words(errors, metrics.upstream_errors)
+        reloads = _counter("config_reload", "Times that the settings were read again, on SIGHUP.", "outcome")
+        yield _add_words(reloads, metrics.config_reloads)
         for name, text in _GAUGES.items():
             if name in metrics.gauges:
                 yield _add_number(_gauge(name, text), float(metrics.gauges[name]()))
@@ -81,14 +95,36 @@ class Exposition:
     def __init__(self, metrics: NodeMetrics) -> None:
         self._collectors: tuple[Collector, ...] = (NodeCollector(metrics), ProcessCollector(registry=None))
 
-    async def render(self) -> bytes:
-        """The page as of now. Families are read at slightly different moments."""
+    async def render(self, *, with_exemplars: bool = False) -> bytes:
+        """The page as of now. Families are read at slightly different moments.
+
+        `with_exemplars`: as OpenMetrics 1.0, not as Prometheus' text format.
+        """
         parts: list[bytes] = []
+        names: set[str] = set()
         for collector in self._collectors:
             for family in collector.collect():
-                parts.append(generate_latest(_One(family)))
+                if with_exemplars:
+                    parts.append(openmetrics.generate_latest(_One(_apart(family, names))).removesuffix(_END))
+                else:
+                    parts.append(text_format.generate_latest(_One(family)))
                 await asyncio.sleep(0)
-        return b"".join(parts)
+        return b"".join(parts) + (_END if with_exemplars else b"")
+
+
+def takes_exemplars(accept: str) -> bool:
+    """Whether a header `Accept` names OpenMetrics. Weights are not looked at: who names it prefers it."""
+    return any(part.split(";")[0].strip().lower() == _OPENMETRICS for part in accept.split(","))
+
+
+def _apart(family: Metric, names: set[str]) -> Metric:
+    """OpenMetrics names a family once: a counter beside a gauge of its name is a family of its samples' name."""
+    if family.name not in names:
+        names.add(family.name)
+        return family
+    found = UnknownMetricFamily(f"{family.name}_total", family.documentation)
+    found.samples = family.samples
+    return found
 
 
 class _One(Collector):
@@ -119,14 +155,25 @@ def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
     seconds = _histogram(
         "request_duration_seconds", "Arrival of a request to its answer, Kafka's share included.", "api"
     )
+    upstream = _histogram(
+        "upstream_duration_seconds", "The share of it in which a broker was waited for, where one was.", "api"
+    )
+    overhead = _histogram("overhead_seconds", "All the rest of it: this node's own share.", "api")
     for api in apis:
         label = (api.name,)
         requests.add_metric(label, api.count)
         bytes_in.add_metric(label, api.bytes_in)
         bytes_out.add_metric(label, api.bytes_out)
         if api.count or api.name in _ALWAYS:
-            _observe(seconds, label, _durations(api))
-    yield from (requests, bytes_in, bytes_out, seconds)
+            _observe(seconds, label, _durations(api), api.take_examples())
+        if api.upstream is not None and api.overhead is not None:
+            _observe(upstream, label, api.upstream)
+            _observe(overhead, label, api.overhead)
+    yield from (requests, bytes_in, bytes_out, seconds, upstream, overhead)
+    in_flight = _gauge("requests_in_flight", "Requests that wait for their answer.", "api")
+    for name, count in {**dict.fromkeys(sorted(_ALWAYS), 0), **metrics.in_flight()}.items():
+        in_flight.add_metric((name,), count)
+    yield in_flight
     errors = _counter("response_errors", "Errors in answers, by Kafka's name of the code.", "api", "error")
     for labels, count in metrics.response_errors.items():
         errors.add_metric(labels, count)
@@ -139,20 +186,33 @@ def _topic_families(metrics: NodeMetrics) -> Iterator[Metric]:
     duplicates = _counter(
         "produce_duplicates", "Records acknowledged and not written, as their sequence ids were in the log.", "topic"
     )
+    unknown = _counter(
+        "produce_unknown", "Batches told to come again, as nobody knew yet whether the log has their ids.", "topic"
+    )
     fenced = _counter("produce_fenced", "Batches refused for want of a right to write.", "topic", "reason")
     generation = _gauge("producer_generation", "The topic's generation, as this node knows it.", "topic")
     owner = _gauge("producer_owner_info", "The topic's owner, as this node knows it.", "topic", "owner", "mode")
+    waiting = _gauge("producer_waiting", "Producers that wait for the topic at this node.", "topic")
+    stranded = _gauge(
+        "producer_stranded", "Of those, who wait for what nobody owns, while nobody else writes to it.", "topic"
+    )
     for topic, stats in metrics.topic_series():
         records.add_metric((topic,), stats.records)
         size.add_metric((topic,), stats.bytes)
         duplicates.add_metric((topic,), stats.duplicates)
+        unknown.add_metric((topic,), stats.unknown)
+        if topic != OTHER:
+            queue = metrics.queue(topic)
+            waiting.add_metric((topic,), queue.waiting)
+            stranded.add_metric((topic,), queue.stranded)
         for reason, count in stats.fenced.items():
             fenced.add_metric((topic, reason), count)
         if stats.generation is not None:
             generation.add_metric((topic,), stats.generation)
         if stats.owner is not None:
-            owner.add_metric((topic, *stats.owner), 1)
-    yield from (records, size, duplicates, fenced, generation, owner)
+            name, mode = stats.owner
+            owner.add_metric((topic, name.replace("\0", "\ufffd"), mode), 1)
+    yield from (records, size, duplicates, unknown, fenced, generation, owner, waiting, stranded)
     folded = _counter("labels_dropped", "Observations under topic `_other`, as there are too many topics.")
     yield _add_number(folded, metrics.topics.folded)
 
@@ -244,11 +304,21 @@ def _durations(api: ApiStats) -> Histogram:
     return histogram
 
 
-def _observe(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:
+def _observe(
+    family: HistogramMetricFamily,
+    labels: tuple[str, ...],
+    histogram: Histogram,
+    examples: Sequence[Example | None] = (),
+) -> None:
     """Prometheus counts what is at most the bound, not what is in the bucket."""
-    buckets: list[tuple[str, float]] = []
+    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    bounds = (*map(repr, histogram.bounds), "+Inf")
     below = 0
-    for bound, count in zip((*map(repr, histogram.bounds), "+Inf"), histogram.buckets, strict=True):
+    for bound, count, example in zip_longest(bounds, histogram.buckets, examples):
         below += count
-        buckets.append((bound, below))
+        if example is None:
+            buckets.append((bound, below))
+        else:
+            exemplar = Exemplar(example.labels(), example.seconds, round(example.at, 3))
+            buckets.append((bound, below, exemplar))
     family.add_metric(labels, buckets, histogram.total)

@@ -7,16 +7,20 @@ and addresses of clients are not counted at all.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from sidecar.telemetry.series import (
     LAG_BOUNDS,
     OTHER,
+    OVERHEAD_BOUNDS,
     REQUEST_BOUNDS,
     SHORT_BOUNDS,
     ApiStats,
+    Example,
     Histogram,
+    Queue,
     ShadowSeries,
     TopicStats,
     TopicTable,
@@ -26,25 +30,35 @@ from sidecar.telemetry.series import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from sidecar.telemetry.series import Traced
+
 TOPIC_LIMIT: Final = 200
 """Governed topics with series of their own."""
 
+WORDS_LIMIT: Final = 500
+"""Values that any other label may have, whatever brokers and clients come up with."""
+
 Gauge = Literal[
-    "requests_in_flight",
     "upstream_connections",
     "redis_up",
+    "redis_noeviction",
+    "lease_expiry_timestamp_seconds",
     "kafka_up",
     "dedup_reading_topics",
     "dedup_lost_topics",
+    "dedup_names",
     "claims_held",
     "claims_waiting",
     "shadows_closed",
     "fanout_polls",
     "fanout_waiting",
     "live_nodes",
+    "config_last_reload_successful",
+    "config_last_reload_success_timestamp_seconds",
 ]
 """Numbers that somebody else keeps: they are read when metrics are asked for."""
 
+RELOADS: Final[tuple[str, ...]] = ("success", "failure")
 ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
 CLAIM_OUTCOMES: Final[tuple[str, ...]] = ("granted", "waiting", "released", "lost", "held", "unavailable")
 """Those that exist from the start; besides them the errors of the own APIs."""
@@ -57,6 +71,19 @@ EXPECTED_ERRORS: Final[tuple[tuple[str, str], ...]] = (
     ("Produce", "REQUEST_TIMED_OUT"),
 )
 """Series that exist from the start: the first such answer is an increase then, not the first value of a series."""
+REDIS_ERRORS: Final[tuple[str, ...]] = (
+    "away", "closed", "cluster", "denied", "loading", "out of memory", "read only", "timeout",
+)  # fmt: skip
+"""Likewise."""
+
+Key = TypeVar("Key", str, tuple[str, str])
+
+
+def _count(counts: dict[Key, int], key: Key, other: Key, more: int = 1) -> None:
+    """One more of a word; under `other` where there are too many already."""
+    if key not in counts and len(counts) >= WORDS_LIMIT:
+        key = other
+    counts[key] = counts.get(key, 0) + more
 
 
 class NodeMetrics:
@@ -73,10 +100,15 @@ class NodeMetrics:
         self.topics = TopicTable(topic_limit)
         self._topic_limit = topic_limit
         self._read_shadows: Callable[[], Sequence[ShadowSeries]] = tuple
+        self.in_flight: Callable[[], Mapping[str, int]] = dict
+        """Requests without an answer by API; asked when metrics are."""
+        self.queue: Callable[[str], Queue] = lambda topic: Queue(0, 0)
+        """Who waits for a topic; likewise."""
+        self.config_reloads: dict[str, int] = dict.fromkeys(RELOADS, 0)
         self.clients_accepted = 0
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
         self.upstream_open = 0
-        self.upstream_errors: dict[str, int] = {}
+        self.upstream_errors: dict[str, int] = {"bootstrap": 0}
         self.response_errors: dict[tuple[str, str], int] = dict.fromkeys(EXPECTED_ERRORS, 0)
         self.takeovers: dict[str, int] = dict.fromkeys(ACCESS_MODES, 0)
         self.takeover_seconds = Histogram(REQUEST_BOUNDS)
@@ -85,7 +117,7 @@ class NodeMetrics:
         self.snapshots = 0
         self.snapshot_bytes = 0
         self.claims: dict[str, int] = dict.fromkeys(CLAIM_OUTCOMES, 0)
-        self.redis_errors: dict[str, int] = {}
+        self.redis_errors: dict[str, int] = dict.fromkeys(REDIS_ERRORS, 0)
         self.redis_seconds: dict[str, Histogram] = {}
         self.loop_lag = Histogram(LAG_BOUNDS)
         self.gauges: dict[Gauge, Callable[[], float]] = {"upstream_connections": lambda: self.upstream_open}
@@ -102,27 +134,48 @@ class NodeMetrics:
 
     def client_disconnected(self, cause: str) -> None:
         """It ended; `cause` is one of a few words."""
-        self.disconnects[cause] = self.disconnects.get(cause, 0) + 1
+        _count(self.disconnects, cause, OTHER)
 
     @property
     def client_connections(self) -> int:
         """How many are open."""
         return self.clients_accepted - sum(self.disconnects.values())
 
-    def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
-        """A request was answered: its API key, the time from its arrival to its answer, sizes of both frames."""
+    def request_done(
+        self, key: int, seconds: float, bytes_in: int, bytes_out: int, upstream: float, request: Traced
+    ) -> None:
+        """A request was answered: its API key, the time from its arrival to its answer, sizes of both frames. For
+        `upstream` seconds of it a broker was waited for (more than there are: all of it).
+        """
         stats = self.apis.get(key)
         if stats is None:
             stats = self.other_api
         stats.bytes_in += bytes_in
         stats.bytes_out += bytes_out
         stats.seconds += seconds
-        stats.buckets[bisect_left(REQUEST_BOUNDS, seconds)] += 1
+        bucket = bisect_left(REQUEST_BOUNDS, seconds)
+        stats.buckets[bucket] += 1
+        if stats.wanted[bucket]:
+            stats.wanted[bucket] = False
+            stats.examples[bucket] = Example(
+                seconds, time.time(), request.client_id, request.correlation_id, request.connection.peer
+            )
+        overhead = stats.overhead
+        if overhead is not None:
+            if upstream > 0.0:
+                if upstream > seconds:  # noqa: PLR1730 - calling min() takes longer
+                    upstream = seconds
+                asked = stats.upstream
+                assert asked is not None
+                asked.buckets[bisect_left(REQUEST_BOUNDS, upstream)] += 1
+                asked.total += upstream
+                seconds -= upstream
+            overhead.buckets[bisect_left(OVERHEAD_BOUNDS, seconds)] += 1
+            overhead.total += seconds
 
     def response_error(self, api: str, error: str) -> None:
         """An answer carried an error: names of the API and of the code. Several in one answer count each."""
-        counted = (api, error)
-        self.response_errors[counted] = self.response_errors.get(counted, 0) + 1
+        _count(self.response_errors, (api, error), (OTHER, OTHER))
 
     # Upstream -----------------------------------------------------------------------------------------------------
 
@@ -136,7 +189,7 @@ class NodeMetrics:
 
     def upstream_error(self, broker: str) -> None:
         """A connection could not be opened, or broke. `broker` is an id or an address of the bootstrap list."""
-        self.upstream_errors[broker] = self.upstream_errors.get(broker, 0) + 1
+        _count(self.upstream_errors, broker, OTHER)
 
     # Governed topics ----------------------------------------------------------------------------------------------
 
@@ -148,8 +201,7 @@ class NodeMetrics:
 
     def fenced(self, topic: str, reason: str) -> None:
         """A batch was refused for want of a right to write; `reason` is one of a few words."""
-        fenced = self.topics.get(topic).fenced
-        fenced[reason] = fenced.get(reason, 0) + 1
+        _count(self.topics.get(topic).fenced, reason, OTHER)
 
     def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None:
         """The topic's owner, as this node knows it; `name` None: it has none.
@@ -167,12 +219,16 @@ class NodeMetrics:
 
     def takeover(self, mode: str, seconds: float) -> None:
         """A change of owner or a failover was completed in `seconds`."""
-        self.takeovers[mode] = self.takeovers.get(mode, 0) + 1
+        _count(self.takeovers, mode, OTHER)
         self.takeover_seconds.observe(seconds)
 
     def duplicates_dropped(self, topic: str, records: int) -> None:
         """Records whose sequence ids the log held were acknowledged and not written."""
         self.topics.get(topic).duplicates += records
+
+    def ids_unknown(self, topic: str) -> None:
+        """A batch was told to come again, as it is not known yet whether the log has its sequence ids."""
+        self.topics.get(topic).unknown += 1
 
     def ids_read(self, records: int) -> None:
         """So many records more of a log were read, to know the sequence ids of a topic that was taken over."""
@@ -191,7 +247,7 @@ class NodeMetrics:
 
     def claims_answered(self, outcome: str, resources: int) -> None:
         """Claims to so many free strings or readers' resources came to this; `outcome` is one of a few words."""
-        self.claims[outcome] = self.claims.get(outcome, 0) + resources
+        _count(self.claims, outcome, OTHER, resources)
 
     # Redis --------------------------------------------------------------------------------------------------------
 
@@ -204,7 +260,13 @@ class NodeMetrics:
 
     def redis_error(self, kind: str) -> None:
         """A script was not answered, or with an error; `kind` is one of a few words."""
-        self.redis_errors[kind] = self.redis_errors.get(kind, 0) + 1
+        _count(self.redis_errors, kind, OTHER)
+
+    # The settings -------------------------------------------------------------------------------------------------
+
+    def config_reloaded(self, *, success: bool) -> None:
+        """The settings were read again, and taken over or not."""
+        self.config_reloads["success" if success else "failure"] += 1
 
     # The loop -----------------------------------------------------------------------------------------------------
 

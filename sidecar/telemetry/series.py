@@ -17,11 +17,20 @@ REQUEST_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0
 SHORT_BOUNDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Upper bounds in seconds for what should take microseconds: a Redis script."""
 
+OVERHEAD_BOUNDS: Final = (*SHORT_BOUNDS, 2.5, 5.0, 10.0)
+"""Upper bounds in seconds for a node's own share of a request: a tenth of a millisecond, unless it has to wait."""
+
 LAG_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds in seconds; the timers of an event loop are no finer than a millisecond."""
 
 OTHER: Final = "_other"
 """The label value that stands for all topics beyond the cap. A topic that somebody calls so shares its series."""
+
+_SPLIT: Final = frozenset({"Fetch", "Produce"})
+"""APIs of which it is known how long brokers were waited for."""
+
+_EXAMPLE_CHARACTERS: Final = 128
+"""All names and values of an exemplar together may have so many (OpenMetrics 1.0)."""
 
 
 class Histogram:
@@ -45,10 +54,55 @@ class Histogram:
         return sum(self.buckets)
 
 
-class ApiStats:
-    """Requests of one API: their number is the sum of `buckets`."""
+class Client(Protocol):
+    """Where a request came from: `host:port`."""
 
-    __slots__ = ("buckets", "bytes_in", "bytes_out", "name", "seconds")
+    @property
+    def peer(self) -> str: ...
+
+
+class Traced(Protocol):
+    """A request as far as it can be told which one it was."""
+
+    @property
+    def client_id(self) -> bytes: ...
+    @property
+    def correlation_id(self) -> int: ...
+    @property
+    def connection(self) -> Client: ...
+
+
+class Example(NamedTuple):
+    """One request of a bucket. `at`: Unix seconds of its answer."""
+
+    seconds: float
+    at: float
+    client_id: bytes
+    correlation_id: int
+    address: str
+
+    def labels(self) -> dict[str, str]:
+        """What an exemplar says of it; the client id is cut where there is no room for it."""
+        found = {"address": _plain(self.address)[:60], "correlation_id": str(self.correlation_id)}
+        room = _EXAMPLE_CHARACTERS - sum(map(len, (*found, *found.values(), "client_id")))
+        return {**found, "client_id": _plain(self.client_id.decode(errors="replace"))[:room]}
+
+
+def _plain(text: str) -> str:
+    """`text` without what some reader of exemplars stumbles over."""
+    return "".join(found if found.isprintable() and found not in '"\\' else "\ufffd" for found in text)
+
+
+class ApiStats:
+    """Requests of one API: their number is the sum of `buckets`.
+
+    `examples`: a request of each bucket, the first one since somebody asked. `upstream` and `overhead` are the time
+    that brokers were waited for and the rest, where that is known.
+    """
+
+    __slots__ = (
+        "buckets", "bytes_in", "bytes_out", "examples", "name", "overhead", "seconds", "upstream", "wanted",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,25 +110,45 @@ class ApiStats:
         self.bytes_out = 0
         self.seconds = 0.0
         self.buckets = [0] * (len(REQUEST_BOUNDS) + 1)
+        self.examples: list[Example | None] = [None] * len(self.buckets)
+        self.wanted = [True] * len(self.buckets)
+        self.upstream, self.overhead = (
+            (Histogram(REQUEST_BOUNDS), Histogram(OVERHEAD_BOUNDS)) if name in _SPLIT else (None, None)
+        )
 
     @property
     def count(self) -> int:
         """How many requests were answered."""
         return sum(self.buckets)
 
+    def take_examples(self) -> list[Example | None]:
+        """One for each bucket that has had one; the next request of each takes its place."""
+        self.wanted = [True] * len(self.buckets)
+        return list(self.examples)
+
 
 class TopicStats:
-    """One governed topic. `owner` is (name, mode); `generation` None: not known here."""
+    """One governed topic. `owner` is (name, mode); `generation` None: not known here. `unknown`: batches that were told
+    to come again, as nobody knew yet whether the log has their ids.
+    """
 
-    __slots__ = ("bytes", "duplicates", "fenced", "generation", "owner", "records")
+    __slots__ = ("bytes", "duplicates", "fenced", "generation", "owner", "records", "unknown")
 
     def __init__(self) -> None:
         self.records = 0
         self.bytes = 0
         self.duplicates = 0
+        self.unknown = 0
         self.fenced: dict[str, int] = {}
         self.generation: int | None = None
         self.owner: tuple[str, str] | None = None
+
+
+class Queue(NamedTuple):
+    """How many producers wait for a topic, and how many of them for what nobody owns and nobody writes to."""
+
+    waiting: int
+    stranded: int
 
 
 class LagSeries(Protocol):

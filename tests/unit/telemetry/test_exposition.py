@@ -10,6 +10,7 @@ from sidecar.protocol.api import APIS
 from sidecar.telemetry.exposition import Exposition
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.series import ShadowSeries
+from tests.unit.telemetry.paper_request import REQUEST
 
 
 def metrics() -> NodeMetrics:
@@ -44,7 +45,7 @@ async def test_open_connections_accepted_and_ended_ones_add_up_on_the_page():
 async def test_buckets_are_cumulative_and_end_with_the_count():
     counted = metrics()
     for seconds in (0.0005, 0.002, 0.3, 60.0):
-        counted.request_done(0, seconds, 10, 1)
+        counted.request_done(0, seconds, 10, 1, 0.0, REQUEST)
     labels = {"api": "Produce"}
     assert await value(counted, "sidecar_request_duration_seconds_bucket", le="0.0005", **labels) == 1
     assert await value(counted, "sidecar_request_duration_seconds_bucket", le="0.5", **labels) == 3
@@ -69,7 +70,7 @@ async def test_finite_series_are_there_before_anything_happens():
 async def test_an_api_gets_its_histogram_with_its_first_request():
     counted = metrics()
     assert await value(counted, "sidecar_request_duration_seconds_count", api="JoinGroup") is None
-    counted.request_done(11, 0.1, 1, 1)
+    counted.request_done(11, 0.1, 1, 1, 0.0, REQUEST)
     assert await value(counted, "sidecar_request_duration_seconds_count", api="JoinGroup") == 1
 
 
