@@ -1,0 +1,97 @@
+/** Puts the page together: which section is shown (by the part of the address behind #), the token, the two streams. */
+
+import { token } from './api.js';
+import { startActs } from './acts.js';
+import { Clients } from './clients.js';
+import { byId, fill } from './dom.js';
+import { feed, startFeed } from './feed.js';
+import { startHealth } from './health.js';
+import { Settings } from './settings.js';
+import { Shadow } from './shadow.js';
+import { Shadows } from './shadows.js';
+import { Topic } from './topic.js';
+import { Topics } from './topics.js';
+
+const HAPPENED_MS = 300;
+
+/** By the address: a section, and one thing in it. */
+const VIEWS = {
+  topics: { all: new Topics(), one: new Topic() },
+  shadows: { all: new Shadows(), one: new Shadow() },
+  clients: { all: new Clients(), one: null },
+  settings: { all: new Settings(), one: null },
+};
+
+/** @type {import('./view.js').View | null} */
+let shown = null;
+
+/** @param {boolean} asked whether a person went there, whose focus then belongs at the heading */
+function route(asked) {
+  const [section, name] = location.hash.replace(/^#\//, '').split('/');
+  const place = section in VIEWS ? section : 'topics';
+  const known = VIEWS[place];
+  const view = (name && known.one) || known.all;
+  for (const link of document.querySelectorAll('.tabs a')) {
+    const here = link.getAttribute('href') === `#/${place}`;
+    if (here) link.setAttribute('aria-current', view === known.all ? 'page' : 'true');
+    else link.removeAttribute('aria-current');
+  }
+  if (shown !== view) {
+    shown?.close();
+    byId('main').replaceChildren(view.element);
+    shown = view;
+  }
+  view.open(decoded(name ?? ''));
+  if (asked) view.heading.focus();
+}
+
+/** @param {string} name */
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name; // somebody typed a lone %
+  }
+}
+
+function tellToken() {
+  const set = token.get() !== '';
+  const input = /** @type {HTMLInputElement} */ (byId('token'));
+  input.value = '';
+  input.placeholder = set ? 'set for this tab' : 'not set';
+  byId('token-forget').hidden = !set;
+}
+
+function startToken() {
+  byId('token-form').addEventListener('submit', (event) => {
+    event.preventDefault();
+    const typed = /** @type {HTMLInputElement} */ (byId('token')).value.trim();
+    if (!typed) return;
+    token.set(typed);
+    tellToken();
+    fill(byId('result'), 'The token is kept in this tab until it is closed.');
+  });
+  byId('token-forget').addEventListener('click', () => {
+    token.set('');
+    tellToken();
+    fill(byId('result'), 'The token is forgotten.');
+    byId('token').focus();
+  });
+  tellToken();
+}
+
+let soon = 0;
+feed.addEventListener('happened', () => {
+  clearTimeout(soon);
+  soon = setTimeout(() => shown?.poll.now(), HAPPENED_MS); // one reading for many events at once
+});
+byId('skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  byId('main').focus();
+});
+window.addEventListener('hashchange', () => route(true));
+startToken();
+startActs();
+startHealth();
+startFeed();
+route(false);

@@ -1,0 +1,119 @@
+/** One shadow: who may read it, how it is read, and the cursors of its groups with their lag. */
+
+import { Refusal, get, path } from './api.js';
+import { askToDeleteShadow } from './acts.js';
+import { build, fill } from './dom.js';
+import { bar, number, since, size, tag } from './format.js';
+import { stateOf } from './shadows.js';
+import { table } from './table.js';
+import { View, emptiness, facts } from './view.js';
+
+const PAGE = 100;
+
+export class Shadow extends View {
+  constructor() {
+    super({ title: 'Shadow', every: 5_000 });
+    this.name = '';
+    this.source = '';
+    /** @type {string | null} the group behind which the page begins */
+    this.token = null;
+    /** @type {string | null} */
+    this.next = null;
+    this.facts = /** @type {HTMLElement} */ (build(['div', {}]));
+    this.cursors = table('Cursors', (cursor) => cursor.group, CURSORS);
+    this.none = /** @type {HTMLElement} */ (build(['p', { class: 'soft' }]));
+    this.pager = /** @type {HTMLElement} */ (build(['nav', { class: 'pager', 'aria-label': 'Pages of cursors' },
+      ['button', { type: 'button', 'data-go': 'first' }, 'First'], ['button', { type: 'button', 'data-go': 'on' }, 'Next']]));
+    this.content.append(this.facts, build(['h3', {}, 'Cursors']), this.cursors.element, this.none, this.pager);
+    this.element.addEventListener('click', (event) => {
+      const pressed = event.target instanceof HTMLElement ? event.target.dataset : {};
+      if (pressed.act === 'delete') askToDeleteShadow(this.source, this.name, () => this.poll.now());
+      if (pressed.go) {
+        this.token = pressed.go === 'on' ? this.next : null;
+        this.poll.renew();
+      }
+    });
+  }
+
+  /** @param {string} name */
+  open(name) {
+    if (name !== this.name) {
+      this.name = name;
+      this.token = null;
+      fill(this.heading, name);
+      fill(this.buttons);
+      fill(this.problem);
+      this.content.hidden = true;
+      this.poll.renew();
+    }
+    super.open(name);
+  }
+
+  async load() {
+    const shadow = await get(`v1/shadows/${path(this.name)}`);
+    const wanted = new URLSearchParams({ page_size: String(PAGE) });
+    if (this.token !== null) wanted.set('page_token', this.token);
+    try {
+      return { shadow, cursors: await get(`v1/shadows/${path(this.name)}/cursors?${wanted}`), why: '' };
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      return { shadow, cursors: { items: [], next_page_token: null }, why: error.message };
+    }
+  }
+
+  /** @param {{shadow: any, cursors: any, why: string}} found */
+  show({ shadow, cursors, why }) {
+    this.source = shadow.source;
+    this.next = cursors.next_page_token;
+    this.content.hidden = false;
+    fill(this.buttons, ['button', { type: 'button', 'data-act': 'delete', class: 'danger' }, 'Delete…']);
+    fill(this.facts, facts(aboutShadow(shadow)));
+    const largest = Math.max(0, ...cursors.items.map((each) => each.lag));
+    this.cursors.show(cursors.items.map((each) => ({ ...each, largest })));
+    this.cursors.element.hidden = !cursors.items.length;
+    emptiness(this.none, cursors.items.length ? '' : why || 'No group has committed anything yet.');
+    this.pager.hidden = this.token === null && this.next === null;
+    /** @type {HTMLButtonElement} */ (this.pager.children[0]).disabled = this.token === null;
+    /** @type {HTMLButtonElement} */ (this.pager.children[1]).disabled = this.next === null;
+  }
+
+  /** @param {Error} error */
+  failed(error) {
+    super.failed(error);
+    if (error instanceof Refusal && error.status === 404) {
+      this.content.hidden = true;
+      fill(this.buttons);
+    }
+  }
+}
+
+/** @param {any} shadow */
+function aboutShadow(shadow) {
+  const { stats } = shadow;
+  /** @type {[string, ...any[]][]} */
+  const lines = [
+    ['Source', ['a', { href: `#/topics/${path(shadow.source)}`, class: 'name' }, shadow.source]],
+    ['State', ...stateOf(shadow)],
+    ['May read', ['span', { class: 'name' }, shadow.allow.join(', ') || 'nobody']],
+    ['Made', since(shadow.created), ' ago'],
+    ['Readers here', number(stats.readers)],
+    ['Read here', size(stats.bytes)],
+    ['Groups', number(stats.groups)],
+    ['Lag of all groups', number(stats.total_lag)],
+    ['Reset when behind', shadow.auto_reset_backlog_entries ? `${number(shadow.auto_reset_backlog_entries)} records` : 'never'],
+  ];
+  if (stats.cursor_resets) lines.push(['Cursors reset', number(stats.cursor_resets)]);
+  return lines;
+}
+
+const CURSORS = [
+  { title: 'Group', parts: (each) => [['span', { class: 'name' }, each.group]] },
+  { title: 'State', parts: (each) => [tag(each.members ? 'good' : 'quiet', String(each.state).toLowerCase())] },
+  { title: 'Members', numeric: true, parts: (each) => [number(each.members)] },
+  { title: 'Lag', parts: (each) => [bar(each.lag, each.largest)] },
+  {
+    title: 'Partitions',
+    parts: (each) => [['details', {}, ['summary', {}, `${number(Object.keys(each.partitions).length)} committed`],
+      ['ul', { class: 'ids' }, ...Object.entries(each.partitions).map(([partition, at]) => ['li', {}, ['span', { class: 'soft' }, partition], ` ${number(at.offset)} of ${number(at.end)}`])]]],
+  },
+];

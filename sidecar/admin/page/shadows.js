@@ -1,0 +1,126 @@
+/** All shadows with their lag. Numbers cost the node a look at Kafka: only those on the screen are asked for, one by one. */
+
+import { Refusal, get, path } from './api.js';
+import { askToCreateShadow } from './acts.js';
+import { build, byId, fill } from './dom.js';
+import { bar, number, since, size, tag } from './format.js';
+import { table } from './table.js';
+import { View, emptiness } from './view.js';
+
+const PAGE = 20;
+const STATES = { open: 'good', making: 'warn', closed: 'bad' };
+const FILTER = 'shadow-filter';
+
+export class Shadows extends View {
+  constructor() {
+    super({ title: 'Shadows', about: 'Read-only names over the logs of topics. Readers and bytes are those of this node, groups and lag those of the cluster.', every: 8_000 });
+    this.page = 0;
+    /** @type {any[]} */
+    this.items = [];
+    /** @type {Map<string, any>} */
+    this.stats = new Map();
+    this.table = table('Shadows', (shadow) => shadow.name, COLUMNS);
+    this.none = /** @type {HTMLElement} */ (build(['p', { class: 'soft' }]));
+    this.pager = /** @type {HTMLElement} */ (build(['nav', { class: 'pager', 'aria-label': 'Pages of shadows' },
+      ['button', { type: 'button', 'data-go': 'back' }, 'Previous'], ['span', { role: 'status' }], ['button', { type: 'button', 'data-go': 'on' }, 'Next']]));
+    this.buttons.append(
+      build(['label', { for: FILTER, class: 'unseen' }, 'Filter by name or source']),
+      build(['input', { id: FILTER, type: 'search', placeholder: 'Filter by name or source', autocomplete: 'off', spellcheck: 'false' }]),
+      build(['button', { type: 'button', 'data-act': 'create' }, 'Create shadow…']),
+    );
+    this.content.append(this.table.element, this.none, this.pager);
+    this.buttons.addEventListener('input', () => this.#turn(0));
+    this.element.addEventListener('click', (event) => {
+      const pressed = event.target instanceof HTMLElement ? event.target.dataset : {};
+      if (pressed.act === 'create') askToCreateShadow('', () => this.poll.now());
+      if (pressed.go) this.#turn(this.page + (pressed.go === 'on' ? 1 : -1));
+    });
+  }
+
+  /** @param {number} page */
+  #turn(page) {
+    this.page = page;
+    this.#draw();
+    this.poll.renew();
+  }
+
+  async load() {
+    this.items = await every();
+    const stats = new Map();
+    for (const shadow of this.#shown()) {
+      stats.set(shadow.name, await statsOf(shadow.name));
+    }
+    return stats;
+  }
+
+  /** @param {Map<string, any>} stats */
+  show(stats) {
+    this.stats = stats;
+    this.#draw();
+  }
+
+  #matching() {
+    const text = /** @type {HTMLInputElement} */ (byId(FILTER)).value.trim().toLowerCase();
+    return this.items.filter((each) => each.name.toLowerCase().includes(text) || each.source.toLowerCase().includes(text));
+  }
+
+  #shown() {
+    return this.#matching().slice(this.page * PAGE, (this.page + 1) * PAGE);
+  }
+
+  #draw() {
+    const found = this.#matching();
+    const pages = Math.max(1, Math.ceil(found.length / PAGE));
+    this.page = Math.min(this.page, pages - 1);
+    const largest = Math.max(0, ...[...this.stats.values()].map((each) => each?.total_lag ?? 0));
+    this.table.show(this.#shown().map((each) => ({ ...each, stats: this.stats.get(each.name), largest })));
+    this.table.element.hidden = !found.length;
+    emptiness(this.none, found.length ? '' : this.items.length ? 'No shadow has that in its name or source.' : 'There are no shadows.');
+    this.pager.hidden = pages === 1;
+    fill(this.pager.children[1], `Page ${this.page + 1} of ${pages}`);
+    /** @type {HTMLButtonElement} */ (this.pager.children[0]).disabled = this.page === 0;
+    /** @type {HTMLButtonElement} */ (this.pager.children[2]).disabled = this.page === pages - 1;
+  }
+}
+
+/** @returns {Promise<any[]>} all of them, page by page: they are filtered here */
+async function every() {
+  const items = [];
+  for (let token = ''; token !== null; ) {
+    const page = await get(`v1/shadows?page_size=1000${token && `&page_token=${path(token)}`}`);
+    items.push(...page.items);
+    token = page.next_page_token;
+  }
+  return items;
+}
+
+/**
+ * @param {string} name
+ * @returns {Promise<any>} null where it has none to tell: it is gone, or closed
+ */
+async function statsOf(name) {
+  try {
+    return (await get(`v1/shadows/${path(name)}`)).stats;
+  } catch (error) {
+    if (error instanceof Refusal) return null;
+    throw error;
+  }
+}
+
+/** @param {any} shadow */
+export function stateOf(shadow) {
+  const parts = [tag(STATES[shadow.state] ?? 'quiet', shadow.state)];
+  for (const why of [shadow.reason, shadow.warning]) if (why) parts.push(['span', { class: 'detail' }, why]);
+  return parts;
+}
+
+const COLUMNS = [
+  { title: 'Shadow', parts: (each) => [['a', { href: `#/shadows/${path(each.name)}`, class: 'name' }, each.name]] },
+  { title: 'Source', parts: (each) => [['a', { href: `#/topics/${path(each.source)}`, class: 'name' }, each.source]] },
+  { title: 'State', parts: stateOf },
+  { title: 'Readers', numeric: true, parts: (each) => [number(each.stats?.readers)] },
+  { title: 'Read', numeric: true, parts: (each) => [size(each.stats?.bytes)] },
+  { title: 'Last read', parts: (each) => [since(each.stats?.last_read)] },
+  { title: 'Groups', numeric: true, parts: (each) => [number(each.stats?.groups)] },
+  { title: 'Lag', parts: (each) => [each.stats ? bar(each.stats.total_lag, each.largest) : '–'] },
+];

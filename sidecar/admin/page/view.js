@@ -1,0 +1,74 @@
+/**
+ * What all views have in common: a section with a heading, a place for what went wrong, and one resource that is read
+ * while the section is shown.
+ */
+
+import { Refusal } from './api.js';
+import { build, fill } from './dom.js';
+import { Poll } from './poll.js';
+
+export class View {
+  /** @param {{title: string, about?: string, every: number}} told `every`: milliseconds between two readings */
+  constructor(told) {
+    this.element = /** @type {HTMLElement} */ (build(['section', { class: 'panel view' }]));
+    this.heading = /** @type {HTMLElement} */ (build(['h2', { tabindex: '-1' }, told.title]));
+    this.buttons = /** @type {HTMLElement} */ (build(['div', { class: 'buttons' }]));
+    this.problem = /** @type {HTMLElement} */ (build(['p', { class: 'problem', role: 'alert' }]));
+    this.content = /** @type {HTMLElement} */ (build(['div', { class: 'content', 'aria-busy': 'true' }]));
+    const head = build(['header', {}]);
+    /** @type {Element} */ (head).append(this.heading, this.buttons);
+    this.element.append(head);
+    if (told.about) this.element.append(build(['p', { class: 'soft' }, told.about]));
+    this.element.append(this.problem, this.content);
+    this.poll = new Poll(told.every, () => this.load(), (found) => this.#shown(found), (error) => this.failed(error));
+  }
+
+  /** @param {string} _name what stands behind the view's own name in the address */
+  open(_name) {
+    this.poll.start();
+  }
+
+  close() {
+    this.poll.stop();
+  }
+
+  /** @returns {Promise<any>} */
+  async load() {
+    return null;
+  }
+
+  /** @param {any} _found */
+  show(_found) {}
+
+  /** @param {Error} error */
+  failed(error) {
+    this.content.setAttribute('aria-busy', 'false');
+    if (error instanceof Refusal) fill(this.problem, error.message);
+  }
+
+  /** @param {any} found */
+  #shown(found) {
+    this.content.setAttribute('aria-busy', 'false');
+    fill(this.problem);
+    this.show(found);
+  }
+}
+
+/**
+ * Names and values in two columns.
+ *
+ * @param {[string, ...any[]][]} lines
+ * @returns {any} a part
+ */
+export function facts(lines) {
+  return ['dl', { class: 'facts' }, ...lines.map(([name, ...parts]) => ['div', {}, ['dt', {}, name], ['dd', {}, ...parts]])];
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {string} text shown where there is nothing else; empty: there is something
+ */
+export function emptiness(element, text) {
+  element.hidden = !text;
+  fill(element, text);
+}
