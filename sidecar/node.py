@@ -1,4 +1,4 @@
-"""One node: composes the rooms, starts them in order, drains them on SIGTERM.
+"""One node: composes the rooms, starts them in order, drains them on SIGTERM, reads its settings again on SIGHUP.
 
 Start: HTTP side (alive, not ready) → Kafka → changelog → Redis → clients. Redis may be away and come later; Kafka is
 waited for; a Redis that evicts keys, internal topics that are not safe, or a node id in use end the start with what
@@ -12,13 +12,14 @@ import gc
 import secrets
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import uvloop
 
-from metadata import MetadataMisconfigured, MetadataStore, MetadataUnavailable, NodeIdTaken
+from metadata import MetadataError, MetadataMisconfigured, MetadataStore, MetadataUnavailable, NodeIdTaken
 from metadata.nodes import Node as Registration
 from sidecar import __version__
 from sidecar.changelog import Changelog, ChangelogError, RetryTimeoutError
@@ -41,14 +42,16 @@ from sidecar.gateway.severing import Severing
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import close_server
+from sidecar.node_end import CUT_OFF, DRAIN_S, Ending, end_process
 from sidecar.node_hooks import NodeHooks, shadow_series
 from sidecar.node_leases import Leases
 from sidecar.node_port import NodeState
-from sidecar.node_view import NodeView, known_ids
+from sidecar.node_view import NodeView, known_ids, names_known, queue_of
 from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.reload import Reloader
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
 from sidecar.settings import DEDUPLICATES_ALL
@@ -62,11 +65,10 @@ from sidecar.telemetry.logs import configure
 
 if TYPE_CHECKING:
     from sidecar.node_port import AdminFactory, AdminService
-    from sidecar.settings import Settings
+    from sidecar.told import Told
 
 _KAFKA_RETRY_S: Final = 1.0
 _REFRESH_S: Final = 30.0
-_DRAIN_S: Final = 10.0
 _BACKLOG: Final = 4096
 
 
@@ -92,8 +94,9 @@ class Rooms:
 class Node:
     """A node with its settings. `start`, then `drain` and `stop`."""
 
-    def __init__(self, settings: Settings, admin: AdminFactory | None = None) -> None:
-        self.settings = settings
+    def __init__(self, told: Told, admin: AdminFactory | None = None) -> None:
+        self.told = told
+        self.settings = settings = told.settings
         self.boot = secrets.token_hex(8)
         self.started_ms = int(time.time() * 1000)
         self.state = NodeState.STARTING
@@ -117,6 +120,9 @@ class Node:
         self.nodes = NodeDirectory(NodeAddress(settings.node_id, *settings.advertise))
         self.rooms: Rooms | None = None
         self.problem = "starting"
+        self._redis_keeps = True
+        self._settings_read, self._settings_good = time.time(), True
+        self.reloader = Reloader(told, self._take, self._reloaded)
         self._lag = LagSampler(self.metrics.loop_lagged)
         self._admin: AdminService | None = admin(NodeView(self), self.metrics, settings) if admin else None
         self._server: asyncio.Server | None = None
@@ -222,6 +228,7 @@ class Node:
                 claims.run(),
                 shadow_keeper.run(),
                 cursors.keep(),
+                self.reloader.run(),
             )
         ]
         self.state, self.problem = NodeState.SERVING, ""
@@ -267,6 +274,7 @@ class Node:
     async def _check_redis(self) -> None:
         try:
             await self.store.check_server()
+            self.metrics.read_gauge("redis_noeviction", lambda: float(self._redis_keeps))
             if (cluster_id := self.upstream.view.cluster_id) is not None:
                 await self.store.note_kafka(cluster_id)
         except MetadataMisconfigured as error:
@@ -310,13 +318,18 @@ class Node:
         metrics = self.metrics
         metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
         metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
-        metrics.read_gauge("requests_in_flight", lambda: float(rooms.gateway.unanswered))
+        metrics.read_gauge("lease_expiry_timestamp_seconds", lambda: rooms.membership.lease_until)
+        metrics.read_gauge("dedup_names", lambda: float(names_known(rooms.governor)))
+        metrics.in_flight = rooms.gateway.unanswered_by_api
+        metrics.queue = lambda topic: queue_of(rooms.governor, topic)
         metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
         metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
         metrics.read_gauge("claims_held", lambda: float(rooms.claims.held))
         metrics.read_gauge("claims_waiting", lambda: float(rooms.claims.waiting_wishes))
         metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))
         metrics.read_shadows(lambda: shadow_series(rooms.cursors.statistics))
+        metrics.read_gauge("config_last_reload_successful", lambda: float(self._settings_good))
+        metrics.read_gauge("config_last_reload_success_timestamp_seconds", lambda: self._settings_read)
         metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
 
     def _registration(self) -> Registration:
@@ -342,24 +355,88 @@ class Node:
                 await self.upstream.metadata(MetadataRequest((), allow_auto_topic_creation=False))
             except (UpstreamError, KafkaError) as error:
                 self._log.warning("kafka_unreachable", problem=str(error), retry_in_s=_REFRESH_S)
+            await self._look_at_redis()
+
+    async def _look_at_redis(self) -> None:
+        """A node that serves goes on with a Redis that may forget, and says so."""
+        with suppress(MetadataError):  # the heartbeat says so; brokers are looked at again in any case
+            try:
+                await self.store.check_server()
+            except MetadataMisconfigured as error:
+                self._log.error("redis_misconfigured", problem=str(error))
+                self._redis_keeps = False
+            else:
+                self._redis_keeps = True
+            self.metrics.read_gauge("redis_noeviction", lambda: float(self._redis_keeps))
+
+    # Settings that change --------------------------------------------------------------------------------------------
+
+    def _take(self, told: Told) -> None:
+        """Go on with other settings; only those differ that `sidecar.told.RELOADABLE` names."""
+        self.told = told
+        self.settings = settings = told.settings
+        configure(settings.log_level, settings.log_format, node_id=settings.node_id)
+        if self._admin is not None:
+            self._admin.take(settings)
+        rooms = self.rooms
+        if rooms is not None:
+            grace, limit = settings.disconnect_grace_ms / 1000, settings.queue_limit
+            rooms.governor.disconnect_grace, rooms.governor.queue_limit = grace, limit
+            rooms.claims.limit(disconnect_grace=grace, queue_limit=limit)
+            rooms.forwarder.buffer_bytes = settings.retry_buffer_bytes
+
+    def _reloaded(self, *, success: bool) -> None:
+        self.metrics.config_reloaded(success=success)
+        self._settings_good = success
+        if success:
+            self._settings_read = time.time()
 
     # End ----------------------------------------------------------------------------------------------------------
 
-    async def drain(self) -> None:
-        """Let clients go on elsewhere: nothing new is taken, what is in flight finishes."""
-        self.state, self.problem = NodeState.DRAINING, "the node shuts down"
+    async def drain(self) -> bool:
+        """Let clients go on elsewhere: nothing new is taken, what is in flight finishes. False where it did not within
+        `DRAIN_S`.
+        """
+        self.state, self.problem = NodeState.DRAINING, "the node shuts down: it finishes what is in flight"
         self._log.info("draining")
+        bound = asyncio.timeout(DRAIN_S)
+        try:
+            async with bound:
+                await self._finish()
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            reason = f"what is in flight did not finish within {DRAIN_S:g} seconds"
+            self._log.error("cut_off", reason=reason, left=self.left())
+            return False
+        return True
+
+    async def _finish(self) -> None:
+        rooms = self.rooms
+        if rooms is not None:
+            rooms.membership.step_aside()
         if self._server is not None:
             await close_server(self._server)
-        rooms = self.rooms
         if rooms is not None:
             await rooms.membership.beat_now()
             await rooms.governor.drain()
             await rooms.claims.drain()
-            await rooms.forwarder.drain(_DRAIN_S)
+            await rooms.forwarder.drain(DRAIN_S)
+            await rooms.gateway.finish()
+
+    def left(self) -> dict[str, object]:
+        """What is not finished, for the log."""
+        rooms = self.rooms
+        found: dict[str, object] = {"problem": self.problem}
+        if rooms is not None:
+            found["held_bytes"] = rooms.forwarder.held_bytes
+            found["unanswered"] = rooms.gateway.unanswered_by_api()
+            found["topics"] = len(rooms.governor.served_topics())
+        return found
 
     async def stop(self) -> None:
         """Close everything; harmless after a start that failed."""
+        self.problem = "the node shuts down: it closes its connections"
         self._lag.stop()
         if self._server is not None:
             await close_server(self._server)
@@ -387,32 +464,33 @@ def _has_exclusive_reader(governor: Governor, resolver: NameResolver, name: byte
     return policy is not None and bool(policy.exclusive_reader)
 
 
-async def _serve(settings: Settings, admin: AdminFactory) -> int:
-    node = Node(settings, admin)
+async def _serve(told: Told, admin: AdminFactory) -> int:
+    node = Node(told, admin)
+    ending = Ending(node.left)
+    ending.listen()
     loop = asyncio.get_running_loop()
-    asked_to_end = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_end.set)
+    loop.add_signal_handler(signal.SIGHUP, node.reloader.ask)
     starting = loop.create_task(node.start())
-    ending = loop.create_task(asked_to_end.wait())
+    asked = loop.create_task(ending.asked.wait())
     code = 0
     try:
-        await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            await ending
-            await node.drain()
+            await asked
+            code = 0 if await node.drain() else CUT_OFF
     except StartError as error:
         structlog.get_logger().error("cannot_start", problem=str(error))
         code = 1
     finally:
         starting.cancel()
-        ending.cancel()
+        asked.cancel()
         await node.stop()
     return code
 
 
-def run(settings: Settings, admin: AdminFactory) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. Installs uvloop, logs and signal handlers."""
+def run(told: Told, admin: AdminFactory) -> NoReturn:
+    """Serve until SIGTERM or SIGINT, and end the process. Installs uvloop, logs and signal handlers."""
+    settings = told.settings
     configure(settings.log_level, settings.log_format, node_id=settings.node_id)
-    return uvloop.run(_serve(settings, admin))
+    end_process(asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(told, admin)))

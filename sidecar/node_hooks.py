@@ -38,6 +38,7 @@ class NodeHooks:
         self.fenced = metrics.fenced
         self.owner_changed = metrics.owner_changed
         self.duplicates_dropped = metrics.duplicates_dropped
+        self.ids_unknown = metrics.ids_unknown
         self.claims_answered = metrics.claims_answered
 
     def _seldom(self, what: str) -> bool:

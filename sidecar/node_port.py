@@ -1,4 +1,4 @@
-"""What the HTTP side needs of a node: eleven calls, the facts they return, and the four ways they can fail.
+"""What the HTTP side needs of a node: its calls, the facts they return, and the four ways they can fail.
 
 The node implements `NodePort`; tests do too. Names are checked before a call is made: what arrives here is a legal
 Kafka topic name, or `PREFIX*` where a method says so, and never an internal topic (`__…`) in a method that changes
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sidecar.settings import Settings
     from sidecar.shadow_port import ShadowPort, ShadowStats
     from sidecar.telemetry.hooks import NodeMetrics
+    from sidecar.told import Shown
 
 
 class AccessMode(StrEnum):
@@ -147,6 +148,8 @@ class Topic:
     serving_node: int | None = None
     deduplication: IdsState | None = None
     deduplication_detail: str | None = None
+    generations: Mapping[int, int] | None = None
+    """By partition, of those that anybody ever owned; None unless the scope is partition."""
     shadow_stats: Mapping[str, ShadowStats] | None = None
     """By shadow; None where it was not asked for."""
 
@@ -200,6 +203,27 @@ class Status:
     deduplication: Deduplicated = Deduplicated()
 
 
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """A client's connection to this node. `client_id` as it was sent and the `name` in it, "" before its first request,
+    both cut where they are absurdly long; `mode` what the client.id asks for; `software` its name and version as far as
+    told (KIP-511); `since_ms` Unix ms. `requests` were taken up, `in_flight` of them have no answer yet; bytes are
+    those of whole frames.
+    """
+
+    node_id: int
+    client_id: str
+    name: str
+    mode: AccessMode | None
+    software: tuple[str | None, str | None]
+    address: str
+    since_ms: int
+    requests: int
+    bytes_in: int
+    bytes_out: int
+    in_flight: int
+
+
 class EventKind(StrEnum):
     """What happened."""
 
@@ -231,6 +255,16 @@ class Event:
     """Of a topic whose partitions have owners of their own."""
 
 
+@dataclass(frozen=True, slots=True)
+class IfMatch:
+    """What a change is made under alone: the topic's generation, or that of a partition, is one of these. None: it need
+    only exist.
+    """
+
+    generations: frozenset[int] | None
+    partition: int | None = None
+
+
 class PortError(Exception):
     """A call that failed for a reason the caller is told. The message is meant for people."""
 
@@ -243,6 +277,15 @@ class ConflictError(PortError):
     """Not in this state: nothing to fence or release, no deduplication, a name in use, or the topic has changed
     meanwhile.
     """
+
+
+class GenerationError(PortError):
+    """The generation is none of those that a change was to be made under. Nothing was done."""
+
+    @classmethod
+    def of(cls, name: str, current: int) -> GenerationError:
+        """`current`: what it is."""
+        return cls(f"the generation of {name} is {current} by now; nothing was done")
 
 
 class UnavailableError(PortError):
@@ -277,6 +320,16 @@ class NodePort(Protocol):
         """The node and what it sees now."""
         ...
 
+    async def clients(self, after: int, most: int) -> tuple[Sequence[ClientFacts], int | None]:
+        """The clients connected to this node, oldest first: `most` of them behind the place `after` (0: the beginning),
+        and the place to go on behind, None at the end.
+        """
+        ...
+
+    def settings(self) -> Sequence[Shown]:
+        """What this node was told, secrets masked."""
+        ...
+
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
         """All topics that clients see and all prefixes with a policy, sorted.
 
@@ -292,35 +345,46 @@ class NodePort(Protocol):
         """
         ...
 
-    def events(self, after: int | None) -> AsyncGenerator[Event | None]:
-        """What happens from now on, or behind a position, for ever; None every few seconds while nothing does."""
+    def events(self, after: int | None, newest: int = 0) -> AsyncGenerator[Event | None]:
+        """What happens from now on, with the `newest` so many of before, or behind a position, for ever.
+
+        None every few seconds while nothing does.
+        """
         ...
 
-    async def merge_policy(self, name: str, change: Policy) -> Topic:
+    async def merge_policy(self, name: str, change: Policy, match: IfMatch | None = None) -> Topic:
         """Set the fields of `change` that are not None; returns when the policy is in force.
 
         An empty change governs the topic with the defaults. `name` may be a prefix. Raises NotFoundError, InvalidError,
-        ConflictError.
+        ConflictError, GenerationError where `match` does not hold at the moment of the change.
         """
         ...
 
-    async def delete_policy(self, name: str) -> None:
-        """Forget the topic's or prefix's own policy. Raises NotFoundError where it has none."""
+    async def delete_policy(self, name: str, match: IfMatch | None = None) -> None:
+        """Forget the topic's or prefix's own policy. Raises NotFoundError where it has none, GenerationError."""
         ...
 
-    async def fence(self, name: str, partition: int | None) -> Topic:
+    async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> Topic:
         """Depose the owner for ever. `partition`: of a topic with scope partition.
 
-        Raises NotFoundError, ConflictError without an owner, InvalidError where `partition` does not fit the scope.
+        Raises NotFoundError, ConflictError without an owner, InvalidError where `partition` does not fit the scope,
+        GenerationError where the generation is none of `generations` at the moment of the change.
         """
         ...
 
-    async def release(self, name: str, partition: int | None) -> Topic:
+    async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> Topic:
         """Clear the owner; its session may claim again. Raises as `fence`."""
         ...
 
-    async def producers(self, name: str, most: int) -> Sequence[Producer]:
-        """The producer names that wrote to a topic last, newest first.
+    def check_serving(self, name: str) -> None:
+        """Raises ElsewhereError where another live node serves the topic. Quick: no round trip."""
+        ...
+
+    async def producers(
+        self, name: str, most: int, behind: tuple[int, bytes] | None = None
+    ) -> tuple[Sequence[Producer], tuple[int, bytes] | None]:
+        """The `most` producer names that wrote to a topic last, newest first, of those behind a place (Unix seconds of
+        the last record, name); and the place to go on behind, None at the end.
 
         Takes a topic over that nobody serves. Raises NotFoundError without such a topic, ConflictError without
         deduplication, ElsewhereError, UnavailableError while the sequence ids are being read.
@@ -350,6 +414,10 @@ class AdminService(Protocol):
 
     async def stop(self) -> None:
         """Close; calls under way get a moment to end. Repeating it is harmless."""
+        ...
+
+    def take(self, settings: Settings) -> None:
+        """From now on these hold, as far as they may change while it runs."""
         ...
 
 

@@ -7,21 +7,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from metadata import MetadataUnavailable
+from metadata import GenerationChanged, MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar import node_port as port
-from sidecar.changelog import ChangelogError, RetryTimeoutError, follow_events
+from sidecar.changelog import MASTER_SLOT, ChangelogError, RetryTimeoutError, follow_events, partition_slot
+from sidecar.client_view import page_of
 from sidecar.exclusive.answers import NO_REDIS
-from sidecar.exclusive.catalog import UnservedError
+from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.succession import mode_of
 from sidecar.exclusive.takeover import LostRaceError
+from sidecar.exclusive.tenure import GenerationError
 from sidecar.gateway.owners import standing
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why, state_of
 from sidecar.protocol.caller import Lane, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow_view import ShadowView
+from sidecar.telemetry.series import Queue
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.owners import Owner
     from sidecar.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
+    from sidecar.told import Shown
 
 NO_CHANGE = "no topic can change its owner now"
 PRODUCERS: Final = 100
@@ -90,6 +94,12 @@ class NodeView:
             deduplication=known_ids(rooms.governor) if rooms else port.Deduplicated(),
         )
 
+    async def clients(self, after: int, most: int) -> tuple[Sequence[port.ClientFacts], int | None]:
+        return await page_of(self._rooms().gateway.clients, self._node.settings.node_id, after, most)
+
+    def settings(self) -> Sequence[Shown]:
+        return self._node.told.shown()
+
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
         rooms = self._rooms()
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
@@ -114,7 +124,7 @@ class NodeView:
         if ids is None or state is None:
             return topic
         known = KnownIds(ids, frozenset(partition.partition for partition in state.partitions))
-        return replace(topic, producers=await _newest(known, PRODUCERS))
+        return replace(topic, producers=(await _newest(known, PRODUCERS))[0])
 
     async def _ask(self, request: MetadataRequest) -> list[TopicState]:
         self._rooms()
@@ -156,6 +166,9 @@ class NodeView:
             waiting=[port.Waiting(found.name, found.session, found.since_ms) for found in stands.waiting],
             shadows=self._names(name),
             serving_node=stands.serving_node,
+            generations={index: found for index, found in stands.generations.items() if index is not None}
+            if stands.by_partition
+            else None,
             deduplication=port.IdsState(ids.value),
             deduplication_detail=detail,
         )
@@ -163,20 +176,21 @@ class NodeView:
     def _names(self, source: str) -> list[str]:
         return [found.name for found in self._rooms().shadows.of(source)]
 
-    async def events(self, after: int | None) -> AsyncGenerator[port.Event | None]:
+    async def events(self, after: int | None, newest: int = 0) -> AsyncGenerator[port.Event | None]:
         rooms = self._rooms()
         if not self._event_lanes:
             raise port.UnavailableError(f"{_EVENT_STREAMS} streams of events are open already; close one first")
         lane = self._event_lanes.pop()
         try:
             partition = rooms.changelog.events
-            async for found in follow_events(self._node.upstream, partition, lane, after):
+            async for found in follow_events(self._node.upstream, partition, lane, after, newest):
                 yield None if found is None else _as_event(*found)
         finally:
             self._event_lanes.append(lane)
 
-    async def merge_policy(self, name: str, change: port.Policy) -> port.Topic:
+    async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
         governor = self._rooms().governor
+        wanted_generations = await self._wanted(name, match)
         if (source := self._node.resolver.source(name.encode())) is not None:
             raise port.InvalidError(
                 f"{name} is a shadow, nobody writes to it: govern its source {source.topic.decode()}"
@@ -189,18 +203,38 @@ class NodeView:
             log_append_time=change.log_append_time,
         )
         try:
-            await governor.catalog.set(name, wanted)
+            await governor.catalog.set(name, wanted, wanted_generations)
         except UnservedError as error:
             raise port.InvalidError(str(error)) from None
+        except GenerationChanged as error:
+            raise _another(name, error.current) from None
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
         except _AWAY as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
-        return (await self.topics([name]))[0]
+        return (await self.topics([name], producers=True))[0]
 
-    async def delete_policy(self, name: str) -> None:
+    async def _wanted(self, name: str, match: port.IfMatch | None) -> Wanted | None:
+        """What a policy is to change under; raises GenerationError where something is to be there that is not."""
+        if match is None:
+            return None
+        found = next(iter(await self.topics([name])), None)
+        if match.partition is not None and found is not None:
+            if found.generations is None:
+                raise port.InvalidError(f"{name} has no owners of partitions: leave partition out")
+            if match.partition >= found.partitions:
+                raise port.InvalidError(f"{name} has {found.partitions} partitions, and no {match.partition}")
+        if match.generations is not None:
+            return Wanted(match.generations, match.partition)
+        if found is None:
+            raise port.GenerationError(f"there is neither a topic nor a policy {name}; nothing was done")
+        return None
+
+    async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
         try:
-            deleted = await self._rooms().governor.catalog.delete(name)
+            deleted = await self._rooms().governor.catalog.delete(name, await self._wanted(name, match))
+        except GenerationChanged as error:
+            raise _another(name, error.current) from None
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
         except _AWAY as error:
@@ -208,17 +242,35 @@ class NodeView:
         if not deleted:
             raise port.NotFoundError(f"{name} has no policy of its own")
 
-    async def fence(self, name: str, partition: int | None) -> port.Topic:
-        return await self._administer(name, partition, fence=True)
+    async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
+        return await self._administer(name, partition, generations, fence=True)
 
-    async def release(self, name: str, partition: int | None) -> port.Topic:
-        return await self._administer(name, partition, fence=False)
+    async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
+        return await self._administer(name, partition, generations, fence=False)
 
-    def _check_serving(self, name: str) -> None:
-        """Raises `ElsewhereError` where another live node serves the topic."""
-        governor = self._rooms().governor
-        live, number = governor.catalog.live, self._node.nodes.serving.get(name.encode())
-        if live is None or number is None or not governor.is_served_elsewhere(name) or number not in live.nodes:
+    def check_serving(self, name: str) -> None:
+        if self._rooms().governor.is_served_elsewhere(name):
+            self._check_node(name, self._node.nodes.serving[name.encode()])
+
+    async def _check_recorded(self, name: str, partition: int | None) -> None:
+        """Where this node knows no owner: raises `ElsewhereError` where the changelog tells of one at another live
+        node, of which no heartbeat has told yet.
+        """
+        rooms = self._rooms()
+        if rooms.governor.topic(name).serving:
+            return
+        try:
+            await rooms.changelog.tailer.read_to_end(_KNOW_S)
+        except _AWAY as error:
+            raise port.UnavailableError(f"whether anybody owns {name} is not known now: {error}") from None
+        slot = MASTER_SLOT if partition is None else partition_slot(partition)
+        recorded = rooms.changelog.view.serving(name, slot)
+        if recorded is not None and recorded.value.session and recorded.value.node != self._node.settings.node_id:
+            self._check_node(name, recorded.value.node)
+
+    def _check_node(self, name: str, number: int) -> None:
+        live = self._rooms().governor.catalog.live
+        if live is None or number not in live.nodes:
             return
         node = live.nodes[number]
         host, _, admin_port = node.admin.rpartition(":")
@@ -226,29 +278,37 @@ class NodeView:
         admin = f"{node.host if anywhere else host}:{admin_port}"
         raise port.ElsewhereError(f"node {number} serves {name}: ask it, at {admin}", admin)
 
-    async def _administer(self, name: str, partition: int | None, *, fence: bool) -> port.Topic:
+    async def _administer(
+        self, name: str, partition: int | None, generations: frozenset[int] | None, *, fence: bool
+    ) -> port.Topic:
         described = await self.topics([name])
         if not described:
             raise port.NotFoundError(f"topic {name} does not exist")
         if described[0].policy is None:
             raise port.ConflictError(f"{name} is not governed: nobody owns it")
-        self._check_serving(name)
+        self.check_serving(name)
         try:
-            await self._rooms().governor.topic(name).administer(partition, fence=fence)
+            topic = self._rooms().governor.topic(name)
+            await topic.administer(partition, fence=fence, generations=generations)
         except ValueError as error:
             raise port.InvalidError(str(error)) from None
+        except GenerationError as error:
+            raise port.GenerationError.of(name, error.current) from None
         except LookupError:
+            await self._check_recorded(name, partition)
             raise port.ConflictError(f"nobody owns {name if partition is None else f'{name}-{partition}'}") from None
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"{NO_REDIS}: {error}") from None
         except _AWAY as error:
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
-        return (await self.topics([name]))[0]
+        return (await self.topics([name], producers=True))[0]
 
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
-    async def producers(self, name: str, most: int) -> Sequence[port.Producer]:
-        return await _newest(await self._known(name), most)
+    async def producers(
+        self, name: str, most: int, behind: tuple[int, bytes] | None = None
+    ) -> tuple[Sequence[port.Producer], tuple[int, bytes] | None]:
+        return await _newest(await self._known(name), most, behind)
 
     async def producer(self, name: str, producer: str) -> port.ProducerIds:
         known, key = await self._known(name), producer.encode()
@@ -287,16 +347,25 @@ class NodeView:
             if error.why is Why.NO_IDS:
                 raise port.ConflictError(str(error)) from None
             if error.why is Why.ELSEWHERE:
-                self._check_serving(name)
+                self.check_serving(name)
             raise port.UnavailableError(str(error)) from None
 
 
-async def _newest(known: KnownIds, most: int) -> list[port.Producer]:
+def _another(name: str, current: int | None) -> port.PortError:
+    if current is None:
+        return port.UnavailableError(f"{name} changes its owner just now: look at its generation, and try again")
+    return port.GenerationError.of(name, current)
+
+
+async def _newest(
+    known: KnownIds, most: int, behind: tuple[int, bytes] | None = None
+) -> tuple[list[port.Producer], tuple[int, bytes] | None]:
     found: list[port.Producer] = []
-    for name in await known.newest(most):
+    names, last_place = await known.newest(most, behind)
+    for name in names:
         last = known.last(name)
         found.append(port.Producer(name.decode(errors="replace"), known.resume(last), last))
-    return found
+    return found, last_place
 
 
 def _unknown_name(topic: str, producer: str) -> port.NotFoundError:
@@ -311,6 +380,23 @@ def known_ids(governor: Governor) -> port.Deduplicated:
     return port.Deduplicated(
         ready=count[port.IdsState.READY], reading=count[port.IdsState.READING], lost=count[port.IdsState.LOST]
     )
+
+
+def names_known(governor: Governor) -> int:
+    """The producer names whose sequence ids are in memory, each counted in each partition."""
+    ids = [governor.topic(name).ids for name in governor.served_topics()]
+    return sum(len(state.marks) for each in ids if each is not None for state in each.partitions.values())
+
+
+def queue_of(governor: Governor, topic: str) -> Queue:
+    """Who waits for a topic, or for its partitions, at this node."""
+    waiting = stranded = 0
+    for part in governor.topic(topic).parts if governor.serves(topic) else ():
+        there = len(part.queue_in_ms())
+        waiting += there
+        if part.current_holder is None and not part.shared.connected():
+            stranded += there
+    return Queue(waiting, stranded)
 
 
 def _owner(found: Owner) -> port.Owner:

@@ -107,6 +107,12 @@ class ShadowPort(Protocol):
         """Every shadow, or those of a topic, by name. Raises NotFoundError without such a topic."""
         ...
 
+    async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[Shadow], bool]:
+        """`most` shadows by name, behind the name `after` ("": the beginning), of a topic or (None) of all; and whether
+        there are more. Raises NotFoundError without such a topic.
+        """
+        ...
+
     async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
         """The shadows among these names, each with its source. Quick: no round trip."""
         ...

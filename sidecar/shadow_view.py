@@ -57,6 +57,12 @@ class ShadowView(CursorView):
             raise NotFoundError(f"there is no topic {source}")
         return [_shown(each) for each in found]
 
+    async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[port.Shadow], bool]:
+        found, more = self._catalog().page(source, after, most)
+        if not found and source is not None:
+            await self.known(source)  # raises where there is no such topic
+        return [_shown(each) for each in found], more
+
     async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
         view = self._rooms().changelog.view
         entries = {name: view.shadow(name) for name in names}

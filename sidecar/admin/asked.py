@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from sidecar.admin import names
 from sidecar.admin.shapes import ShapeError
+from sidecar.node_port import IfMatch
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+LAST_PARTITION: Final = 2**31 - 1
+_ONE: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
+_TAG: Final = re.compile(_ONE)
+_TAGS: Final = re.compile(rf"{_ONE}(?:\s*,\s*{_ONE})*")
+_GENERATION: Final = re.compile(r'"(?:0|[1-9][0-9]{0,18})"')
+_HIGHEST: Final = 2**63 - 1
+_DIGITS: Final = len(str(_HIGHEST))
+PAGE_SIZE: Final = 1_000
+"""What one page of a list holds at most, and, unless something else is said, if nobody asks for fewer."""
 
 
 def governable(request: web.Request) -> str:
@@ -38,6 +50,26 @@ async def body(request: web.Request) -> object:
         return json.loads(await request.read())
     except ValueError as fault:
         raise ShapeError(f"the body is not valid JSON: {fault}") from None
+    except RecursionError:
+        raise ShapeError("the body holds lists or objects in one another, deeper than can be read") from None
+
+
+def generations(request: web.Request) -> IfMatch | None:
+    """If-Match (RFC 9110): generations as entity tags, or `*`; None where it is not there. A tag that is no generation,
+    or a weak one, matches none.
+    """
+    partition = number(request, "partition", 0, LAST_PARTITION)
+    if (said := request.headers.getall("If-Match", None)) is None:
+        return None
+    text = ", ".join(said).strip()
+    if text == "*":
+        return IfMatch(None, partition)
+    if _TAGS.fullmatch(text) is None:
+        raise ShapeError(f'If-Match has to be a generation in quotes, as in If-Match: "7", or *, not {text[:100]!r}')
+    if (name := request.match_info["topic"]).endswith("*"):
+        raise ShapeError(f"{name} speaks of many topics, a generation belongs to one: leave If-Match out, or send *")
+    numbers = [int(tag[1:-1]) for tag in _TAG.findall(text) if _GENERATION.fullmatch(tag)]
+    return IfMatch(frozenset(number for number in numbers if number <= _HIGHEST), partition)
 
 
 def number(request: web.Request, name: str, low: int, high: int) -> int | None:
@@ -45,9 +77,28 @@ def number(request: web.Request, name: str, low: int, high: int) -> int | None:
     text = request.query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 10 or not low <= int(text) <= high:
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS or not low <= int(text) <= high:
         raise ShapeError(f"{name} has to be a whole number from {low} to {high}, not {text!r}")
     return int(text)
+
+
+def page_size(request: web.Request, otherwise: int = PAGE_SIZE) -> int:
+    """How many are asked for, 1 to `PAGE_SIZE`; `otherwise` where nothing is said."""
+    size = number(request, "page_size", 1, PAGE_SIZE)
+    return otherwise if size is None else size
+
+
+def last_topic(request: web.Request) -> str:
+    """The last name of the page before, in a list by the names of topics; "" where there is none."""
+    token = request.query.get("page_token", "")
+    if token and not names.is_topic(token) and not names.is_prefix(token):
+        raise bad_token(token)
+    return token
+
+
+def bad_token(token: str) -> ShapeError:
+    """It was never told."""
+    return ShapeError(f"page_token has to be the next_page_token of the page before, not {token[:100]!r}")
 
 
 def flag(request: web.Request, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -12,9 +12,6 @@ from sidecar.admin.replies import reply
 
 if TYPE_CHECKING:
     from sidecar.shadow_port import ShadowPort
-
-PAGE_SIZE: Final = 1_000
-"""Cursors in one page, unless fewer are asked for; nobody gets more."""
 
 
 class CursorRest:
@@ -32,10 +29,10 @@ class CursorRest:
 
     async def cursors(self, request: web.Request) -> web.Response:
         """A page of cursors by group; `page_token` is the last group of the page before."""
-        size = asked.number(request, "page_size", 1, PAGE_SIZE)
+        size = asked.page_size(request)
         after = request.query.get("page_token", "")
         found = [each for each in await self._port.cursors(request.match_info["shadow"]) if each.group > after]
-        page = found[: PAGE_SIZE if size is None else size]
+        page = found[:size]
         token = page[-1].group if len(page) < len(found) else None
         return reply({"items": [cursor_to_json(each) for each in page], "next_page_token": token})
 

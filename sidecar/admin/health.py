@@ -11,7 +11,7 @@ from aiohttp import web
 
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import check_to_json, is_ready
-from sidecar.telemetry.exposition import CONTENT_TYPE, Exposition
+from sidecar.telemetry.exposition import CONTENT_TYPE, OPENMETRICS_TYPE, Exposition, takes_exemplars
 
 if TYPE_CHECKING:
     from sidecar.node_port import NodePort
@@ -38,7 +38,8 @@ class Health:
         wrong = "; ".join(f"{check.name}: {check.detail}" for check in checks if check.required and not check.ok)
         return reply({"error_code": 503, "message": wrong, "status": "not ready", "checks": found}, 503)
 
-    async def metrics(self, _request: web.Request) -> web.Response:
-        """Prometheus' text format."""
-        body = await self._exposition.render()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Prometheus' text format; OpenMetrics, with exemplars, for those who accept it."""
+        exemplars = takes_exemplars(request.headers.get("Accept", ""))
+        body = await self._exposition.render(with_exemplars=exemplars)
+        return web.Response(body=body, headers={"Content-Type": OPENMETRICS_TYPE if exemplars else CONTENT_TYPE})

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sidecar.admin.asked import LAST_PARTITION, PAGE_SIZE
 from sidecar.admin.openapi_cursors import cursor_paths, cursor_schemas
+from sidecar.admin.openapi_page import page_paths
 from sidecar.admin.openapi_parts import (
+    COUNT,
     FLAG,
     NUMBER,
     TEXT,
@@ -17,16 +20,29 @@ from sidecar.admin.openapi_parts import (
     list_of,
     read,
     ref,
+    tagged,
     write,
 )
 from sidecar.admin.openapi_shadows import deletion, pulsar_paths, shadow_paths, shadow_schemas
-from sidecar.admin.rest import PAGE_SIZE, PRODUCERS
+from sidecar.admin.rest import CLIENTS, NEWEST_EVENTS, PRODUCERS
 from sidecar.node_port import AccessMode, EventKind, IdsState, NodeState, Scope
 
 _PAGE_SIZE: Final[Schema] = {
     "name": "page_size",
     "in": "query",
     "schema": {"type": "integer", "minimum": 1, "maximum": PAGE_SIZE, "default": PAGE_SIZE},
+}
+_PAGE_TOKEN: Final[Schema] = {
+    "name": "page_token",
+    "in": "query",
+    "schema": TEXT,
+    "description": "`next_page_token` of the page before.",
+}
+_CONTAINS: Final[Schema] = {
+    "name": "contains",
+    "in": "query",
+    "schema": TEXT,
+    "description": "Only names with this in them, whatever the case.",
 }
 _MODE: Final[Schema] = {"type": "string", "enum": [each.value for each in AccessMode]}
 
@@ -66,8 +82,14 @@ def _paths() -> Schema:
     partition = {
         "name": "partition",
         "in": "query",
-        "schema": {"type": "integer", "minimum": 0},
+        "schema": {"type": "integer", "minimum": 0, "maximum": LAST_PARTITION},
         "description": "Of a topic whose scope is partition.",
+    }
+    if_match = {
+        "name": "If-Match",
+        "in": "header",
+        "schema": {"type": "string", "examples": ['"7"']},
+        "description": "Only where the generation is this one, as ETag tells it; `*`: where it is there.",
     }
     producer = {
         "name": "name",
@@ -77,6 +99,7 @@ def _paths() -> Schema:
         "description": "A producer name: UTF-8, percent-encoded, a slash as %2F.",
     }
     return {
+        **page_paths(),
         "/livez": {"get": read("livez", "Whether the node runs", answer("Alive"))},
         "/readyz": {
             "get": {
@@ -93,6 +116,16 @@ def _paths() -> Schema:
         },
         "/openapi.json": {"get": read("openapi", "This document", any_object("OpenAPI 3.1"))},
         "/v1/status": {"get": read("status", "The node and what it sees", answer("Status"))},
+        "/v1/clients": {
+            "get": {
+                **read("listClients", "Clients connected to this node, the oldest first", answer("Clients")),
+                "parameters": [
+                    {**_PAGE_SIZE, "schema": {**_PAGE_SIZE["schema"], "default": CLIENTS}},
+                    {**_page_parameters()[1], "schema": {**TEXT, "pattern": "^[0-9]{1,10}$"}},
+                ],
+            }
+        },
+        "/v1/settings": {"get": read("listSettings", "What this node was told, secrets masked", answer("Settings"))},
         "/v1/events": {
             "get": {
                 **read(
@@ -108,13 +141,19 @@ def _paths() -> Schema:
                     {
                         "name": "from",
                         "in": "query",
-                        "schema": NUMBER,
+                        "schema": COUNT,
                         "description": "From this position on; 0: all that are kept.",
+                    },
+                    {
+                        "name": "last",
+                        "in": "query",
+                        "schema": {"type": "integer", "minimum": 0, "maximum": NEWEST_EVENTS, "default": 0},
+                        "description": "From now on, with at most so many of before; `from` goes first.",
                     },
                     {
                         "name": "Last-Event-ID",
                         "in": "header",
-                        "schema": NUMBER,
+                        "schema": COUNT,
                         "description": "Behind this position.",
                     },
                 ],
@@ -123,33 +162,37 @@ def _paths() -> Schema:
         "/v1/topics": {
             "get": {
                 **read("listTopics", "Topics and prefixes by name", answer("Topics")),
-                "parameters": _page_parameters(),
+                "parameters": [*_page_parameters(), _CONTAINS],
             }
         },
         "/v1/topics/{topic}": {
             "parameters": [topic],
-            "get": read("getTopic", "One topic or prefix", answer("Topic")),
+            "get": {**read("getTopic", "One topic or prefix", tagged("Topic")), "parameters": [partition]},
             "delete": deletion(),
         },
         "/v1/topics/{topic}/policy": {
-            "parameters": [topic],
+            "parameters": [topic, partition, if_match],
             "put": {
-                **write("putPolicy", "Set some fields of the policy, or create it", {"200": answer("Topic")}),
+                **write("putPolicy", "Set some fields of the policy, or create it", _under({"200": tagged("Topic")})),
                 "requestBody": {"required": True, "content": {"application/json": {"schema": ref("Policy")}}},
             },
-            "delete": write("deletePolicy", "Forget the policy", {"204": {"description": "Forgotten"}}),
+            "delete": write("deletePolicy", "Forget the policy", _under({"204": {"description": "Forgotten"}})),
         },
         "/v1/topics/{topic}/fence": {
-            "parameters": [topic, partition],
-            "post": write("fence", "Depose the owner for ever", {"200": answer("Topic"), "409": answer("Error")}),
-        },
-        "/v1/topics/{topic}/release": {
-            "parameters": [topic, partition],
+            "parameters": [topic, partition, if_match],
             "post": write(
-                "release", "Clear the owner, who may claim again", {"200": answer("Topic"), "409": answer("Error")}
+                "fence", "Depose the owner for ever", _under({"200": tagged("Topic"), "409": answer("Error")})
             ),
         },
-        **shadow_paths(topic),
+        "/v1/topics/{topic}/release": {
+            "parameters": [topic, partition, if_match],
+            "post": write(
+                "release",
+                "Clear the owner, who may claim again",
+                _under({"200": tagged("Topic"), "409": answer("Error")}),
+            ),
+        },
+        **shadow_paths(topic, _page_parameters()[:2]),
         "/schemas/{path}": _registry(),
         **pulsar_paths(topic),
         **cursor_paths(_page_parameters()[:2]),
@@ -157,7 +200,13 @@ def _paths() -> Schema:
             "parameters": [topic],
             "get": {
                 **of_ids(read("listProducers", "Producer names with sequence ids, newest first", answer("Producers"))),
-                "parameters": [{**_PAGE_SIZE, "schema": {**_PAGE_SIZE["schema"], "default": PRODUCERS}}],
+                "parameters": [
+                    {**_PAGE_SIZE, "schema": {**_PAGE_SIZE["schema"], "default": PRODUCERS}},
+                    {
+                        **_PAGE_TOKEN,
+                        "description": "`next_page_token` of the page before. Who writes meanwhile moves to the front.",
+                    },
+                ],
             },
         },
         "/v1/topics/{topic}/dedup/{name}": {
@@ -168,6 +217,11 @@ def _paths() -> Schema:
             ),
         },
     }
+
+
+def _under(answers: Schema) -> Schema:
+    """Answers of what may be done under a generation alone."""
+    return {**answers, "412": {**answer("Error"), "description": "The generation is another; nothing was done."}}
 
 
 def _registry() -> Schema:
@@ -197,7 +251,7 @@ def _page_parameters() -> list[Schema]:
     governed = {**FLAG, "default": False}
     return [
         _PAGE_SIZE,
-        {"name": "page_token", "in": "query", "schema": TEXT, "description": "`next_page_token` of the page before."},
+        _PAGE_TOKEN,
         {"name": "governed", "in": "query", "schema": governed, "description": "Only topics that have a policy."},
     ]
 
@@ -244,14 +298,15 @@ def _schemas() -> Schema:
         "waiting": list_of(fields({"name": TEXT, "session": TEXT, "since": TIME})),
         "producers": {
             **list_of(ref("Producer")),
-            "description": f"Of one topic, where this node serves it and knows its ids: the newest {PRODUCERS}.",
+            "description": f"Of one topic whose ids are known: the newest {PRODUCERS}.",
         },
         "shadows": list_of(TEXT),
         "serving_node": {"type": ["integer", "null"]},
         "partitions": NUMBER,
         "deduplication_state": {
             "enum": [*[each.value for each in IdsState], None],
-            "description": "What this node knows of the sequence ids; idle: nobody serves the topic. Null: a prefix.",
+            "description": "What is known of the sequence ids; idle: nobody serves the topic; elsewhere: of a list,"
+            " or the node that serves the topic does not answer. Null: a prefix.",
         },
         "deduplication_detail": {
             "type": ["string", "null"],
@@ -285,6 +340,32 @@ def _schemas() -> Schema:
                 "checks": checks,
             }
         ),
+        "Client": fields(
+            {
+                "node_id": NUMBER,
+                "client_id": {**TEXT, "description": 'As it was sent, cut where it is very long; "" before a request.'},
+                "name": {**TEXT, "description": "What stands in it before the first semicolon."},
+                "mode": {"oneOf": [_MODE, {"type": "null"}], "description": "What the client.id asks for."},
+                "software_name": {"type": ["string", "null"], "description": "As the client tells it (KIP-511)."},
+                "software_version": {"type": ["string", "null"]},
+                "address": {**TEXT, "description": "host:port, an IPv6 address in brackets."},
+                "since": TIME,
+                "requests": {**COUNT, "description": "Taken up since it connected."},
+                "bytes_in": COUNT,
+                "bytes_out": COUNT,
+                "in_flight": {**COUNT, "description": "Requests that have no answer yet."},
+            }
+        ),
+        "Clients": fields({"items": list_of(ref("Client")), "next_page_token": {"type": ["string", "null"]}}),
+        "Setting": fields(
+            {
+                "setting": {**TEXT, "description": "The name of its variable."},
+                "value": {**TEXT, "description": 'As people write it; "": none. Secrets are ***.'},
+                "origin": {**TEXT, "description": "default, environment, flag, or the path of the file."},
+                "reloadable": {**FLAG, "description": "A node takes another value from its file on SIGHUP."},
+            }
+        ),
+        "Settings": fields({"items": list_of(ref("Setting")), "next_page_token": {"type": "null"}}),
         "Policy": {
             "type": "object",
             "description": "Only the fields that are decided; in a request those that are to change.",
@@ -313,7 +394,7 @@ def _schemas() -> Schema:
                 "in_use": {**FLAG, "description": "A connected session writes under the name."},
             }
         ),
-        "Producers": fields({"items": list_of(ref("Producer")), "next_page_token": {"type": "null"}}),
+        "Producers": fields({"items": list_of(ref("Producer")), "next_page_token": {"type": ["string", "null"]}}),
         "Topic": {
             **fields(
                 topic,

@@ -8,6 +8,7 @@ Schema = dict[str, Any]
 
 TEXT: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "integer"}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 FLAG: Final[Schema] = {"type": "boolean"}
 TIME: Final[Schema] = {"type": "string", "format": "date-time", "description": "RFC 3339, UTC"}
 
@@ -37,6 +38,12 @@ def write(name: str, summary: str, answers: Schema) -> Schema:
 def answer(name: str) -> Schema:
     """A JSON answer of the shape of this name."""
     return {"description": name, "content": {"application/json": {"schema": ref(name)}}}
+
+
+def tagged(name: str) -> Schema:
+    """The same, with the generation of a topic as its entity tag."""
+    tag = {"schema": TEXT, "description": "The generation in quotes; with `partition` that of the partition."}
+    return {**answer(name), "headers": {"ETag": tag}}
 
 
 def any_object(text: str) -> Schema:

@@ -30,12 +30,15 @@ _ALLOW: Final[Schema] = {**list_of({**TEXT, "maxLength": PRINCIPAL_BYTES}), "max
 _CHANGED: Final[Schema] = {"200": answer("Shadow"), "409": answer("Error")}
 
 
-def shadow_paths(topic: Schema) -> Schema:
-    """By path. `topic`: the parameter of that name."""
+def shadow_paths(topic: Schema, page: list[Schema]) -> Schema:
+    """By path. `topic`: the parameter of that name; `page`: those of a list in pages."""
     return {
         "/v1/topics/{topic}/shadows": {
             "parameters": [topic],
-            "get": read("listShadows", "The shadows of a topic", answer("Shadows")),
+            "get": {
+                **read("listShadows", "The shadows of a topic, by name", answer("Shadows")),
+                "parameters": page,
+            },
             "post": {
                 **write("createShadow", "Make a shadow", {"201": answer("Shadow"), "409": answer("Error")}),
                 "requestBody": {"required": True, "content": {"application/json": {"schema": ref("NewShadow")}}},
@@ -45,7 +48,9 @@ def shadow_paths(topic: Schema) -> Schema:
             "parameters": [topic, _SHADOW],
             "delete": write("deleteShadow", "Delete a shadow and its cursors", {"204": {"description": "Deleted"}}),
         },
-        "/v1/shadows": {"get": read("listEveryShadow", "All shadows", answer("Shadows"))},
+        "/v1/shadows": {
+            "get": {**read("listEveryShadow", "All shadows, by name", answer("Shadows")), "parameters": page}
+        },
         "/v1/shadows/{shadow}": {
             "parameters": [_SHADOW],
             "get": read("getShadow", "One shadow", answer("Shadow")),

@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from sidecar.admin.shapes import ShapeError
-from sidecar.node_port import ConflictError, InvalidError, NotFoundError, PortError, UnavailableError
+from sidecar.node_port import ConflictError, GenerationError, InvalidError, NotFoundError, PortError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,7 @@ _STATUS: Final[dict[type[Exception], int]] = {
     ShapeError: 400,
     NotFoundError: 404,
     ConflictError: 409,
+    GenerationError: 412,
     UnavailableError: 503,
     TimeoutError: 503,
 }

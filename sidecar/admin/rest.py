@@ -7,6 +7,7 @@ No rule about ownership is here: what a fence does, and who may be fenced, the n
 from __future__ import annotations
 
 import json
+import re
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ from sidecar.admin import asked, names
 from sidecar.admin.cursor_shapes import stats_to_json
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
+    ShapeError,
+    client_to_json,
     event_to_json,
     ids_to_json,
     policy_from_json,
@@ -35,10 +38,19 @@ if TYPE_CHECKING:
 _ID_DIGITS: Final = 19
 _PASSED_ON: Final = "X-Sidecar-Passed-On"
 _PASS_ON_S: Final = 15.0
-PAGE_SIZE: Final = 1_000
-"""Topics in one page, unless fewer are asked for; nobody gets more."""
+_TOLD_S: Final = 2.0
+"""Seconds for another node to describe a topic: behind them this one tells what it knows."""
+_WITH_IT: Final = ("Authorization", "If-Match")
+_BACK: Final = ("ETag", "Cache-Control")
+CLIENTS: Final = 100
+"""Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
+_LAST_TOKEN: Final = 9_999_999_999
+_PLACE: Final = re.compile(r"([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255})")
+"""Where a page of producer names ends: Unix seconds of its last record, and the name's bytes."""
+NEWEST_EVENTS: Final = 1_000
+"""Events from before that a stream may begin with."""
 PRODUCERS: Final = 100
-"""Producer names in an answer, unless another number is asked for, up to `PAGE_SIZE`."""
+"""Producer names in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
 
 
 class Rest:
@@ -51,48 +63,83 @@ class Rest:
         """The node and what it sees."""
         return reply(status_to_json(await self._port.status(), __version__))
 
+    async def clients(self, request: web.Request) -> web.Response:
+        """A page of the clients connected to this node, the oldest first."""
+        size = asked.page_size(request, CLIENTS)
+        after = asked.number(request, "page_token", 0, _LAST_TOKEN)
+        found, token = await self._port.clients(after or 0, size)
+        return reply(
+            {
+                "items": [client_to_json(client) for client in found],
+                "next_page_token": None if token is None else str(token),
+            }
+        )
+
+    async def settings(self, _request: web.Request) -> web.Response:
+        """What the node was told."""
+        return reply({"items": [each._asdict() for each in self._port.settings()], "next_page_token": None})
+
     async def topics(self, request: web.Request) -> web.Response:
         """A page of topics and prefixes by name; `page_token` is the last name of the page before."""
-        size = asked.number(request, "page_size", 1, PAGE_SIZE)
-        after = request.query.get("page_token", "")
-        known = [
-            name for name in await self._port.topic_names(governed=asked.flag(request, "governed")) if name > after
-        ]
-        page = known[: PAGE_SIZE if size is None else size]
+        size, after = asked.page_size(request), asked.last_topic(request)
+        part = request.query.get("contains", "").lower()
+        every = await self._port.topic_names(governed=asked.flag(request, "governed"))
+        known = [name for name in every if name > after and part in name.lower()]
+        page = known[:size]
         items = [topic_to_json(topic) for topic in await self._port.topics(page)]
         return reply({"items": items, "next_page_token": page[-1] if len(page) < len(known) else None})
 
     async def topic(self, request: web.Request) -> web.Response:
-        """One topic or prefix."""
+        """One topic or prefix, as the node that serves it tells: who waits, and the ids, it alone knows. Where that one
+        does not answer, as this one knows it.
+        """
         name = request.match_info["topic"]
         legal = names.is_topic(name) or names.is_prefix(name)
+        if legal and (told := await self._told_elsewhere(request, name)) is not None:
+            return told
         known = await self._port.topics([name], producers=True) if legal else ()
         if not known:
             raise NotFoundError(f"there is no topic {name}")
         stats = known[0].shadow_stats or {}
         in_numbers = {shadow: stats_to_json(found) for shadow, found in sorted(stats.items())}
-        return reply({**topic_to_json(known[0]), "shadowReplication": in_numbers})
+        body = {**topic_to_json(known[0]), "shadowReplication": in_numbers}
+        return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, asked.LAST_PARTITION)))
+
+    async def _told_elsewhere(self, request: web.Request, name: str) -> web.Response | None:
+        if _PASSED_ON in request.headers:
+            return None
+        try:
+            self._port.check_serving(name)
+        except ElsewhereError as elsewhere:
+            with suppress(UnavailableError):
+                answer = await _pass_on(request, elsewhere, _TOLD_S)
+                return answer if answer.status == web.HTTPOk.status_code else None
+        return None
 
     async def put_policy(self, request: web.Request) -> web.Response:
         """Merge fields into a policy; answers with the topic as it is then."""
         name = asked.governable(request)
+        match = asked.generations(request)
         change = policy_from_json(await asked.body(request))
-        return reply(topic_to_json(await self._port.merge_policy(name, change)))
+        topic = await self._port.merge_policy(name, change, match)
+        return _shown(topic, None if match is None or topic.generations is None else match.partition)
 
     async def delete_policy(self, request: web.Request) -> web.Response:
         """Forget a policy."""
-        await self._port.delete_policy(asked.governable(request))
+        await self._port.delete_policy(asked.governable(request), asked.generations(request))
         return web.Response(status=204)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """What happens, as server-sent events; who comes again says by Last-Event-ID where it was."""
         first = asked.number(request, "from", 0, 2**63 - 1)
+        newest = asked.number(request, "last", 0, NEWEST_EVENTS) or 0
         after = None if first is None else first - 1
-        last = request.headers.get("Last-Event-ID", "")
-        if last.isdecimal() and last.isascii() and len(last) < _ID_DIGITS:
+        if last := request.headers.get("Last-Event-ID", ""):
+            if not (last.isdecimal() and last.isascii() and len(last) < _ID_DIGITS):
+                raise ShapeError(f"Last-Event-ID has to be the id of an event that was told, not {last[:100]!r}")
             after = int(last)
         topic = request.query.get("topic")
-        found = self._port.events(after)
+        found = self._port.events(after, newest)
         beginning = await anext(found)  # a refusal is answered before the stream begins
         answer = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -114,20 +161,25 @@ class Rest:
         return await self._end_ownership(request, self._port.release)
 
     async def _end_ownership(
-        self, request: web.Request, act: Callable[[str, int | None], Awaitable[Topic]]
+        self, request: web.Request, act: Callable[[str, int | None, frozenset[int] | None], Awaitable[Topic]]
     ) -> web.Response:
         name = asked.one_topic(request, "owners belong")
-        partition = asked.number(request, "partition", 0, 2**31 - 1)
-        return await _where_it_is_served(request, lambda: _shown(act(name, partition)))
-
-    async def producers(self, request: web.Request) -> web.Response:
-        """The producer names that wrote to a topic last, newest first."""
-        name = asked.one_topic(request, "sequence ids belong")
-        size = asked.number(request, "page_size", 1, PAGE_SIZE)
+        partition, match = asked.number(request, "partition", 0, asked.LAST_PARTITION), asked.generations(request)
 
         async def answer() -> web.Response:
-            found = await self._port.producers(name, PRODUCERS if size is None else size)
-            return reply({"items": [producer_to_json(each) for each in found], "next_page_token": None})
+            return _shown(await act(name, partition, None if match is None else match.generations), partition)
+
+        return await _where_it_is_served(request, answer)
+
+    async def producers(self, request: web.Request) -> web.Response:
+        """A page of the producer names that wrote to a topic, the newest first."""
+        name = asked.one_topic(request, "sequence ids belong")
+        size, after = asked.page_size(request, PRODUCERS), _place(request)
+
+        async def answer() -> web.Response:
+            found, last = await self._port.producers(name, size, after)
+            token = None if last is None else f"{last[0]}.{last[1].hex()}"
+            return reply({"items": [producer_to_json(each) for each in found], "next_page_token": token})
 
         return await _where_it_is_served(request, answer)
 
@@ -151,8 +203,33 @@ class Rest:
         return await _where_it_is_served(request, answer)
 
 
-async def _shown(topic: Awaitable[Topic]) -> web.Response:
-    return reply(topic_to_json(await topic))
+def _place(request: web.Request) -> tuple[int, bytes] | None:
+    token = request.query.get("page_token", "")
+    if not token:
+        return None
+    if (found := _PLACE.fullmatch(token)) is None:
+        raise asked.bad_token(token)
+    return int(found[1]), bytes.fromhex(found[2])
+
+
+def _shown(topic: Topic, partition: int | None) -> web.Response:
+    return reply(topic_to_json(topic), headers=_tagged(topic, partition))
+
+
+def _tagged(topic: Topic, partition: int | None) -> dict[str, str]:
+    """The generation as an entity tag, which If-Match may name. Raises ShapeError for a partition that has none of its
+    own. Nobody shall keep the answer: much else in it changes while the generation stays.
+    """
+    if partition is None:
+        generation = topic.generation
+    elif topic.generations is None:
+        raise ShapeError(f"{topic.name} has no owners of partitions: leave partition out")
+    elif partition >= topic.partitions:
+        raise ShapeError(f"{topic.name} has {topic.partitions} partitions, and no {partition}")
+    else:
+        generation = topic.generations.get(partition, 0)
+    stored = {"Cache-Control": "no-store"}
+    return stored if topic.name.endswith("*") else {"ETag": f'"{generation}"', **stored}
 
 
 async def _where_it_is_served(request: web.Request, answer: Callable[[], Awaitable[web.Response]]) -> web.Response:
@@ -165,22 +242,22 @@ async def _where_it_is_served(request: web.Request, answer: Callable[[], Awaitab
         return await _pass_on(request, elsewhere)
 
 
-async def _pass_on(request: web.Request, elsewhere: ElsewhereError) -> web.Response:
+async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float = _PASS_ON_S) -> web.Response:
     """Ask the node that serves the topic, and answer what it answers. The path goes on as it came: a name in it may
-    hold whatever stands for something else in a URL.
+    hold whatever stands for something else in a URL. `limit`: seconds.
     """
     target = URL(f"http://{elsewhere.admin}{request.rel_url.raw_path_qs}", encoded=True)
     headers = {_PASSED_ON: "1"}
-    if (authorization := request.headers.get("Authorization")) is not None:
-        headers["Authorization"] = authorization
+    headers |= {name: ", ".join(request.headers.getall(name)) for name in _WITH_IT if name in request.headers}
     try:
         async with (
-            ClientSession(timeout=ClientTimeout(total=_PASS_ON_S)) as session,
+            ClientSession(timeout=ClientTimeout(total=limit)) as session,
             session.request(request.method, target, headers=headers) as answer,
         ):
             body = await answer.read()
             kind = "application/json" if body else None
-            return web.Response(body=body, status=answer.status, content_type=kind)
+            back = {name: answer.headers[name] for name in _BACK if name in answer.headers}
+            return web.Response(body=body, status=answer.status, content_type=kind, headers=back)
     except (ClientError, TimeoutError) as error:
         raise UnavailableError(f"{elsewhere}, which does not answer: {error}") from None
 

@@ -48,7 +48,7 @@ class SchemaRegistry:
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url, self._credentials = _taken_apart(url)
-        self._token = token
+        self.token = token
         self._session: ClientSession | None = None
 
     async def close(self) -> None:
@@ -98,7 +98,7 @@ class SchemaRegistry:
         headers = _kept(request.headers, less)
         headers[PASSED_ON] = "1"
         shown = headers.get("Authorization", "").partition(" ")[2].strip()
-        if self._token is not None and hmac.compare_digest(shown.encode(errors="replace"), self._token.encode()):
+        if self.token is not None and hmac.compare_digest(shown.encode(errors="replace"), self.token.encode()):
             headers.popall("Authorization")  # the node's own token is nobody else's
         if self._credentials is not None:
             headers.setdefault("Authorization", self._credentials)

@@ -42,6 +42,11 @@ class SchemaProxy:
         self._registry = None if url is None else SchemaRegistry(url, token)
         self._places = asyncio.Semaphore(PLACES)
 
+    def keep_secret(self, token: str | None) -> None:
+        """The node's own token, which the registry is never shown."""
+        if self._registry is not None:
+            self._registry.token = token
+
     async def close(self, _application: object = None) -> None:
         """End what is open to the registry."""
         if self._registry is not None:

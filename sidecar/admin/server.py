@@ -15,7 +15,7 @@ from sidecar import __version__
 from sidecar.admin.access import Caller, refusal_of_write
 from sidecar.admin.cursor_rest import CursorRest
 from sidecar.admin.health import Health
-from sidecar.admin.openapi import document
+from sidecar.admin.page_files import Page
 from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
@@ -40,7 +40,8 @@ _EVENTS: Final = "/v1/events"
 _PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
 """A name may hold anything, braces too; a slash in it comes as %2F."""
 _SCHEMAS: Final = ROOT + "/{path:.*}"
-_STOP_TIMEOUT: Final = 2.0
+_STOP_TIMEOUT: Final = 1.0
+"""Seconds for what is under way; aiohttp waits so long twice, before it cancels a handler and for its end."""
 _BODY_LIMIT: Final = 1024 * 1024
 """Bytes: the longest allow list of a shadow fits in, however it is escaped."""
 
@@ -60,11 +61,12 @@ class AdminServer:
                 *ShadowRest(port.shadows).routes(),
                 *CursorRest(port.shadows).routes(),
                 *PulsarRest(port.shadows).routes(),
+                *Page().routes(),
             ]
         )
-        schemas = SchemaProxy(port, settings.schema_registry_url, settings.admin_token)
-        application.add_routes(_schema_routes(schemas))
-        application.on_cleanup.append(schemas.close)
+        self._schemas = SchemaProxy(port, settings.schema_registry_url, settings.admin_token)
+        application.add_routes(_schema_routes(self._schemas))
+        application.on_cleanup.append(self._schemas.close)
         self._runner = web.AppRunner(application, handle_signals=False, access_log=None, shutdown_timeout=_STOP_TIMEOUT)
 
     @property
@@ -86,6 +88,11 @@ class AdminServer:
     async def stop(self) -> None:
         """Close; requests under way get two seconds. Repeating it is harmless."""
         await self._runner.cleanup()
+
+    def take(self, settings: Settings) -> None:
+        """The token that writes need from now on; requests under way were let in."""
+        self._token = settings.admin_token
+        self._schemas.keep_secret(settings.admin_token)
 
     @web.middleware
     async def _only_who_may(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -110,6 +117,8 @@ async def _in_time(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 async def _openapi(_request: web.Request) -> web.Response:
+    from sidecar.admin.openapi import document  # noqa: PLC0415 - most nodes are never asked for it
+
     return reply(document(__version__))
 
 
@@ -120,7 +129,9 @@ def _routes(health: Health, rest: Rest) -> list[web.RouteDef]:
         web.get("/metrics", health.metrics),
         web.get("/openapi.json", _openapi),
         web.get("/v1/status", rest.status),
-        web.get(_EVENTS, rest.events),
+        web.get("/v1/clients", rest.clients),
+        web.get("/v1/settings", rest.settings),
+        web.get(_EVENTS, rest.events, allow_head=False),  # it would never end
         web.get("/v1/topics", rest.topics),
         web.get("/v1/topics/{topic}", rest.topic),
         web.put("/v1/topics/{topic}/policy", rest.put_policy),

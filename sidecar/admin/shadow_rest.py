@@ -37,14 +37,18 @@ class ShadowRest:
         ]
 
     async def shadows(self, request: web.Request) -> web.Response:
-        """The shadows of a topic."""
-        found = await self._port.known(asked.one_topic(request, _BELONG))
-        return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": None})
+        """A page of the shadows of a topic."""
+        return await self._page(request, asked.one_topic(request, _BELONG))
 
-    async def every(self, _request: web.Request) -> web.Response:
-        """All shadows, those too whose source is gone."""
-        found = await self._port.known()
-        return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": None})
+    async def every(self, request: web.Request) -> web.Response:
+        """A page of all shadows, those too whose source is gone."""
+        return await self._page(request, None)
+
+    async def _page(self, request: web.Request, source: str | None) -> web.Response:
+        """By name; `page_token` is the last name of the page before."""
+        found, more = await self._port.page(source, asked.last_topic(request), asked.page_size(request))
+        token = found[-1].name if more else None
+        return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": token})
 
     async def create(self, request: web.Request) -> web.Response:
         """Make a shadow of a topic."""

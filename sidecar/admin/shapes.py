@@ -12,7 +12,7 @@ from sidecar.node_port import AccessMode, Policy, Scope
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.node_port import Check, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
+    from sidecar.node_port import Check, ClientFacts, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
 
 POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
     "access_mode": AccessMode,
@@ -104,6 +104,25 @@ def status_to_json(status: Status, version: str) -> dict[str, Any]:
             "lost": status.deduplication.lost,
         },
         "checks": [check_to_json(each) for each in status.checks],
+    }
+
+
+def client_to_json(client: ClientFacts) -> dict[str, Any]:
+    """One item of `GET /v1/clients`."""
+    name, version = client.software
+    return {
+        "node_id": client.node_id,
+        "client_id": client.client_id,
+        "name": client.name,
+        "mode": client.mode,
+        "software_name": name,
+        "software_version": version,
+        "address": client.address,
+        "since": time_to_json(client.since_ms),
+        "requests": client.requests,
+        "bytes_in": client.bytes_in,
+        "bytes_out": client.bytes_out,
+        "in_flight": client.in_flight,
     }
 
 

@@ -27,19 +27,21 @@ _FETCH_BYTES: Final = 256 * 1024
 
 
 async def follow_events(
-    upstream: Upstream, partition: TopicPartition, lane: Lane, after: int | None
+    upstream: Upstream, partition: TopicPartition, lane: Lane, after: int | None, newest: int = 0
 ) -> AsyncIterator[tuple[Offset, state.Event] | None]:
     """Every event behind offset `after` (None: from now on) as it comes, for ever; None every few seconds without one.
 
-    Where it begins now, the first None says that "now" is settled: what happens from there on is told. What retention
-    has taken is left out. An event may come twice: its `id` tells. While Kafka is away nothing comes.
+    Where it begins now, or `newest` offsets before, the first None says that "now" is settled: what happens from there
+    on is told. What retention has taken is left out. An event may come twice: its `id` tells. While
+    Kafka is away nothing comes.
     """
     position = None if after is None else Offset(max(0, after + 1))
     while True:
         try:
             leader = (await upstream.layout(partition.topic, refresh=True)).leaders[partition.partition]
             if position is None:
-                position = await _end(upstream, leader, partition, OffsetAt.LATEST)
+                latest = await _end(upstream, leader, partition, OffsetAt.LATEST)
+                position = Offset(max(0, latest - newest))
                 yield None
             while True:
                 request = FetchPartition(partition, position, max_wait_ms=int(_POLL_S * 1000), max_bytes=_FETCH_BYTES)

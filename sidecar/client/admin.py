@@ -13,7 +13,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
-from sidecar.client.facts import Cursor, Event, ProducerIds, ProducerState, Shadow, Status, Topic
+from sidecar.client.facts import (
+    ConnectedClient,
+    Cursor,
+    Event,
+    ProducerIds,
+    ProducerState,
+    Setting,
+    Shadow,
+    Status,
+    Topic,
+)
 from sidecar.client.rest import Rest, path_of
 from sidecar.client.shapes import ShapeError, read
 from sidecar.protocol.errors import ErrorCode
@@ -53,7 +63,8 @@ class AdminClient:
     Results are the frozen dataclasses of `sidecar.client.facts`; what a newer node adds to them is passed over.
 
     Errors are `SidecarError` with the HTTP status as `code`, an `http.HTTPStatus`, and the node's own words: 400 for
-    what cannot be, 401 and 403 without the right to write, 404 for what is not there, 409 for what cannot be now.
+    what cannot be, 401 and 403 without the right to write, 404 for what is not there, 409 for what cannot be now, 412
+    for what was to be done under another generation.
     `SidecarUnavailableError`: 503 where the node cannot now, Kafka's codes 13 where nobody answers and 7 where nobody
     did in time; a write may have been done then. An answer that no node gives: code -1.
 
@@ -96,6 +107,15 @@ class AdminClient:
     async def status(self) -> Status:
         """The node that is asked, and what it sees."""
         return await self._read(Status, "GET", "/v1/status")
+
+    async def clients(self) -> AsyncGenerator[ConnectedClient]:
+        """The clients connected to the node that is asked, the oldest first, page by page."""
+        async for each in self._pages(ConnectedClient, "/v1/clients", {}):
+            yield each
+
+    async def settings(self) -> tuple[Setting, ...]:
+        """What the node that is asked was told."""
+        return await self._list(Setting, "/v1/settings")
 
     async def events(self, topic: str | None = None, *, after: int | None = None) -> AsyncGenerator[Event]:
         """What happens, of one topic or of all, as it happens and for ever: behind the position `after` (-1: all that
@@ -161,9 +181,11 @@ class AdminClient:
         exclusive_reader: bool | None = None,
         scope: Literal["topic", "partition"] | None = None,
         log_append_time: bool | None = None,
+        if_generation: int | None = None,
     ) -> Topic:
         """Set these fields of the policy of a topic or prefix, which need not exist yet, and leave the others (None) as
-        they are. Returns when it is in force, with the topic as it is then.
+        they are. Returns when it is in force, with the topic as it is then. With `if_generation` only where that is the
+        topic's generation at the moment of the change, else 412 and nothing is done.
         """
         fields = {
             "access_mode": access_mode,
@@ -173,31 +195,45 @@ class AdminClient:
             "log_append_time": log_append_time,
         }
         body = {name: value for name, value in fields.items() if value is not None}
-        return await self._read(Topic, "PUT", path_of("v1", "topics", topic, "policy"), body=body)
+        return await self._read(Topic, "PUT", path_of("v1", "topics", topic, "policy"), None, body, if_generation)
 
-    async def delete_policy(self, topic: str) -> None:
-        """Forget the policy of a topic or prefix; 404 where it has none of its own."""
-        await self._rest.call("DELETE", path_of("v1", "topics", topic, "policy"))
+    async def delete_policy(self, topic: str, *, if_generation: int | None = None) -> None:
+        """Forget the policy of a topic or prefix; 404 where it has none of its own. `if_generation` as in
+        `set_policy`.
+        """
+        await self._rest.call("DELETE", path_of("v1", "topics", topic, "policy"), headers=_under(if_generation))
 
     async def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete a topic with its records; 409 where it has shadows, which go first where `force` says so."""
         await self._rest.call("DELETE", path_of("v1", "topics", topic), {"force": str(force).lower()})
 
-    async def fence(self, topic: str, *, partition: int | None = None) -> Topic:
+    async def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
         """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
-        `partition`.
+        `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
+        change: somebody who became the owner meanwhile is left alone, 412.
         """
-        return await self._read(Topic, "POST", path_of("v1", "topics", topic, "fence"), _of(partition))
+        path = path_of("v1", "topics", topic, "fence")
+        return await self._read(Topic, "POST", path, _of(partition), None, if_generation)
 
-    async def release(self, topic: str, *, partition: int | None = None) -> Topic:
+    async def release(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
         """Clear the owner, who may claim again; otherwise as `fence`."""
-        return await self._read(Topic, "POST", path_of("v1", "topics", topic, "release"), _of(partition))
+        path = path_of("v1", "topics", topic, "release")
+        return await self._read(Topic, "POST", path, _of(partition), None, if_generation)
 
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
     async def producers(self, topic: str, *, limit: int = 100) -> tuple[ProducerIds, ...]:
-        """The producer names that wrote to a topic last, newest first: `limit` at most, 1 to 1,000."""
-        return await self._list(ProducerIds, path_of("v1", "topics", topic, "dedup"), {"page_size": str(limit)})
+        """The producer names that wrote to a topic last, newest first: `limit` at most, from 1 on."""
+        path = path_of("v1", "topics", topic, "dedup")
+        if limit < 1:
+            raise ValueError(f"limit has to be 1 or more, not {limit}")
+        found: list[ProducerIds] = []
+        async with aclosing(self._pages(ProducerIds, path, {"page_size": str(min(limit, int(_PAGE)))})) as pages:
+            async for each in pages:
+                found.append(each)
+                if len(found) == limit:
+                    break
+        return tuple(found)
 
     async def producer(self, topic: str, name: str) -> ProducerState:
         """All that is known of a producer name; 404: not known, 409: the topic has no deduplication."""
@@ -212,7 +248,7 @@ class AdminClient:
     async def shadows(self, source: str | None = None) -> tuple[Shadow, ...]:
         """The shadows of a topic by name, or all, those too whose source is gone."""
         path = "/v1/shadows" if source is None else path_of("v1", "topics", source, "shadows")
-        return await self._list(Shadow, path)
+        return tuple([each async for each in self._pages(Shadow, path, {})])
 
     async def shadow(self, name: str) -> Shadow:
         """One shadow, in numbers too."""
@@ -277,17 +313,19 @@ class AdminClient:
         path: str,
         query: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
+        if_generation: int | None = None,
     ) -> FactT:
-        return _fact(kind, await self._rest.call(method, path, query, body), f"{method} {path}")
+        found = await self._rest.call(method, path, query, body, _under(if_generation))
+        return _fact(kind, found, f"{method} {path}")
 
-    async def _list(self, kind: type[FactT], path: str, query: dict[str, str] | None = None) -> tuple[FactT, ...]:
-        items, _ = _page(kind, await self._rest.call("GET", path, query), path)
+    async def _list(self, kind: type[FactT], path: str) -> tuple[FactT, ...]:
+        items, _ = _page(kind, await self._rest.call("GET", path), path)
         return items
 
     async def _pages(self, kind: type[FactT], path: str, query: dict[str, str]) -> AsyncGenerator[FactT]:
         token: str | None = ""
         while token is not None:
-            asked = {**query, "page_size": _PAGE} | ({"page_token": token} if token else {})
+            asked = {"page_size": _PAGE, **query} | ({"page_token": token} if token else {})
             before, (items, token) = token, _page(kind, await self._rest.call("GET", path, asked), path)
             if token == before:
                 raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, f"GET {path}: page {token!r} is followed by itself")
@@ -297,6 +335,10 @@ class AdminClient:
 
 def _of(partition: int | None) -> dict[str, str]:
     return {} if partition is None else {"partition": str(partition)}
+
+
+def _under(generation: int | None) -> dict[str, str] | None:
+    return None if generation is None else {"If-Match": f'"{generation}"'}
 
 
 def _fact(kind: type[FactT], found: Any, where: str) -> FactT:

@@ -61,6 +61,38 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectedClient:
+    """A client's connection to a node. `client_id` as it was sent, cut where it is very long, and the `name` and `mode`
+    in it; `address` is host:port. `in_flight` of its `requests` have no answer yet; bytes are those of whole frames.
+    """
+
+    node_id: int
+    client_id: str
+    name: str
+    mode: str | None
+    software_name: str | None
+    software_version: str | None
+    address: str
+    since: datetime
+    requests: int
+    bytes_in: int
+    bytes_out: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a node, as SIDECAR_LISTEN; a secret's `value` is masked. `origin`: default, environment, flag, or
+    the path of the file. `reloadable`: the node takes another value from its file on SIGHUP.
+    """
+
+    setting: str
+    value: str
+    origin: str
+    reloadable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """What is decided for a topic; None in the policy of a prefix: not decided there.
 

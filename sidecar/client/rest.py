@@ -58,10 +58,15 @@ class Rest:
             await session.close()
 
     async def call(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """The JSON that is answered, None where that is empty. Raises `SidecarError`."""
-        async with self._asked(method, path, query, json=body) as answer:
+        async with self._asked(method, path, query, json=body, headers=headers) as answer:
             text = await _text(answer)
         return _decoded(text, f"{method} {path}") if text else None
 

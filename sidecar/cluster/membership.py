@@ -8,6 +8,7 @@ came) keeps trying.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata import MetadataError, MetadataUnavailable, NodeIdTaken
@@ -49,6 +50,8 @@ class Membership:
     ) -> None:
         self.available = False
         self.problem = "no heartbeat was answered yet"
+        self.lease_until = 0.0
+        """When the lease of this node runs out, in Unix seconds; 0.0 before there was one."""
         self._store = store
         self._nodes = nodes
         self._describe = describe
@@ -56,6 +59,7 @@ class Membership:
         self._failed = failed
         self._restored = restored
         self._was_lost = False
+        self._staying = True
         self._policy_version = -1
         self._others: Collection[Node] = ()
         self._task: asyncio.Task[None] | None = None
@@ -78,6 +82,11 @@ class Membership:
                 self._lost(error)
                 break
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def step_aside(self) -> None:
+        """Lead clients to the other nodes from now on, where there are any, Redis or not."""
+        self._staying = False
+        self._place(list(self._nodes.placement.nodes.values()))
 
     async def leave(self) -> None:
         """Stop beating and say goodbye: what this node served is free at once."""
@@ -118,22 +127,28 @@ class Membership:
         self.problem = str(error)
 
     async def _beat(self) -> None:
+        began = time.time()
         beat = await self._store.heartbeat(self._describe(), self._asserted.served_topics(), self._asserted.owned())
         if self._was_lost and not self.available:
             self._restored()
         self.available, self.problem = True, ""
+        self.lease_until = began + self._store.lease_ms / 1000
         await self._hear(beat)
 
     async def _hear(self, beat: Beat) -> None:
         addresses = [
             NodeAddress(node.node_id, node.host, node.port) for node in beat.live.nodes.values() if not node.draining
         ]
-        if not any(address.id == self._nodes.me.id for address in addresses):
-            addresses.append(self._nodes.me)
-        if set(addresses) != set(self._nodes.placement.nodes.values()):
-            self._nodes.placement = Placement(addresses)
+        self._place(addresses)
         self._others = [node for node in beat.live.nodes.values() if node.node_id != self._nodes.me.id]
         self._asserted.heard(beat.live, set(beat.lost))
         if beat.live.policy_version < self._policy_version or beat.restored:
             await self._asserted.refill()
         self._policy_version = beat.live.policy_version
+
+    def _place(self, nodes: Collection[NodeAddress]) -> None:
+        found = {node for node in nodes if node.id != self._nodes.me.id}
+        if self._staying or not found:
+            found.add(self._nodes.me)
+        if found != set(self._nodes.placement.nodes.values()):
+            self._nodes.placement = Placement(found)

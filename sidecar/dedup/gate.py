@@ -242,6 +242,7 @@ class Gate:
         state = self._state
         if not state.is_ready:
             if state.problem is not None:
+                state.undecided()
                 self._answer(arrival, state.problem)
                 return True
             return state.wait(self)
@@ -472,6 +473,8 @@ class Gate:
         if self._queue and self._queue[0].until > self._loop.time():
             self.pump()
             return
+        for _ in self._queue:
+            self._state.undecided()
         self._answer_all(_LATER)
 
     def _answer_all(self, outcome: Outcome) -> None:

@@ -92,6 +92,10 @@ class PartitionIds:
         """Duplicates were acknowledged."""
         self._topic.around.hooks.duplicates_dropped(self._topic.topic, records)
 
+    def undecided(self) -> None:
+        """A batch was told to come again."""
+        self._topic.around.hooks.ids_unknown(self._topic.topic)
+
     def want_fence(self) -> None:
         """Only a fence can tell what became of a batch of a session that is gone."""
         self._topic.fence_wanted()

@@ -8,6 +8,7 @@ from metadata import MetadataError, MetadataUnavailable
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.takeover import LostRaceError
+from sidecar.exclusive.tenure import GenerationError
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.caller import FencedError, UpstreamError
@@ -39,6 +40,7 @@ class QueueFoundError(Exception):
 
 
 FAILURES: Final = (
+    GenerationError,
     QueueFoundError,
     KafkaError,
     UpstreamError,

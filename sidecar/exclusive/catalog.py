@@ -10,13 +10,15 @@ import asyncio
 import secrets
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from metadata import MetadataUnavailable
+from metadata import GenerationChanged, MetadataUnavailable
 from metadata.ownership import AccessMode
-from metadata.policies import Policies, Policy
+from metadata.policies import ANY, Policies, Policy, Under
 from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
+from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
+from sidecar.exclusive.tenure import generation_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -28,6 +30,16 @@ if TYPE_CHECKING:
     from sidecar.exclusive.tenure import Surroundings
 
 _SEEN_S: Final = 5.0
+
+
+class Wanted(NamedTuple):
+    """The generations under which a policy may change: the topic's, or those of a partition."""
+
+    wanted: frozenset[int]
+    partition: int | None = None
+
+
+Generations: TypeAlias = Wanted | None
 _POLL_S: Final = 0.05
 
 
@@ -71,16 +83,23 @@ class PolicyCatalog:
         others = [node for node in self.live.nodes.values() if node.node_id != self._around.node_id]
         return all(node.policy_version >= self.version for node in others)
 
-    async def set(self, name: str, change: PolicyFields) -> PolicyFields:
+    async def set(self, name: str, change: PolicyFields, generations: Generations = None) -> PolicyFields:
         """Merge a change into the policy of a topic or prefix. Raises `UnservedError`, `MetadataUnavailable`,
-        `ChangelogError`.
+        `ChangelogError`, and `GenerationChanged` where `generations` are asked for and the topic's, or the partition's,
+        is another at the moment of the change.
         """
+        under = await self._under(name, generations)
         before = self.book.exact(name) or PolicyFields()
         merged = before.merged(change)
         if bool(merged.log_append_time) != bool(before.log_append_time):
             await self._stamp_records(name, by_brokers=bool(merged.log_append_time))
         token = secrets.token_bytes(16)
-        version = await self._around.store.set_policy(name, merged.body(), self._known(), token)
+        try:
+            version = await self._around.store.set_policy(name, merged.body(), self._known(), token, under=under)
+        except GenerationChanged:
+            if bool(merged.log_append_time) != bool(before.log_append_time):
+                await self._stamp_records(name, by_brokers=bool(before.log_append_time))
+            raise
         await self._append(Record(policy_key(name), merged.to_record(version, int(time.time() * 1000))))
         self.changed(name, merged.body())
         return merged
@@ -118,14 +137,26 @@ class PolicyCatalog:
             self.changed(topic, policy.body())
         return bool(version)
 
-    async def delete(self, name: str) -> bool:
-        """Take a policy away; whether there was one."""
+    async def delete(self, name: str, generations: Generations = None) -> bool:
+        """Take a policy away; whether there was one. Raises as `set`."""
         if self.book.exact(name) is None:
             return False
-        await self._around.store.delete_policy(name, self._known(), secrets.token_bytes(16))
+        under = await self._under(name, generations)
+        await self._around.store.delete_policy(name, self._known(), secrets.token_bytes(16), under=under)
         await self._append(Record(policy_key(name), None))
         self.changed(name, "")
         return True
+
+    async def _under(self, name: str, generations: Generations) -> Under:
+        """The condition as Redis decides on it, in one step with the change: a claim comes before it or behind."""
+        if generations is None:
+            return ANY
+        changelog, wanted = self._around.changelog, generations.wanted
+        await changelog.tailer.read_to_end(_SEEN_S)
+        domain = Domain(name) if generations.partition is None else Domain.of_partition(name, generations.partition)
+        slots = {slot for slot in changelog.view.opened(name) if domain.overlaps(slot)}
+        resources = {domain.resource, *[Domain(name, slot).resource for slot in slots]}
+        return Under(wanted, generation_of(changelog.view, domain), tuple(sorted(resources)))
 
     async def refill(self) -> None:
         """Tell an emptied Redis."""

@@ -16,6 +16,7 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.succession import NOBODY, Intent
+from sidecar.exclusive.tenure import check_generation, generation_of
 from sidecar.exclusive.topic_state import TopicState
 from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
@@ -136,9 +137,12 @@ class EndingTopic(TopicState):
         await self._operate(self._release)
         return True
 
-    async def administer(self, partition: int | None = None, *, fence: bool) -> Holder:
-        """An administrator's word: fence the owner for ever, or release it. Raises LookupError where nobody owns the
-        topic, ValueError where it has no owners of partitions.
+    async def administer(
+        self, partition: int | None = None, *, fence: bool, generations: frozenset[int] | None = None
+    ) -> Holder:
+        """An administrator's word: fence the owner for ever, or release it, where the generation is one of these (None:
+        any). Raises LookupError where nobody owns the topic, ValueError where it has no owners of partitions,
+        `GenerationError`.
         """
         if partition is not None:
             raise ValueError(f"{self.name} has the scope topic: leave partition out")
@@ -146,15 +150,26 @@ class EndingTopic(TopicState):
         holder = self.current_holder
         if holder is None:
             raise LookupError(self.name)
-        await self._operate(self._fence if fence else self._release)
+        await self._operate(partial(self._fence if fence else self._release, generations))
         return holder
 
-    async def _fence(self) -> None:
-        await self._run_takeover(Intent(NOBODY, "", AccessMode.EXCLUSIVE_WITH_FENCING, deposes=True))
+    async def _expect(self, generations: frozenset[int] | None) -> None:
+        """Raises `GenerationError` where it is another by now, also at another node."""
+        view = self._env.changelog.view
+        if not self.serving and generations is not None and generation_of(view, self.domain) not in generations:
+            await self._env.changelog.tailer.read_to_end(_SEEN_S)
+        check_generation(view, self.domain, generations)
 
-    async def _release(self) -> None:
+    async def _fence(self, generations: frozenset[int] | None) -> None:
+        await self._expect(generations)
+        mode = AccessMode.EXCLUSIVE_WITH_FENCING
+        await self._run_takeover(Intent(NOBODY, "", mode, deposes=True, generations=generations))
+
+    async def _release(self, generations: frozenset[int] | None = None) -> None:
+        await self._expect(generations)
         if self.epoch is None:
             await self._again()
+            check_generation(self._env.changelog.view, self.domain, generations)
         await self.let_go()
 
     async def ungoverned(self) -> None:

@@ -478,6 +478,11 @@ class Governor:
         """What this node asserts to serve, with every heartbeat."""
         return [name for name, topic in self._topics.items() if topic.serving]
 
+    def serves(self, name: str) -> bool:
+        """Whether a topic is among these, however many they are."""
+        topic = self._topics.get(name)
+        return topic is not None and topic.serving
+
     def owned(self) -> list[Ownership]:
         """The owners that this node asserts, with every heartbeat."""
         return [record for topic in self._topics.values() if topic.serving for record in topic.as_owned()]

@@ -248,13 +248,15 @@ class PartitionedTopic:
         """What this node asserts to Redis with every heartbeat."""
         return [owned for part in self.parts for owned in part.as_owned()]
 
-    async def administer(self, partition: int | None, *, fence: bool) -> Holder:
+    async def administer(
+        self, partition: int | None, *, fence: bool, generations: frozenset[int] | None = None
+    ) -> Holder:
         """As `GovernedTopic.administer`, for one partition."""
         if partition is None:
             raise ValueError(f"{self.name} has the scope partition: say which one")
         if partition not in self.partitions:
             raise LookupError(f"{self.name}-{partition}")
-        return await self.partitions[partition].administer(None, fence=fence)
+        return await self.partitions[partition].administer(None, fence=fence, generations=generations)
 
     async def ungoverned(self) -> None:
         """The topic has no policy any more."""

@@ -93,6 +93,8 @@ class Intent:
     adopts: bool = False
     shares: bool = False
     splits: bool = False
+    generations: frozenset[int] | None = None
+    """The takeover is wanted only where the generation is one of these."""
 
 
 def is_plain(session: str) -> bool:

@@ -31,7 +31,7 @@ from sidecar.changelog import MASTER_SLOT, Record, ownership_key, unpack_offsets
 from sidecar.exclusive import succession
 from sidecar.exclusive.arbitration import Arbitration
 from sidecar.exclusive.domain import Domain
-from sidecar.exclusive.tenure import Tenure, is_outdated, stamp_of, tail_reader
+from sidecar.exclusive.tenure import Tenure, check_generation, is_outdated, stamp_of, tail_reader
 from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerId, TopicPartition
@@ -115,7 +115,8 @@ class Takeover:
     async def run(self, granted: Callable[[], None] = lambda: None) -> Tenure:
         """`granted` is called once nobody objects: what writes under an older epoch should stop now.
 
-        Raises `HeldError`, `LostRaceError`, `KafkaError`, `MetadataUnavailable`, and what the rooms below raise.
+        Raises `GenerationError`, `HeldError`, `LostRaceError`, `KafkaError`, `MetadataUnavailable`, and what the rooms
+        below raise.
         """
         for _ in range(_ATTEMPTS):
             tenure = await self._attempt(granted)
@@ -318,8 +319,10 @@ class Takeover:
 
     def _keeps(self, ownership: Entry[state.Ownership] | None) -> bool:
         """Whether the session is the last owner and goes on: the generation stays. Raises `KafkaError` 90 for a
-        deposed one.
+        deposed one, `GenerationError` where the takeover is wanted under another: nothing is committed where this
+        changes meanwhile.
         """
+        check_generation(self._view, self._domain, self._intent.generations)
         if ownership is None:
             return False
         if self._intent.adopts:

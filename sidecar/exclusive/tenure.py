@@ -127,6 +127,27 @@ def generation_floor(view: View, domain: Domain) -> int:
     return max((found.value.generation for found in owners if found is not None), default=0)
 
 
+def generation_of(view: View, domain: Domain) -> int:
+    """The generation of a topic or partition, 0 where nobody ever owned it."""
+    own = view.ownership(domain.topic, domain.slot)
+    return max(own.value.generation if own is not None else 0, generation_floor(view, domain))
+
+
+def check_generation(view: View, domain: Domain, generations: frozenset[int] | None) -> None:
+    """Raises `GenerationError` unless the generation is one of these; None: any."""
+    current = generation_of(view, domain)
+    if generations is not None and current not in generations:
+        raise GenerationError(domain.resource, current)
+
+
+class GenerationError(Exception):
+    """What was to happen under certain generations did not: `current` is another."""
+
+    def __init__(self, resource: str, current: int) -> None:
+        super().__init__(f"the generation of {resource} is {current}")
+        self.current = current
+
+
 def writer_names(view: View, topic: str) -> WriterNames:
     """Whose the batches of a topic's slots are, as far as the changelog tells."""
     found = WriterNames()

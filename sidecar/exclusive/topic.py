@@ -23,7 +23,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, GRANTED, Offer
 from sidecar.exclusive.succession import Intent, mode_of, was_deposed
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import writer_names
+from sidecar.exclusive.tenure import GenerationError, writer_names
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.lane import Outcome
@@ -213,7 +213,7 @@ class GovernedTopic(EndingTopic):
         if isinstance(error, MetadataUnavailable):
             self._env.hooks.fenced(self.name, "redis_down")
             return outcome
-        if isinstance(error, QueueFoundError):
+        if isinstance(error, QueueFoundError | GenerationError):
             return None
         self._env.hooks.operation_failed(self.name, error)
         if isinstance(error, ExhaustedError):

@@ -7,17 +7,19 @@ connection with one event.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks
-from sidecar.network.client import ClientConnection, Exchange, RejectError, RequestHead
+from sidecar.network.client import ClientConnection, Exchange, Pause, RejectError, RequestHead
 from sidecar.network.framing import Frame
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import ALL_APIS, API_VERSIONS, NOT_SERVED, OWN_APIS
+from sidecar.protocol.api import ALL_APIS, API_VERSIONS, NOT_SERVED, OWN_APIS, PRODUCE
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError
@@ -32,6 +34,10 @@ ColdApi = Callable[[Client, Exchange, Frame, RequestHead], Awaitable[None]]
 """Handles an owned frame and answers the exchange."""
 
 
+_LOOK_S: Final = 0.01
+"""Between two looks at what is not answered, while the node ends."""
+
+
 class Hooks(Protocol):
     """What the node wants to know of traffic (metrics, log); implementations are cheap and never raise."""
 
@@ -40,7 +46,9 @@ class Hooks(Protocol):
     def upstream_opened(self) -> None: ...
     def upstream_closed(self) -> None: ...
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None: ...
-    def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None: ...
+    def request_done(
+        self, key: int, seconds: float, bytes_in: int, bytes_out: int, upstream: float, request: Exchange
+    ) -> None: ...
     def response_error(self, api: str, error: str) -> None: ...
     def request_failed(self, api: str, peer: str, error: BaseException) -> None: ...
     def task_failed(self, error: BaseException) -> None: ...
@@ -187,15 +195,29 @@ class Gateway:
     def error_answered(self, exchange: Exchange, code: int) -> None:
         self._hooks.response_error(ALL_APIS[exchange.key].name, error_name(code))
 
-    @property
-    def unanswered(self) -> int:
-        """Requests of all clients that have no answer yet."""
-        return sum(client.connection.unanswered for client in self.clients.values())
+    def unanswered_by_api(self) -> dict[str, int]:
+        """How many requests of all clients have no answer yet, by the name of the API; only those that there are."""
+        counts = Counter(exchange.key for client in self.clients.values() for exchange in client.connection.pending)
+        return {(ALL_APIS[key].name if key in ALL_APIS else str(key)): count for key, count in counts.items()}
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
+        seconds = time.perf_counter() - exchange.started
         self._hooks.request_done(
-            exchange.key, time.perf_counter() - exchange.started, exchange.request_bytes, answer_bytes
+            exchange.key, seconds, exchange.request_bytes, answer_bytes, exchange.upstream, exchange
         )
+
+    async def finish(self) -> None:
+        """Take up no more requests; returns when all Produce requests that were have their answers, which may be never.
+
+        A client without an answer sends its batch again; only an idempotent one is safe from having it twice.
+        """
+        connections = [client.connection for client in self.clients.values()]
+        for each in connections:
+            each.pause(Pause.ENDING)
+        while True:
+            if not any(exchange.key == PRODUCE for each in connections if not each.closed for exchange in each.pending):
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
         """Close every client connection and wait for what runs."""

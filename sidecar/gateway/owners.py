@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.succession import mode_of
+from sidecar.exclusive.tenure import generation_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,8 +61,7 @@ def standing(governor: Governor, nodes: NodeDirectory, name: str, *, queue: bool
     """How a topic stands that exists; without `queue` nobody is told who waits, who may be thousands."""
     policy = governor.catalog.book.effective(name)
     if policy is None:
-        entry = governor.changelog.view.ownership(name)
-        generation = entry.value.generation if entry is not None else 0
+        generation = generation_of(governor.changelog.view, Domain(name))
         return Standing(False, False, generation, {}, {}, (), None)
     topic, serving = governor.topic(name), nodes.serving.get(name.encode())
     elsewhere = not topic.serving and serving is not None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, StrEnum
+from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metadata import MetadataUnavailable
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.governor import Governor, Topic
 
 NO_ID: Final = -1
+_PORTION: Final = 10_000
 _TAKEOVER_S: Final = 5.0
 """What a takeover may take before its topic's ids are even being read."""
 _NO_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
@@ -97,8 +100,12 @@ class KnownIds(NamedTuple):
         """The least of them, `NO_ID` where any partition has none: whoever sends again what follows loses nothing."""
         return min((last.get(index, NO_ID) for index in self.partitions), default=NO_ID)
 
-    async def newest(self, most: int) -> list[bytes]:
-        """The names that wrote last. Other work of the node goes on between two partitions, of 10,000 names each."""
+    async def newest(
+        self, most: int, behind: tuple[int, bytes] | None = None
+    ) -> tuple[list[bytes], tuple[int, bytes] | None]:
+        """The `most` names that wrote last, the newest first, of those behind a place (Unix seconds, name); and the
+        place to go on behind, None at the end. Other work of the node goes on between two portions of 10,000 names.
+        """
         seen: dict[bytes, int] = {}
         for index in sorted(self.partitions):
             state = self.ids.partitions.get(index)
@@ -106,7 +113,15 @@ class KnownIds(NamedTuple):
                 if mark.seen > seen.get(mark.name, -1):
                     seen[mark.name] = mark.seen
             await asyncio.sleep(0)
-        return sorted(seen, key=lambda name: (-seen[name], name))[:most]
+        after = None if behind is None else (-behind[0], behind[1])
+        keys = ((-last, name) for name, last in seen.items())
+        wanted = (key for key in keys if after is None or key > after)
+        found: list[tuple[int, bytes]] = []
+        while portion := list(islice(wanted, _PORTION)):
+            found = nsmallest(most + 1, [*found, *portion])
+            await asyncio.sleep(0)
+        page = found[:most]
+        return [name for _, name in page], (-page[-1][0], page[-1][1]) if len(found) > most else None
 
 
 class SequenceIds:

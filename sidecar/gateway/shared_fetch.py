@@ -8,6 +8,7 @@ than the client takes at a time, say) the request is passed on by itself after a
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.fanout.question import Question
@@ -105,6 +106,7 @@ class SharedFetch(FetchExchange):
         """Wait so long for a first byte."""
         client = self._client
         client.shared_fetches.add(self)
+        self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
         if client.read_alone_at:
             self._rest()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)

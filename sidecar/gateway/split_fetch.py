@@ -8,6 +8,7 @@ than one parked poll.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
@@ -204,6 +205,7 @@ class SplitFetch(FetchExchange):
             for index, reads in enumerate(layers(of_leader))
         }
         self._polls = max(1, len(polls))
+        self.upstream = math.inf if polls else 0.0  # each poll may have begun before, and outlive this request
         for place, reads in polls.items():
             self._take_up(place, reads, wait)
         self._timer = loop.call_later(wait, self._expire)

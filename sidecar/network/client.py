@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Iterator
 from enum import IntFlag
 from struct import Struct
+from time import perf_counter
 from typing import Any, Final, Protocol, cast
 
-from sidecar.network.framing import Frame, FrameReceiver, Outbox
+from sidecar.network.framing import TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import is_silent, probe_when_idle
 from sidecar.protocol.primitives import Octets
 
@@ -47,12 +48,16 @@ class Pause(IntFlag):
     """Many bytes of answers wait, or may come to wait, behind an unanswered request."""
     CLIENT_FULL = 16
     """The client does not read its answers."""
+    ENDING = 32
+    """The node shuts down."""
 
 
 class Exchange:
     """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
 
     `weight`: bytes that the answer may have, where that can be much; once it waits for its turn, those that it has.
+    `started`: when it was read, in seconds of `perf_counter`. `upstream`: for so many seconds of its time a broker was
+    waited for, by the answer that made this one; infinite for all of it.
     """
 
     __slots__ = (
@@ -64,6 +69,7 @@ class Exchange:
         "key",
         "request_bytes",
         "started",
+        "upstream",
         "version",
         "weight",
     )
@@ -83,7 +89,8 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request_bytes = request_bytes
-        self.started = time.perf_counter()
+        self.started = TURN.began if TURN.running else perf_counter()
+        self.upstream = 0.0
         self.answered = False
         self.weight = 0
         self._answer: list[Octets] | None = None
@@ -92,6 +99,7 @@ class Exchange:
         """Give the whole answer, length prefix included. A second answer is a bug."""
         assert not self.answered, "answered twice"
         self.answered = True
+        self.upstream = max(self.upstream, TURN.waited)
         self._answer = parts
         self.connection.answer_ready(self)
 
@@ -103,6 +111,7 @@ class Exchange:
         """Give a broker's answer as it is."""
         assert not self.answered, "answered twice"
         self.answered = True
+        self.upstream = TURN.waited
         if not self.connection.forward_now(self, frame):
             self._answer = [frame.own().buffer] if not frame.owned else [frame.view(frame.start, frame.end)]
             self.connection.answer_ready(self)
@@ -111,6 +120,7 @@ class Exchange:
         """Give a broker's answer from `rest` on, behind a head of this node's own."""
         assert not self.answered, "answered twice"
         self.answered = True
+        self.upstream = TURN.waited
         tail = Frame(frame.buffer, rest, frame.end, frame.owned)
         if not self.connection.forward_now(self, tail, head):
             tail = tail.own()
@@ -179,13 +189,17 @@ class RequestHead:
 
 
 class ClientConnection(FrameReceiver):
-    """A client's socket. `state` belongs to the handler."""
+    """A client's socket. `state` belongs to the handler. `since_ms` is Unix milliseconds; `requests`, `bytes_in` and
+    `bytes_out` count what was taken up and answered, with length prefixes.
+    """
 
     def __init__(self, handler: Handler, connection_id: int, request_limit: int) -> None:
         super().__init__(min(FIRST_FRAME_LIMIT, request_limit))
         self.id = connection_id
         self.state: Any = None
         self.peer = "?"
+        self.since_ms = int(time.time() * 1000)
+        self.requests = self.bytes_in = self.bytes_out = 0
         self.closed = False
         self._handler = handler
         self._request_limit = request_limit
@@ -238,7 +252,9 @@ class ClientConnection(FrameReceiver):
         if head:
             self._outbox.add(head)
         self._outbox.add_frame(frame)
-        self._handler.exchange_done(exchange, len(head) + frame.end - frame.start)
+        size = len(head) + frame.end - frame.start
+        self.bytes_out += size
+        self._handler.exchange_done(exchange, size)
         if exchanges and exchanges[0].answered:
             self._write_ready()
         elif self._pause:
@@ -264,6 +280,7 @@ class ClientConnection(FrameReceiver):
             size = exchange.answer_bytes
             for part in exchange.take_answer():
                 outbox.add(part)
+            self.bytes_out += size
             self._handler.exchange_done(exchange, size)
         if self._pause:
             self._relieve()
@@ -358,6 +375,8 @@ class ClientConnection(FrameReceiver):
 
     def _dispatch(self, frame: Frame) -> None:
         buffer, start = frame.buffer, frame.start
+        self.requests += 1
+        self.bytes_in += frame.end - start
         try:
             if frame.end - start < _HEAD_BYTES:
                 raise RejectError("truncated", f"a request of {frame.size - 4} bytes has no header")
@@ -439,7 +458,7 @@ class ClientConnection(FrameReceiver):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         probe_when_idle(sock)
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self.peer = _host_port(peer) if peer else "?"
         self._outbox.transport = transport
         self._handler.client_connected(self)
 
@@ -462,3 +481,8 @@ class ClientConnection(FrameReceiver):
     def resume_writing(self) -> None:
         self._handler.client_full(self, False)
         self.resume(Pause.CLIENT_FULL)
+
+
+def _host_port(peer: tuple[Any, ...]) -> str:
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter
 from typing import Final, Protocol
 
 from sidecar.network.pool import BufferPool
@@ -144,26 +145,34 @@ class Outbox:
 
 
 class Turn:
-    """The outboxes that this turn of the event loop has filled."""
+    """The outboxes that this turn of the event loop has filled.
 
-    __slots__ = ("_actions", "_dirty", "_running", "_scheduled")
+    `began` (seconds of `perf_counter`): when what is being handled was read, one look at the clock for all of it.
+    `waited`: so many seconds the broker's answer that is being handled was waited for; 0.0 where none is.
+    """
+
+    __slots__ = ("_actions", "_dirty", "_scheduled", "began", "running", "waited")
 
     def __init__(self) -> None:
         self._actions: list[Callable[[], None]] = []
         self._dirty: list[Outbox] = []
-        self._running = False
         self._scheduled = False
+        self.running = False
+        self.began = 0.0
+        self.waited = 0.0
 
     def begin(self) -> None:
-        self._running = True
+        self.running = True
+        self.began = perf_counter()
 
     def end(self) -> None:
         """Flush what the frames of one read have produced."""
+        self.waited = 0.0
         while self._actions:
             actions, self._actions = self._actions, []
             for action in actions:
                 action()
-        self._running = False
+        self.running = False
         dirty = self._dirty
         if dirty:
             self._dirty = []
@@ -172,14 +181,14 @@ class Turn:
 
     def at_end(self, action: Callable[[], None]) -> None:
         """Do something once the frames of this read are all handled, before what they produced is flushed."""
-        if self._running:
+        if self.running:
             self._actions.append(action)
         else:
             asyncio.get_running_loop().call_soon(self.run, action)
 
     def run(self, action: Callable[[], None]) -> None:
         """Do something as a turn of its own: what it produces is flushed at once."""
-        if self._running:
+        if self.running:
             action()
             return
         self.begin()
@@ -191,7 +200,7 @@ class Turn:
     def touched(self, outbox: Outbox) -> None:
         """Remember an outbox; outside a read it is flushed at the end of this loop turn."""
         self._dirty.append(outbox)
-        if not self._running and not self._scheduled:
+        if not self.running and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._flush_later)
 

@@ -11,9 +11,10 @@ import random
 import socket
 import struct
 from collections import deque
+from time import perf_counter
 from typing import Final, Protocol, cast
 
-from sidecar.network.framing import Frame, FrameReceiver, Outbox
+from sidecar.network.framing import TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 
@@ -106,6 +107,7 @@ class UpstreamConnection(FrameReceiver):
         self._owner = owner
         self._outbox = Outbox()
         self._pending: deque[Reply] = deque()
+        self._sent_at: deque[float] = deque()
         self._transport: asyncio.Transport | None = None
         self._connect_timeout = connect_timeout
         self._paused = False
@@ -147,6 +149,7 @@ class UpstreamConnection(FrameReceiver):
             return
         if reply is not None:
             self._pending.append(reply)
+            self._sent_at.append(perf_counter())
         if self._transport is None:
             frame = frame.own()
             self._wait(frame.size)
@@ -158,6 +161,7 @@ class UpstreamConnection(FrameReceiver):
             return
         if reply is not None:
             self._pending.append(reply)
+            self._sent_at.append(perf_counter())
         if self._transport is None:
             self._wait(sum(map(len, parts)))
         for part in parts:
@@ -258,6 +262,7 @@ class UpstreamConnection(FrameReceiver):
         if not self._answered:
             self._answered = True
             self._owner.upstream_opened(self)
+        TURN.waited = TURN.began - self._sent_at.popleft()
         try:
             reply.answer_received(frame)
         except (MalformedFrameError, struct.error, IndexError) as error:

@@ -117,7 +117,7 @@ class Book:
         self.places: dict[bytes, Place] = {}
         self.waiting_wishes = 0
         self._node = node
-        self._queue_limit = queue_limit
+        self.queue_limit = queue_limit
         self._claims_limit = claims_limit
         self._places_limit = places_limit
         self._arrivals = 0
@@ -229,8 +229,8 @@ class Book:
         if request.mode != control.WAIT_FOR_EXCLUSIVE:
             return self._refusal(wish, rivals, control.HELD)
         queue = self._queues.get(wish.key, ())
-        if request.token not in queue and len(queue) >= self._queue_limit:
-            return self._refusal(wish, rivals, control.QUEUE_FULL, f"its queue of {self._queue_limit} is full")
+        if request.token not in queue and len(queue) >= self.queue_limit:
+            return self._refusal(wish, rivals, control.QUEUE_FULL, f"its queue of {self.queue_limit} is full")
         return self._refusal(wish, rivals, control.TIMED_OUT)
 
     def _covering(self, session: str, key: Key) -> state.Claim | None:

@@ -29,7 +29,7 @@ class Sessions:
     """The sessions that connections of this node speak for. `disconnect_grace` in seconds."""
 
     def __init__(self, disconnect_grace: float) -> None:
-        self._disconnect_grace = disconnect_grace
+        self.disconnect_grace = disconnect_grace
         self._connections: dict[str, dict[int, Asker]] = {}
         self._of: dict[int, set[str]] = {}
         self._until: dict[str, float] = {}
@@ -71,10 +71,10 @@ class Sessions:
             if carried:
                 continue
             del self._connections[session]
-            if ends_with_connection(session) or self._disconnect_grace <= 0:
+            if ends_with_connection(session) or self.disconnect_grace <= 0:
                 ended.append(session)
             else:
-                self._until[session] = now + self._disconnect_grace
+                self._until[session] = now + self.disconnect_grace
         return ended
 
     def overdue(self, now: float) -> list[str]:

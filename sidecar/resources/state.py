@@ -117,6 +117,11 @@ class ClaimsState(ABC):
     def _new_book(self) -> Book:
         return Book(self._around.node_id, **self._limits)
 
+    def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
+        """Other bounds from now on; who waits already keeps the place."""
+        self._sessions.disconnect_grace = disconnect_grace
+        self._limits["queue_limit"] = self.book.queue_limit = queue_limit
+
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 

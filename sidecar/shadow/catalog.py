@@ -12,6 +12,8 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import nsmallest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -118,6 +120,16 @@ class ShadowCatalog:
         """Every shadow, by name."""
         found = [_shadow(entry.key.topic, entry.value) for entry in self._records.all()]
         return sorted(found, key=lambda shadow: shadow.name)
+
+    def page(self, source: str | None, after: str, most: int) -> tuple[list[Shadow], bool]:
+        """`most` shadows by name, behind the name `after`, of a topic or (None) of all; and whether there are more."""
+        wanted = (
+            (entry.key.topic, entry.value)
+            for entry in self._records.all()
+            if entry.key.topic > after and source in (None, entry.value.source)
+        )
+        found = nsmallest(most + 1, wanted, key=itemgetter(0))
+        return [_shadow(name, value) for name, value in found[:most]], len(found) > most
 
     @property
     def closed(self) -> int:

@@ -89,7 +89,7 @@ def template(path: str) -> str:
         parts[3] = "{topic}"
     if parts[4:5] == ["dedup"] and len(parts) > 5:
         parts[5] = "{name}"
-    if parts[1:3] == ["v1", "shadows"]:
+    if parts[1:3] == ["v1", "shadows"] and len(parts) > 3:
         parts[3] = "{shadow}"
     if parts[1:4] == ["admin", "v2", "persistent"]:
         parts[4:7] = ["{tenant}", "{namespace}", "{topic}"]
@@ -164,6 +164,14 @@ async def test_topics_come_in_pages_that_together_hold_each_once(served: Served)
 async def test_only_governed_topics_are_listed_where_that_is_asked(served: Served):
     body = (await served.ask("GET", "/v1/topics?governed=true")).body
     assert [topic["topic"] for topic in body["items"]] == ["orders"]
+
+
+async def test_names_are_found_by_a_part_of_them_page_by_page(served: Served):
+    first = (await served.ask("GET", "/v1/topics?contains=ANY-&page_size=3")).body
+    assert [item["topic"] for item in first["items"]] == ["many-0", "many-1", "many-2"]
+    rest = (await served.ask("GET", f"/v1/topics?contains=ANY-&page_token={first['next_page_token']}")).body
+    assert ([item["topic"] for item in rest["items"]], rest["next_page_token"]) == (["many-3", "many-4"], None)
+    assert (await served.ask("GET", "/v1/topics?contains=nowhere")).body["items"] == []
 
 
 @pytest.mark.parametrize("query", ["page_size=0", "page_size=1001", "page_size=x", "page_size=-1", "governed=maybe"])
@@ -257,10 +265,35 @@ async def test_a_producer_name_is_shown_and_forgotten_once(served: Served):
 async def test_producer_names_are_listed_as_many_as_are_asked_for(served: Served):
     served.node.ids["orders"] = {f"p{number}": replace(BILLING, name=f"p{number}") for number in range(200)}
     body = (await served.ask("GET", "/v1/topics/orders/dedup")).body
-    assert (len(body["items"]), body["next_page_token"]) == (100, None)
+    assert len(body["items"]) == 100
     assert body["items"][0] == {"name": "p0", "last_sequence_id": -1, "last_sequence_ids": {"0": 8, "2": 7}}
     assert len((await served.ask("GET", "/v1/topics/orders/dedup?page_size=3")).body["items"]) == 3
     assert (await served.ask("GET", "/v1/topics/orders/dedup?page_size=1001")).status == 400
+
+
+async def every_page(served: Served, path: str, field: str) -> list[list[str]]:
+    pages: list[list[str]] = []
+    token: str | None = ""
+    while token is not None:
+        body = (await served.ask("GET", f"{path}?page_size=3&page_token={token}")).body
+        pages.append([each[field] for each in body["items"]])
+        token = body["next_page_token"]
+    return pages
+
+
+@pytest.mark.parametrize("name", ["p", "zähler/eu 1+{x}%", "\x00", "x" * 255])
+async def test_producer_names_come_in_pages_whatever_they_are(served: Served, name: str):
+    served.node.ids["orders"] = {f"{n}{name}"[:255]: replace(BILLING, name=f"{n}{name}"[:255]) for n in range(7)}
+    pages = await every_page(served, "/v1/topics/orders/dedup", "name")
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert [each for page in pages for each in page] == list(served.node.ids["orders"])
+
+
+@pytest.mark.parametrize("path", ["/v1/shadows", "/v1/topics/orders/shadows"])
+async def test_shadows_come_in_pages_by_name(served: Served, path: str):
+    for n in (4, 1, 5, 2, 6, 3):
+        served.node.shadows.views[f"s{n}"] = Shadow(f"s{n}", "orders", ("User:*",), 0, is_made=True)
+    assert await every_page(served, path, "name") == [["s1", "s2", "s3"], ["s4", "s5", "s6"]]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +353,20 @@ async def test_a_question_for_another_node_is_passed_on_to_it(served: Served, na
     assert served.node.calls[-1] == ("forget_producer", "orders", name)
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/topics/", "/v1/topics/orders/policy/x", "/nope", "/livez/"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/",
+        "/page/nope.js",
+        "/page/..%2fserver.py",
+        "/page/%2e%2e",
+        "/v1",
+        "/v1/topics/",
+        "/v1/topics/orders/policy/x",
+        "/nope",
+        "/livez/",
+    ],
+)
 async def test_other_paths_are_404_in_the_same_shape(served: Served, path: str):
     assert (await served.ask("GET", path)).status == 404
 

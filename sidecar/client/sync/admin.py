@@ -8,7 +8,17 @@ from types import TracebackType
 from typing import Literal, Self
 
 from sidecar.client.admin import AdminClient as _AdminClient
-from sidecar.client.facts import Cursor, Event, ProducerIds, ProducerState, Shadow, Status, Topic
+from sidecar.client.facts import (
+    ConnectedClient,
+    Cursor,
+    Event,
+    ProducerIds,
+    ProducerState,
+    Setting,
+    Shadow,
+    Status,
+    Topic,
+)
 from sidecar.client.sync.twin import Twin
 
 
@@ -35,7 +45,8 @@ class AdminClient(Twin["_AdminClient"]):
     Results are the frozen dataclasses of `sidecar.client.facts`; what a newer node adds to them is passed over.
 
     Errors are `SidecarError` with the HTTP status as `code`, an `http.HTTPStatus`, and the node's own words: 400 for
-    what cannot be, 401 and 403 without the right to write, 404 for what is not there, 409 for what cannot be now.
+    what cannot be, 401 and 403 without the right to write, 404 for what is not there, 409 for what cannot be now, 412
+    for what was to be done under another generation.
     `SidecarUnavailableError`: 503 where the node cannot now, Kafka's codes 13 where nobody answers and 7 where nobody
     did in time; a write may have been done then. An answer that no node gives: code -1.
 
@@ -66,6 +77,14 @@ class AdminClient(Twin["_AdminClient"]):
     def status(self) -> Status:
         """The node that is asked, and what it sees."""
         return self._run(self._twin.status)
+
+    def clients(self) -> Generator[ConnectedClient]:
+        """The clients connected to the node that is asked, the oldest first, page by page."""
+        return self._iterate(self._twin.clients)
+
+    def settings(self) -> tuple[Setting, ...]:
+        """What the node that is asked was told."""
+        return self._run(self._twin.settings)
 
     def events(self, topic: str | None = None, *, after: int | None = None) -> Generator[Event]:
         """What happens, of one topic or of all, as it happens and for ever: behind the position `after` (-1: all that
@@ -107,9 +126,11 @@ class AdminClient(Twin["_AdminClient"]):
         exclusive_reader: bool | None = None,
         scope: Literal["topic", "partition"] | None = None,
         log_append_time: bool | None = None,
+        if_generation: int | None = None,
     ) -> Topic:
         """Set these fields of the policy of a topic or prefix, which need not exist yet, and leave the others (None) as
-        they are. Returns when it is in force, with the topic as it is then.
+        they are. Returns when it is in force, with the topic as it is then. With `if_generation` only where that is the
+        topic's generation at the moment of the change, else 412 and nothing is done.
         """
         return self._run(
             lambda: self._twin.set_policy(
@@ -119,29 +140,33 @@ class AdminClient(Twin["_AdminClient"]):
                 exclusive_reader=exclusive_reader,
                 scope=scope,
                 log_append_time=log_append_time,
+                if_generation=if_generation,
             )
         )
 
-    def delete_policy(self, topic: str) -> None:
-        """Forget the policy of a topic or prefix; 404 where it has none of its own."""
-        return self._run(lambda: self._twin.delete_policy(topic))
+    def delete_policy(self, topic: str, *, if_generation: int | None = None) -> None:
+        """Forget the policy of a topic or prefix; 404 where it has none of its own. `if_generation` as in
+        `set_policy`.
+        """
+        return self._run(lambda: self._twin.delete_policy(topic, if_generation=if_generation))
 
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete a topic with its records; 409 where it has shadows, which go first where `force` says so."""
         return self._run(lambda: self._twin.delete_topic(topic, force=force))
 
-    def fence(self, topic: str, *, partition: int | None = None) -> Topic:
+    def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
         """Depose the owner for ever; 409 where there is none. Where each partition has an owner of its own, that of
-        `partition`.
+        `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
+        change: somebody who became the owner meanwhile is left alone, 412.
         """
-        return self._run(lambda: self._twin.fence(topic, partition=partition))
+        return self._run(lambda: self._twin.fence(topic, partition=partition, if_generation=if_generation))
 
-    def release(self, topic: str, *, partition: int | None = None) -> Topic:
+    def release(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
         """Clear the owner, who may claim again; otherwise as `fence`."""
-        return self._run(lambda: self._twin.release(topic, partition=partition))
+        return self._run(lambda: self._twin.release(topic, partition=partition, if_generation=if_generation))
 
     def producers(self, topic: str, *, limit: int = 100) -> tuple[ProducerIds, ...]:
-        """The producer names that wrote to a topic last, newest first: `limit` at most, 1 to 1,000."""
+        """The producer names that wrote to a topic last, newest first: `limit` at most, from 1 on."""
         return self._run(lambda: self._twin.producers(topic, limit=limit))
 
     def producer(self, topic: str, name: str) -> ProducerState:

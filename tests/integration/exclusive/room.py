@@ -249,6 +249,9 @@ class Told:
     def duplicates_dropped(self, topic: str, records: int) -> None:
         self.duplicates += records
 
+    def ids_unknown(self, topic: str) -> None:
+        pass
+
     def ids_read(self, topic: str, records: int) -> None:
         pass
 

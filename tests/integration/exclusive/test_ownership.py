@@ -272,21 +272,20 @@ def test_metrics_tell_of_refusals_errors_and_scripts(topic: str, connect: Connec
     assert f'sidecar_producer_generation{{topic="{topic}"}} 1.0' in metrics
     assert re.search(r'sidecar_response_errors_total\{api="Produce",error="POLICY_VIOLATION"\} [1-9]', metrics)
     assert re.search(r'sidecar_redis_command_duration_seconds_count\{script="claim"\} [1-9]', metrics)
-    assert "sidecar_requests_in_flight 0.0" in metrics
+    assert 'sidecar_requests_in_flight{api="Produce"} 0.0' in metrics
 
 
 def test_metrics_agree_with_rest_and_with_the_log(
     services: Services, rest: Rest, topic: str, connect: Connect, node: NodeProcess
 ) -> None:
     """The invariants of docs/reference/metrics.md."""
+    began = time.time()
     first, rival, fencer = connect("first"), connect("rival"), connect("fencer;mode=exclusive_with_fencing")
     assert [first.send(topic, b"a", sequence=n).error for n in range(3)] == [0, 0, 0]
     assert [rival.send(topic, b"r", sequence=n).error for n in range(2)] == [44, 44]
     assert fencer.send(topic, [b"f", b"g"], sequence=0).error == 0
     assert first.send(topic, b"x", sequence=3).error == 90
-    with urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=10) as answer:
-        lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")]
-    values = {name: float(value) for name, value in lines}
+    values = metrics_of(node)
 
     def total(family: str) -> float:
         return sum(value for name, value in values.items() if name.startswith(family + "{"))
@@ -299,9 +298,50 @@ def test_metrics_agree_with_rest_and_with_the_log(
     assert values[f'sidecar_produce_fenced_total{{reason="not_owner",{of_topic}}}'] == 2
     assert values[f'sidecar_produce_fenced_total{{reason="deposed",{of_topic}}}'] == 1
     assert total("sidecar_takeovers_total") == values["sidecar_takeover_duration_seconds_count"]
-    assert total("sidecar_requests_total") == sum(
-        value for name, value in values.items() if name.startswith("sidecar_request_duration_seconds_count{")
-    )
+    assert total("sidecar_requests_total") == total("sidecar_request_duration_seconds_count")
+    for api in ("Produce", "Fetch"):
+        whole, upstream, own = (
+            values[f'sidecar_{name}_sum{{api="{api}"}}']
+            for name in ("request_duration_seconds", "upstream_duration_seconds", "overhead_seconds")
+        )
+        assert upstream + own == pytest.approx(whole)
+        assert (
+            values[f'sidecar_overhead_seconds_count{{api="{api}"}}'] == values[f'sidecar_requests_total{{api="{api}"}}']
+        )
+    asked = values['sidecar_upstream_duration_seconds_count{api="Produce"}']
+    assert 0 < asked < values['sidecar_requests_total{api="Produce"}'], "who was refused did not wait for Kafka"
+    assert total("sidecar_requests_in_flight") == 0
+    assert values["sidecar_redis_noeviction"] == 1
+    assert values["sidecar_lease_expiry_timestamp_seconds"] > began
+
+
+def test_those_who_wait_are_counted_where_rest_lists_them(
+    rest: Rest, topic: str, connect: Connect, node: NodeProcess
+) -> None:
+    owner = connect("owner")
+    first, second = (connect(f"{name};mode=wait_for_exclusive") for name in ("w1", "w2"))
+    owner.send(topic, b"a", sequence=0)
+    assert [waiter.send(topic, b"b", sequence=0).error for waiter in (first, second)] == [AGAIN, AGAIN]
+    assert queue(node, topic) == (2, 0)
+    owner.close()
+    wait_for(lambda: rest.topic(topic)["owner"] is None, "the owner to be gone")
+    assert queue(node, topic) == (2, 2), "nobody whom they wait for"
+    assert first.send(topic, b"b", sequence=0).error == 0
+    assert queue(node, topic) == (1, 0)
+
+
+def queue(node: NodeProcess, topic: str) -> tuple[float, float]:
+    """How many wait for a topic, and how many of them for nobody."""
+    values = metrics_of(node)
+    found = [values[f'sidecar_producer_{name}{{topic="{topic}"}}'] for name in ("waiting", "stranded")]
+    return found[0], found[1]
+
+
+def metrics_of(node: NodeProcess) -> dict[str, float]:
+    """Every series as the text format shows it."""
+    with urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=10) as answer:
+        lines = [line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
 
 
 def test_who_only_strikes_back_is_answered_later_and_later(

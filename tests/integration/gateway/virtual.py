@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from sidecar.forwarder.whole import Asker
     from sidecar.gateway.client import Client
+    from sidecar.network.client import Exchange
     from sidecar.network.framing import Frame
     from sidecar.protocol.errors import KafkaError
     from sidecar.protocol.produce import ProducePart, ProduceRequest
@@ -67,7 +68,9 @@ class Events:
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
         self.rejected.append((reason, detail))
 
-    def request_done(self, key: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
+    def request_done(
+        self, key: int, seconds: float, bytes_in: int, bytes_out: int, upstream: float, request: Exchange
+    ) -> None:
         self.served.add(key)
 
     def response_error(self, api: str, error: str) -> None:

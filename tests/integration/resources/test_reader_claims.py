@@ -110,7 +110,7 @@ def fetch_codes(client: RawClient, *places: tuple[str, int], version: int = 11) 
 def in_flight(node: NodeProcess) -> float:
     with urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("sidecar_requests_in_flight "))
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("sidecar_requests_in_flight{"))
 
 
 # Clients as they are --------------------------------------------------------------------------------------------------

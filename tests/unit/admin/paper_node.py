@@ -7,10 +7,13 @@ from dataclasses import fields, replace
 
 from sidecar.node_port import (
     Check,
+    ClientFacts,
     ConflictError,
     Deduplicated,
     ElsewhereError,
     Event,
+    GenerationError,
+    IfMatch,
     InvalidError,
     NodeState,
     NotFoundError,
@@ -23,6 +26,8 @@ from sidecar.node_port import (
     Topic,
     UnavailableError,
 )
+from sidecar.settings import load
+from sidecar.told import Shown, Told
 from tests.unit.admin.paper_shadows import PaperShadows
 
 
@@ -42,6 +47,7 @@ class PaperNode:
         self.shadows = PaperShadows(self.known, self.called)
         self.elsewhere = ""
         self.deduplicated = Deduplicated()
+        self.connected: list[ClientFacts] = []
 
     def called(self, *call: object) -> None:
         self.calls.append(call)
@@ -60,6 +66,14 @@ class PaperNode:
         state, counted = NodeState.SERVING, self.deduplicated
         return Status(1, "default", state, 0, at, "id", [me], [me], 2, 1, self.readiness, counted)
 
+    async def clients(self, after: int, most: int) -> tuple[Sequence[ClientFacts], int | None]:
+        self.called("clients", after, most)
+        end = after + most
+        return self.connected[after:end], end if end < len(self.connected) else None
+
+    def settings(self) -> Sequence[Shown]:
+        return Told(load()).shown()
+
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
         self.called("topic_names", governed)
         return sorted(name for name, topic in self.known.items() if not governed or topic.policy is not None)
@@ -68,8 +82,9 @@ class PaperNode:
         self.called("topics", tuple(names))
         return [self.known[name] for name in names if name in self.known]
 
-    async def merge_policy(self, name: str, change: Policy) -> Topic:
-        self.called("merge_policy", name, change)
+    async def merge_policy(self, name: str, change: Policy, match: IfMatch | None = None) -> Topic:
+        self.called("merge_policy", name, change, *([match] if match else []))
+        self._match(name, match)
         if change.scope is Scope.PARTITION:
             raise InvalidError("scope partition is not served by this node")
         topic = self.known.get(name)
@@ -81,29 +96,42 @@ class PaperNode:
         self.known[name] = replace(topic, policy=replace(topic.policy or Policy(), **said))
         return self.known[name]
 
-    async def delete_policy(self, name: str) -> None:
+    async def delete_policy(self, name: str, match: IfMatch | None = None) -> None:
         self.called("delete_policy", name)
+        self._match(name, match)
         topic = self.known.get(name)
         if topic is None or topic.policy is None:
             raise NotFoundError(f"{name} has no policy of its own")
         self.known[name] = replace(topic, policy=None)
 
-    async def events(self, after: int | None) -> AsyncGenerator[Event | None]:
-        self.called("events", after)
+    async def events(self, after: int | None, newest: int = 0) -> AsyncGenerator[Event | None]:
+        self.called("events", after, newest)
         yield None
         for event in self.history:
             if after is None or event.position > after:
                 yield event
 
-    async def fence(self, name: str, partition: int | None) -> Topic:
-        return self._end("fence", name, partition)
+    async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> Topic:
+        return self._end("fence", name, partition, generations)
 
-    async def release(self, name: str, partition: int | None) -> Topic:
-        return self._end("release", name, partition)
+    async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> Topic:
+        return self._end("release", name, partition, generations)
 
-    async def producers(self, name: str, most: int) -> Sequence[Producer]:
+    def _match(self, name: str, match: IfMatch | None) -> None:
+        if match is not None and match.generations is not None:
+            known = self.known.get(name)
+            current = 0 if known is None else known.generation
+            if current not in match.generations:
+                raise GenerationError.of(name, current)
+
+    async def producers(
+        self, name: str, most: int, behind: tuple[int, bytes] | None = None
+    ) -> tuple[Sequence[Producer], tuple[int, bytes] | None]:
+        """In the order they were put in: a place is a number and a name, here the one that comes next."""
         self.called("producers", name, most)
-        return list(self._ids_of(name).values())[:most]
+        known = list(self._ids_of(name).values())
+        end = (0 if behind is None else behind[0]) + most
+        return known[end - most : end], (end, known[end].name.encode()) if end < len(known) else None
 
     async def producer(self, name: str, producer: str) -> ProducerIds:
         self.called("producer", name, producer)
@@ -115,9 +143,12 @@ class PaperNode:
             raise ConflictError(f"{producer} is in use")
         del self.ids[name][producer]
 
-    def _ids_of(self, name: str) -> dict[str, ProducerIds]:
+    def check_serving(self, name: str) -> None:
         if self.elsewhere:
             raise ElsewhereError(f"another node serves {name}", self.elsewhere)
+
+    def _ids_of(self, name: str) -> dict[str, ProducerIds]:
+        self.check_serving(name)
         if name not in self.known:
             raise NotFoundError(f"there is no topic {name}")
         if name not in self.ids:
@@ -130,12 +161,14 @@ class PaperNode:
             raise NotFoundError(f"{producer} is not known")
         return found
 
-    def _end(self, what: str, name: str, partition: int | None) -> Topic:
+    def _end(self, what: str, name: str, partition: int | None, generations: frozenset[int] | None) -> Topic:
         self.called(what, name, partition)
         topic = self.known.get(name)
         if topic is None:
             raise NotFoundError(f"there is no topic {name}")
         if topic.owner is None:
             raise ConflictError(f"nobody owns {name}")
+        if generations is not None:
+            self._match(name, IfMatch(generations))
         self.known[name] = replace(topic, owner=None)
         return self.known[name]

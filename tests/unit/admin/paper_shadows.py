@@ -28,6 +28,10 @@ class PaperShadows:
             raise NotFoundError(f"there is no topic {source}")
         return [found for found in self.views.values() if source in (None, found.source)]
 
+    async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[Shadow], bool]:
+        found = sorted((each for each in await self.known(source) if each.name > after), key=lambda each: each.name)
+        return found[:most], len(found) > most
+
     async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
         self._called("sources", tuple(names))
         return {name: self.views[name].source for name in names if name in self.views}

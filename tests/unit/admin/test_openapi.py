@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
@@ -23,6 +24,11 @@ def references(found: Any) -> set[str]:
     if isinstance(found, list):
         return set().union(*(references(value) for value in found))
     return set()
+
+
+def test_the_document_is_one_of_openapi_3_1():
+    assert DOCUMENT["openapi"].startswith("3.1.")
+    assert [str(error) for error in OpenAPIV31SpecValidator(DOCUMENT).iter_errors()] == []
 
 
 def test_every_route_is_described_and_every_description_has_its_route():

@@ -82,6 +82,8 @@ def says(answer: Any, status: int = 200) -> Handler:
 
 OPERATIONS = {
     "status": "status",
+    "listClients": "clients",
+    "listSettings": "settings",
     "events": "events",
     "listTopics": "topics",
     "getTopic": "topic",
@@ -102,7 +104,15 @@ OPERATIONS = {
     "listCursors": "cursors",
     "resetCursor": "reset_cursor",
 }
-FOR_OTHERS = {"livez", "readyz", "metrics", "openapi", *(f"{each}Schemas" for each in ("get", "put", "post", "delete"))}
+FOR_OTHERS = {
+    "livez",
+    "readyz",
+    "metrics",
+    "openapi",
+    "page",
+    "pageFile",
+    *(f"{each}Schemas" for each in ("get", "put", "post", "delete")),
+}
 OF_PULSAR = {"listShadowsOfPulsar", "replaceShadows", "addShadows", "removeShadows", "getProperties"}
 
 

@@ -114,6 +114,7 @@ class Partition:
         self.live: set[str] = set()
         self.fences = 0
         self.dropped = 0
+        self.unknown = 0
         self.log: list[int | None] = []
         nothing = cast(Any, None)
         around = Surroundings(nothing, nothing, nothing, nothing, cast(Any, self), HEADERS, names_limit)
@@ -125,6 +126,9 @@ class Partition:
 
     def duplicates_dropped(self, topic: str, records: int) -> None:
         self.dropped += records
+
+    def ids_unknown(self, topic: str) -> None:
+        self.unknown += 1
 
 
 @dataclass

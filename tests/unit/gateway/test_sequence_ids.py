@@ -61,8 +61,10 @@ def test_a_partition_that_is_gone_does_not_count():
 
 async def test_the_newest_names_come_first_each_once():
     ids = known({0, 1}, old={0: 1, 1: 1}, new={0: 2, 1: 9}, between={1: 5})
-    assert await ids.newest(10) == [b"new", b"between", b"old"]
-    assert await ids.newest(2) == [b"new", b"between"]
+    assert await ids.newest(10) == ([b"new", b"between", b"old"], None)
+    first, behind = await ids.newest(2)
+    assert (first, behind is None) == ([b"new", b"between"], False)
+    assert await ids.newest(2, behind) == ([b"old"], None)
 
 
 async def test_other_work_goes_on_while_names_are_gathered():

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.network.client import FIRST_FRAME_LIMIT
+from sidecar.network.framing import Frame
 from sidecar.protocol.primitives import I32
-from tests.unit.network.peers import Recorder, answer, frame_of, listening, on_uvloop, request
+from tests.unit.network.peers import Recorder, answer, answer_frame, frame_of, listening, on_uvloop, request
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidecar.network.client import ClientConnection, Exchange, RequestHead
-    from sidecar.network.framing import Frame
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -248,3 +248,43 @@ async def test_an_answer_to_a_client_that_has_gone_is_dropped() -> None:
         recorder.exchanges[1].answer(answer(1))
         recorder.exchanges[0].answer(answer(0))
         assert recorder.done == []
+
+
+@on_uvloop
+async def test_a_connection_knows_its_requests_and_bytes_those_without_an_answer_too() -> None:
+    recorder = Recorder()
+    async with listening(recorder) as connect, connect() as peer:
+        sent = [request(0), request(1, key=99, body=bytes(300_000)), request(2, body=b"x")]
+        peer.writer.write(b"".join(sent))
+        await until(lambda: len(recorder.received) == 3, "the requests")
+        connection = recorder.connections[0]
+        assert (connection.requests, connection.bytes_in, connection.bytes_out) == (3, sum(map(len, sent)), 0)
+        recorder.exchanges[2].answer(answer(2, b"late"))
+        assert (connection.unanswered, connection.bytes_out) == (2, 0)
+        recorder.exchanges[0].answer(answer(0))
+        assert await peer.answers(2) == [0, 2]
+        both = len(answer_frame(0)) + len(answer_frame(2, b"late"))
+        assert (connection.unanswered, connection.bytes_out) == (0, both)
+
+
+@on_uvloop
+async def test_what_a_broker_answers_is_counted_too() -> None:
+    recorder = Recorder()
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0) + request(1))
+        await until(lambda: len(recorder.received) == 2, "the requests")
+        whole = bytearray(answer_frame(0, b"abc"))
+        recorder.exchanges[0].answer_frame(Frame(whole, 0, len(whole), True))
+        recorder.exchanges[1].answer_behind(answer_frame(1, b"d")[:8], Frame(whole, 0, len(whole), True), 8)
+        assert recorder.connections[0].bytes_out == len(whole) + 8 + 3
+
+
+async def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    recorder = Recorder()
+    server = await asyncio.get_running_loop().create_server(recorder.factory, "::1", 0)
+    async with server:
+        _, writer = await asyncio.open_connection("::1", server.sockets[0].getsockname()[1])
+        await until(lambda: recorder.connections and recorder.connections[0].peer != "?", "the connection")
+        assert recorder.connections[0].peer == f"[::1]:{writer.get_extra_info('sockname')[1]}"
+        writer.close()
+        await until(lambda: recorder.closed == 1, "the end")
