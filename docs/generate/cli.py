@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from docs.generate import markdown
+from sidecar.cli.examples import examples_of
 from sidecar.cli.failure import Exit
 from sidecar.cli.root import cli
 from sidecar.settings_schema import Schema
@@ -31,6 +32,10 @@ _BEFORE: Final = """
     Data goes to stdout, talk to stderr; `-o json` and `-o yaml` print what REST answers, of a list its items.
     `--config`, `--admin-url` and `-o` may stand before or behind the command's name. Commands that ask a node find it
     at `--admin-url`, else `SIDECAR_ADMIN_URL`, else at the port of `SIDECAR_ADMIN_LISTEN` on this machine.
+
+    What cannot be taken back asks first where standard input is a terminal, and says what would happen to whom; `--yes`
+    skips the question. A script is never asked. `--if-generation` makes `producer fence` and `producer release` end the
+    owner that was seen, and nobody who came since; a person who was asked ends the owner that the question named.
     """
 _NOTES: Final = {
     "sidecar topic set": (
@@ -87,6 +92,8 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
         yield from ("", "Takes a flag for every setting that is no secret: see [settings](settings.md).")
     if options:
         yield from ("", *markdown.table(("option", "meaning"), options))
+    if examples_of(command):
+        yield from ("", "```sh", *examples_of(command), "```")
     if context.command_path in _NOTES:
         yield from ("", _NOTES[context.command_path])
 

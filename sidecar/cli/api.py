@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.hints import hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sidecar.settings import AdminAccess
 
-_CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 503: Exit.UNREACHABLE}
+_CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 412: Exit.CONFLICT, 503: Exit.UNREACHABLE}
 _TIMEOUT: Final = 70.0
 """Seconds; longer than a node takes for its slowest answer."""
 
 
 class ApiError(CommandError):
-    """The node refused; `status` is HTTP's, `body` the whole answer."""
+    """The node refused; `status` is HTTP's, `body` the whole answer, `target` what was asked for."""
 
-    def __init__(self, status: int, message: str, body: Mapping[str, Any]) -> None:
-        super().__init__(message, _CODES.get(status, Exit.FAILURE))
+    def __init__(self, status: int, message: str, body: Mapping[str, Any], target: str = "") -> None:
+        super().__init__(message, _CODES.get(status, Exit.FAILURE), hint(status, target))
         self.status = status
         self.body = body
 
@@ -55,9 +56,9 @@ class AdminApi:
         """PATCH `body`."""
         return self._request("PATCH", path, {}, json.dumps(body))
 
-    def post(self, path: str, **query: str | int) -> Any:
-        """POST without a body."""
-        return self._request("POST", path, query)
+    def post(self, path: str, *, if_generation: int | None = None, **query: str | int) -> Any:
+        """POST without a body; with `if_generation` only where that is the generation, else ApiError 412."""
+        return self._request("POST", path, query, if_generation=if_generation)
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         """POST `body`."""
@@ -67,18 +68,29 @@ class AdminApi:
         """DELETE."""
         self._request("DELETE", path, query)
 
-    def topics(self, *, governed: bool) -> Iterator[dict[str, Any]]:
-        """All topics, page by page."""
+    def pages(self, path: str, **query: str | int) -> Iterator[dict[str, Any]]:
+        """All items of the list at `path`, page by page."""
         token: str | None = ""
         while token is not None:
-            query = {"page_token": token} if token else {}
-            page = self.get("/v1/topics", governed=str(governed).lower(), **query)
+            page = self.get(path, **query, **({"page_token": token} if token else {}))
             yield from page["items"]
-            token = page["next_page_token"]
+            token = page.get("next_page_token")
 
-    def _request(self, method: str, path: str, query: Mapping[str, str | int], body: str | None = None) -> Any:
+    def topics(self, *, governed: bool) -> Iterator[dict[str, Any]]:
+        """All topics, page by page."""
+        return self.pages("/v1/topics", governed=str(governed).lower())
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int],
+        body: str | None = None,
+        *,
+        if_generation: int | None = None,
+    ) -> Any:
         target = f"{path}?{urlencode(query)}" if query else path
-        status, text = self._exchange(method, target, body)
+        status, text = self._exchange(method, target, body, if_generation)
         try:
             found = json.loads(text) if text else {}
         except ValueError:
@@ -86,14 +98,18 @@ class AdminApi:
                 f"{self.url} answers {status} with something that is no JSON: is it a sidecar?"
             ) from None
         if status >= http.client.BAD_REQUEST:
-            raise ApiError(status, str(found.get("message") or f"{self.url} answers {status}"), found)
+            raise ApiError(status, str(found.get("message") or f"{self.url} answers {status}"), found, target)
         return found
 
-    def _exchange(self, method: str, target: str, body: str | None) -> tuple[int, str]:
+    def _exchange(
+        self, method: str, target: str, body: str | None, if_generation: int | None = None
+    ) -> tuple[int, str]:
         url = urlsplit(self.url)
         headers = {"Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
+        if if_generation is not None:
+            headers["If-Match"] = f'"{if_generation}"'
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:

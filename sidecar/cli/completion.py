@@ -1,24 +1,45 @@
-"""`sidecar completion`: a script for the shell that completes commands, options and topic names."""
+"""`sidecar completion`: a script for the shell that completes commands, options, values, and names that a node knows.
+
+Asking for names takes a second at most and says nothing where no node answers: a Tab is no place for an error. Clients
+choose some of the names, and bash puts on the line what it is given: those that mean more to a shell than themselves
+are never offered.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import rich_click as click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import Shared
 
-_TIMEOUT = 1.0
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sidecar.cli.api import AdminApi
+
+_TIMEOUT_S: Final = 1.0
+_MOST: Final = 1000
+"""Names; nobody reads more, and a page of the node holds no more."""
 
 
-@click.command(short_help="Print a completion script for a shell.")
+@examples(
+    "source <(sidecar completion bash)",
+    "sidecar completion zsh > ~/.zsh/completions/_sidecar",
+    "sidecar completion fish > ~/.config/fish/completions/sidecar.fish",
+)
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), required=False)
 def completion(shell: str | None) -> None:
     """Print a completion script for SHELL (the one in use, where it is not said).
 
-    bash: `source <(sidecar completion bash)`, zsh likewise, fish: `sidecar completion fish | source`.
+    It completes commands, options and their values, and what the node knows: topics, shadows, groups and producers.
     """
     from sidecar.cli.root import cli  # noqa: PLC0415 - root imports the commands
 
@@ -30,9 +51,41 @@ def completion(shell: str | None) -> None:
 
 
 def topic_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of topics as the node knows them; none where no node answers."""
+    """Names of topics and of prefixes that have a policy."""
+    return _asked(context, incomplete, lambda api: _named(api, "/v1/topics", "topic"))
+
+
+def shadow_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of shadows."""
+    return _asked(context, incomplete, lambda api: _named(api, "/v1/shadows", "name"))
+
+
+def group_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Groups that have a cursor in the shadow that stands before."""
+    said = context.params.get("shadow") or next(iter(context.args), "")  # in front of `--group` it is not parsed yet
+    shadow = quote(str(said), safe="")
+    return _asked(context, incomplete, lambda api: _named(api, f"/v1/shadows/{shadow}/cursors", "group"))
+
+
+def producer_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Producers whose sequence ids are known in the topic that stands before."""
+    topic = quote(str(context.params.get("topic")), safe="")
+    return _asked(context, incomplete, lambda api: _named(api, f"/v1/topics/{topic}/dedup", "name"))
+
+
+def _named(api: AdminApi, path: str, field: str) -> Iterable[str]:
+    """One page alone: the shell waits."""
+    return [str(each[field]) for each in api.get(path, page_size=_MOST)["items"]]
+
+
+def _asked(context: click.Context, incomplete: str, ask: Callable[[AdminApi], Iterable[str]]) -> list[CompletionItem]:
     try:
-        topics = list((context.find_object(Shared) or Shared()).api(_TIMEOUT).topics(governed=False))
-    except CommandError:
+        found = ask((context.find_object(Shared) or Shared()).api(_TIMEOUT_S))
+    except (CommandError, LookupError, TypeError):  # of an older node too, which answers something else
         return []
-    return [CompletionItem(topic["topic"]) for topic in topics if topic["topic"].startswith(incomplete)]
+    return [CompletionItem(name) for name in found if name.startswith(incomplete) and _is_plain(name)]
+
+
+def _is_plain(name: str) -> bool:
+    """Whether it is one word to a shell, and no option."""
+    return shlex.quote(name) == name and not name.startswith("-")

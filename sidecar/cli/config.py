@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from sidecar.cli.examples import examples
+from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
 from sidecar.cli.setting_flags import resolve_settings, with_setting_flags
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     from sidecar.cli.options import Shared
 
 
-@click.command("check-config", short_help="Check the settings and exit.")
+@examples("sidecar check-config", "sidecar check-config --config ./sidecar.toml --node-id 2")
+@click.command("check-config")
 @with_setting_flags
 @pass_shared
 def check_config(shared: Shared, **flags: Any) -> None:
@@ -23,11 +26,12 @@ def check_config(shared: Shared, **flags: Any) -> None:
     click.echo("the settings are fine", err=True)
 
 
-@click.group(short_help="Show settings and where they come from; the schema of the file.")
+@click.group(cls=SuggestingGroup)
 def config() -> None:
     """Settings: flag, then environment, then sidecar.toml, then default."""
 
 
+@examples("sidecar config show --origin", "sidecar config show -o json")
 @config.command()
 @click.option("--origin", is_flag=True, help="Say where each value stands.")
 @output_option
@@ -41,6 +45,7 @@ def show(shared: Shared, origin: bool, **flags: Any) -> None:
     write(rows, shared.output, lambda: table(columns, [[row[name] for name in columns] for row in rows]))
 
 
+@examples("sidecar config schema > sidecar.schema.json")
 @config.command()
 @config_option
 def schema() -> None:

@@ -7,9 +7,12 @@ from urllib.parse import quote
 
 import rich_click as click
 
-from sidecar.cli.dedup import is_asked_by_a_person
+from sidecar.cli.completion import group_names, shadow_names
+from sidecar.cli.confirm import confirm, yes_option
+from sidecar.cli.examples import examples
+from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import table, write
+from sidecar.cli.output import table, write, write_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,16 +20,17 @@ if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
 
-_SHADOW = click.argument("shadow")
+_SHADOW = click.argument("shadow", shell_complete=shadow_names)
 _COLUMNS: Final = ("group", "state", "members", "partition", "offset", "end", "lag")
 _ENDS: Final = frozenset({"earliest", "latest"})
 
 
-@click.group(short_help="List and reset the cursors of shadow topics.")
+@click.group(cls=SuggestingGroup)
 def cursor() -> None:
     """Cursors of shadow topics: what groups have committed under a shadow's name, and how far behind they are."""
 
 
+@examples("sidecar cursor list orders-audit")
 @cursor.command(name="list")
 @_SHADOW
 @asks_a_node
@@ -34,12 +38,21 @@ def cursor() -> None:
 def list_(shared: Shared, shadow: str) -> None:
     """List the cursors of SHADOW."""
     found = list(cursors(shared.api(), shadow))
-    write(found, shared.output, lambda: _as_table(found))
+    write_list(found, shared.output, lambda: _as_table(found), f"no group has a cursor in {shadow}")
 
 
+@examples(
+    "sidecar cursor reset orders-audit --group audit --to earliest",
+    "sidecar cursor reset orders-audit --group audit --to 2026-01-31T12:00:00Z --partition 0",
+)
 @cursor.command()
 @_SHADOW
-@click.option("--group", required=True, help="Whose cursor to move. It must have no members: stop them first.")
+@click.option(
+    "--group",
+    required=True,
+    shell_complete=group_names,
+    help="Whose cursor to move. It must have no members: stop them first.",
+)
 @click.option(
     "--to",
     required=True,
@@ -47,22 +60,28 @@ def list_(shared: Shared, shadow: str) -> None:
     help="An end of the log, the first record not older than a time (2026-01-31T12:00:00Z), or an offset.",
 )
 @click.option("--partition", type=click.IntRange(min=0), multiple=True, help="Only there, repeatable.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @asks_a_node
 @pass_shared
 def reset(shared: Shared, shadow: str, group: str, to: str, partition: tuple[int, ...], yes: bool) -> None:
     """Move the cursor of a group in SHADOW. A group that has none gets one.
 
-    `sidecar cursor reset orders-audit --group audit --to earliest`
-
     Asks first, on a terminal. Exit code 4 while the group has members.
     """
-    if not yes and is_asked_by_a_person():
-        where = f"partition {', '.join(map(str, partition))}" if partition else "every partition"
-        click.confirm(f"Move the cursor of {group} in {where} of {shadow} to {to}?", abort=True, err=True)
+    api = shared.api()
+    confirm(yes, lambda: _question(api, shadow, group, to, partition))
     body = {"to": _target(to)} | ({"partitions": list(partition)} if partition else {})
-    found = shared.api().create(f"{_path(shadow)}/{quote(group, safe='')}/reset", body)
+    found = api.create(f"{_path(shadow)}/{quote(group, safe='')}/reset", body)
     write(found, shared.output, lambda: _as_table([found]))
+
+
+def _question(api: AdminApi, shadow: str, group: str, to: str, partitions: tuple[int, ...]) -> str:
+    found = [each for each in cursors(api, shadow) if each["group"] == group]
+    at = found[0]["partitions"] if found else {}
+    wanted = {number: each for number, each in at.items() if not partitions or int(number) in partitions}
+    now = ", ".join(f"{number}: {each['offset']} (lag {each['lag']})" for number, each in wanted.items())
+    where = f"partition {', '.join(map(str, partitions))}" if partitions else "every partition"
+    return f"The cursor of {group} is {now or 'nowhere yet'} (by partition). Move it in {where} of {shadow} to {to}?"
 
 
 def _target(to: str) -> object:
@@ -74,11 +93,7 @@ def _target(to: str) -> object:
 
 def cursors(api: AdminApi, shadow: str) -> Iterator[dict[str, Any]]:
     """Every cursor of a shadow, page by page. Raises CommandError."""
-    token: str | None = ""
-    while token is not None:
-        page = api.get(_path(shadow), **({"page_token": token} if token else {}))
-        yield from page["items"]
-        token = page["next_page_token"]
+    return api.pages(_path(shadow))
 
 
 def _path(shadow: str) -> str:

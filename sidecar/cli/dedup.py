@@ -7,38 +7,45 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from sidecar.cli.api import topic_path
-from sidecar.cli.options import asks_a_node, is_asked_by_a_person, pass_shared
-from sidecar.cli.output import pairs, table, write
+from sidecar.cli.completion import producer_names
+from sidecar.cli.confirm import confirm, yes_option
+from sidecar.cli.examples import examples
+from sidecar.cli.group import SuggestingGroup
+from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.output import pairs, table, write, write_list
 from sidecar.cli.topic import producer_table, topic_argument
 
 if TYPE_CHECKING:
+    from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
 
 
-@click.group(short_help="Show producer names and their sequence ids; forget one.")
+@click.group(cls=SuggestingGroup)
 def dedup() -> None:
     """Sequence ids of topics with deduplication."""
 
 
+@examples("sidecar dedup show orders", "sidecar dedup show orders billing -o json")
 @dedup.command()
 @topic_argument
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=producer_names)
 @asks_a_node
 @pass_shared
 def show(shared: Shared, topic: str, name: str | None) -> None:
-    """Show the highest sequence ids that are in the log of TOPIC: of producer NAME, or of the 100 that wrote last."""
+    """Show the highest sequence ids that are in the log of TOPIC: of producer NAME, or of all, the newest first."""
     if name is None:
-        found = shared.api().get(topic_path(topic, "dedup"))["items"]
-        write(found, shared.output, lambda: producer_table(found))
+        found = list(shared.api().pages(topic_path(topic, "dedup"), page_size=1000))
+        write_list(found, shared.output, lambda: producer_table(found), f"no producer name is known in {topic}")
         return
     one = shared.api().get(topic_path(topic, "dedup", name))
     write(one, shared.output, lambda: _as_text(one))
 
 
+@examples("sidecar dedup forget orders billing")
 @dedup.command()
 @topic_argument
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.argument("name", shell_complete=producer_names)
+@yes_option
 @asks_a_node
 @pass_shared
 def forget(shared: Shared, topic: str, name: str, yes: bool) -> None:
@@ -46,11 +53,19 @@ def forget(shared: Shared, topic: str, name: str, yes: bool) -> None:
 
     Asks first, on a terminal. Exit code 4 while a connected session writes under the name.
     """
-    if not yes and is_asked_by_a_person():
-        question = f"Records that {name!r} sends again are then appended to {topic} again. Forget its sequence ids?"
-        click.confirm(question, abort=True, err=True)
-    shared.api().delete(topic_path(topic, "dedup", name))
+    api = shared.api()
+    confirm(yes, lambda: _question(api, topic, name))
+    api.delete(topic_path(topic, "dedup", name))
     click.echo(f"{topic}: the sequence ids of {name!r} are forgotten", err=True)
+
+
+def _question(api: AdminApi, topic: str, name: str) -> str:
+    ids = api.get(topic_path(topic, "dedup", name))["last_sequence_ids"]
+    known = ", ".join(f"{partition}: {last}" for partition, last in ids.items())
+    return (
+        f"The highest ids of {name!r} in {topic} are {known} (by partition); records that it sends again are appended"
+        " again. Forget its sequence ids?"
+    )
 
 
 def _as_text(found: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ import rich_click as click
 from rich.console import Console
 
 from sidecar.cli.api import AdminApi
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError
 from sidecar.settings import AdminAccess
 
@@ -36,7 +37,8 @@ _INVALID_PRODUCER_EPOCH: Final = 47
 _POLICY_VIOLATION: Final = 44
 
 
-@click.command(short_help="Two rival producers, a fence, and a late batch refused by Kafka.")
+@examples("sidecar demo")
+@click.command()
 def demo() -> None:
     """Show exclusive producers at work on a real Kafka and a real Valkey, in under a minute when warm."""
     try:

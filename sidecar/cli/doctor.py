@@ -12,22 +12,28 @@ from sidecar.cli.checks.finding import Finding, Level, fail, ok, warn
 from sidecar.cli.checks.kafka import check_kafka
 from sidecar.cli.checks.node import check_advertised, check_files, look_at_node
 from sidecar.cli.checks.redis import check_redis
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import Exit
 from sidecar.cli.options import asks_a_node, pass_shared
 from sidecar.cli.output import write
-from sidecar.settings import SettingsError, resolve
+from sidecar.cli.setting_flags import resolve_here
+from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sidecar.cli.options import Shared
-    from sidecar.settings import Problem, Resolved
+    from sidecar.settings import Problem
 
 _TIMEOUT: Final = 10.0
 _COLORS: Final = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
-@click.command(short_help="Look for what is wrong around a node, with remedies.")
+@examples(
+    "sidecar doctor",
+    "sidecar doctor -o json --config /etc/sidecar/sidecar.toml",
+)
+@click.command()
 @asks_a_node
 @pass_shared
 def doctor(shared: Shared) -> None:
@@ -45,7 +51,7 @@ def doctor(shared: Shared) -> None:
 
 def _examine(shared: Shared) -> list[Finding]:
     try:
-        resolved, origin = _resolve(shared)
+        resolved, origin = resolve_here(shared.config)
     except SettingsError as error:
         problems = [fail("config", str(problem), "sidecar check-config") for problem in error.problems]
         return problems + _odd(error.warnings)
@@ -67,23 +73,6 @@ def _examine(shared: Shared) -> list[Finding]:
 
 def _odd(warnings: Sequence[Problem]) -> list[Finding]:
     return [warn("config", str(warning), "sidecar config show --origin") for warning in warnings]
-
-
-def _resolve(shared: Shared) -> tuple[Resolved, str]:
-    """The settings; where nobody says which Kafka and Redis, those that `sidecar up` runs here."""
-    resolved = resolve({}, shared.config)
-    said = {each.setting for each in resolved.shown if each.origin != "default"}
-    if said & {"SIDECAR_BOOTSTRAP_SERVERS", "SIDECAR_REDIS_URL"}:
-        return resolved, ""
-    try:
-        from sidecar.local.stack import default_state_directory, find_running  # noqa: PLC0415 - an extra
-    except ImportError:
-        return resolved, ""
-    running = find_running(default_state_directory())
-    if running is None or running.endpoints is None:
-        return resolved, ""
-    flags = {"bootstrap_servers": running.endpoints.kafka, "redis_url": running.endpoints.redis}
-    return resolve(flags, shared.config), "; Kafka and Redis are those of `sidecar up`"
 
 
 def _as_text(found: list[Finding]) -> str:

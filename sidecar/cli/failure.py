@@ -23,15 +23,18 @@ class Exit(IntEnum):
 
 
 class CommandError(click.ClickException):
-    """A failure that the person at the terminal is told in one sentence."""
+    """A failure that the person at the terminal is told in one sentence, with a command to look further with."""
 
-    def __init__(self, message: str, code: Exit = Exit.FAILURE) -> None:
+    def __init__(self, message: str, code: Exit = Exit.FAILURE, remedy: str | None = None) -> None:
         super().__init__(message)
+        self.remedy = remedy
         self.exit_code = int(code)  # pyright: ignore[reportAttributeAccessIssue] - click reads it from the object
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the message to stderr."""
         click.echo(f"{click.style('error:', fg='red', bold=True)} {self.message}", file=file, err=True)
+        if self.remedy:
+            click.echo(f"  -> {self.remedy}", file=file, err=True)
 
 
 def settings_error(error: SettingsError) -> CommandError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from sidecar.cli.api import ApiError
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import admin_url_option, config_option, pass_shared
 
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 _TIMEOUT = 4.0
 
 
-@click.command(short_help="Exit with 0 where the node is ready, else with 10.")
+@examples(
+    "sidecar healthcheck",
+    "sidecar healthcheck --live",
+)
+@click.command()
 @click.option("--live", is_flag=True, help="Ask only whether it runs, not whether it is ready.")
 @config_option
 @admin_url_option

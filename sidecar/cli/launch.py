@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    from sidecar.settings import Settings
+    from sidecar.told import Told
 
 _PROGRAM: Final = Path(__file__).with_name("node_process.py")
 _PIPE_BYTES: Final = 60_000
@@ -21,9 +21,9 @@ _PIPE_BYTES: Final = 60_000
 _TAKE_AN_ARGUMENT: Final = ("-W", "-X")
 
 
-def become_node(settings: Settings, workers: int = 1) -> NoReturn:
+def become_node(told: Told, workers: int = 1) -> NoReturn:
     """Replace this process with a node, or with the supervisor of `workers` nodes."""
-    descriptor = settings_pipe(settings)
+    descriptor = settings_pipe(told)
     os.set_inheritable(descriptor, True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -41,9 +41,9 @@ def node_command(descriptor: int, *, workers: int = 1, parent: int = 0) -> list[
     return [sys.executable, *options, "-P", str(_PROGRAM), *map(str, (descriptor, workers, parent))]
 
 
-def settings_pipe(settings: Settings) -> int:
-    """The end of a pipe to read `settings` from. Raises ValueError where they are absurdly large."""
-    data = settings.to_json().encode()
+def settings_pipe(told: Told) -> int:
+    """The end of a pipe to read `told` from. Raises ValueError where they are absurdly large."""
+    data = told.to_json().encode()
     if len(data) > _PIPE_BYTES:
         raise ValueError(f"the settings are {len(data)} bytes long; {_PIPE_BYTES} is the most")
     reading, writing = os.pipe()

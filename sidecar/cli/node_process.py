@@ -15,7 +15,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Run the node, or the supervisor of several; the exit code."""
+    """Run the node, which ends the process itself, or the supervisor of several; its exit code."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the node can read its settings again, which it has just done
     descriptor, workers, parent = map(int, sys.argv[1:])
     root = str(Path(__file__).resolve().parents[2])
     if root not in sys.path:  # run from a directory of sources that is not installed
@@ -26,18 +27,18 @@ def main() -> int:
     # MB), and prometheus_client snappy, for pushes that nobody here makes (1.5 MB).
     for unwanted in ("rich", "snappy"):
         sys.modules[unwanted] = None  # pyright: ignore[reportArgumentType] - how Python spells "not installed"
-    from sidecar.settings import Settings  # noqa: PLC0415 - the path has to be right first
+    from sidecar.told import Told  # noqa: PLC0415 - the path has to be right first
 
     with os.fdopen(descriptor, encoding="utf-8") as pipe:
-        settings = Settings.from_json(pipe.read())
+        told = Told.from_json(pipe.read())
     if workers > 1:
         from sidecar.cli.workers import supervise  # noqa: PLC0415
 
-        return supervise(settings, workers)
+        return supervise(told, workers)
     from sidecar import node  # noqa: PLC0415
     from sidecar.admin.server import AdminServer  # noqa: PLC0415
 
-    return node.run(settings, AdminServer)
+    return node.run(told, AdminServer)
 
 
 def _end_with(parent: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,8 +66,3 @@ def asks_a_node(command: CommandT) -> CommandT:
 
 
 pass_shared = click.make_pass_decorator(Shared, ensure=True)
-
-
-def is_asked_by_a_person() -> bool:
-    """Whether somebody can answer a question."""
-    return sys.stdin.isatty()

@@ -26,11 +26,22 @@ Paint = Callable[[str], str]
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none"})
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
+_PARTS: Final = re.compile(rf"{_ESCAPES.pattern}|(?:(?!{_ESCAPES.pattern}).)+", re.DOTALL)
 
 
 def colors_wanted() -> bool:
-    """True for a terminal whose owner has not said NO_COLOR."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """True for a terminal, or where FORCE_COLOR says so; never where NO_COLOR is set (no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
+def write_list(found: Sequence[Any], form: Format, as_table: Callable[[], str], empty: str) -> None:
+    """As `write`, for a list. People who would see an empty table are told on standard error what there is none of."""
+    if form is Format.TABLE and not found:
+        click.echo(empty, err=True)
+    else:
+        write(found, form, as_table)
 
 
 def write(data: Any, form: Format, as_table: Callable[[], str]) -> None:
@@ -76,7 +87,14 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    if isinstance(value, Mapping):
+        return _cell(", ".join(f"{key}: {each}" for key, each in cast("Mapping[object, object]", value).items()))
+    return "".join(each if _ESCAPES.fullmatch(each) else _printable(each) for each in _PARTS.findall(str(value)))
+
+
+def _printable(text: str) -> str:
+    """In one line and without a word to the terminal: names are what clients say they are."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def to_yaml(data: Any) -> str:

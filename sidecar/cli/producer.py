@@ -7,25 +7,45 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from sidecar.cli.api import topic_path
+from sidecar.cli.completion import topic_names
+from sidecar.cli.confirm import confirm, generation_of, has_to_ask, ownership, yes_option
+from sidecar.cli.examples import examples
+from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import table, write
+from sidecar.cli.output import table, write, write_list
 from sidecar.cli.topic import owner_text, topic_argument
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.cli.options import Shared
 
 partition_option = click.option(
     "--partition", type=click.IntRange(0), help="Which owner, of a topic whose scope is partition."
 )
 
+_if_generation_option = click.option(
+    "--if-generation",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only if the generation is still this one; else nothing happens, with exit code 4.",
+)
 
-@click.group(short_help="List owners and those who wait; fence or release an owner.")
+
+def _ends_an_owner(function: Callable[..., None]) -> Callable[..., None]:
+    """The arguments of commands that end an owner."""
+    command = yes_option(asks_a_node(pass_shared(function)))
+    return topic_argument(partition_option(_if_generation_option(command)))
+
+
+@click.group(cls=SuggestingGroup)
 def producer() -> None:
     """Owners of topics and those who wait for them."""
 
 
+@examples("sidecar producer list", "sidecar producer list orders -o json")
 @producer.command("list")
-@click.argument("topics", nargs=-1)
+@click.argument("topics", nargs=-1, shell_complete=topic_names)
 @asks_a_node
 @pass_shared
 def list_(shared: Shared, topics: tuple[str, ...]) -> None:
@@ -34,32 +54,50 @@ def list_(shared: Shared, topics: tuple[str, ...]) -> None:
     found = [api.get(topic_path(each)) for each in topics] if topics else api.topics(governed=True)
     rows = [row for each in found for row in _rows(each)]
     columns = ("topic", "partition", "role", "name", "session", "mode", "since", "generation")
-    write(rows, shared.output, lambda: table(columns, [[row[name] for name in columns] for row in rows]))
+    write_list(
+        rows,
+        shared.output,
+        lambda: table(columns, [[row[name] for name in columns] for row in rows]),
+        f"nobody owns {', '.join(topics) or 'any topic'} or waits for it",
+    )
 
 
+@examples("sidecar producer fence orders", "sidecar producer fence orders --if-generation 7")
 @producer.command()
-@topic_argument
-@partition_option
-@asks_a_node
-@pass_shared
-def fence(shared: Shared, topic: str, partition: int | None) -> None:
-    """Depose the owner of TOPIC: its session may never write there again (error 90)."""
-    _end(shared, topic, partition, "fence")
+@_ends_an_owner
+def fence(shared: Shared, topic: str, **said: Any) -> None:
+    """Depose the owner of TOPIC: its session may never write there again (error 90).
+
+    Asks first, on a terminal. Exit code 4 where nobody owns it, or the generation is not that of --if-generation.
+    """
+    _end(shared, topic, "fence", "may never write there again (error 90)", **said)
 
 
+@examples("sidecar producer release orders", "sidecar producer release orders --partition 2 --yes")
 @producer.command()
-@topic_argument
-@partition_option
-@asks_a_node
-@pass_shared
-def release(shared: Shared, topic: str, partition: int | None) -> None:
-    """Clear the owner of TOPIC: the topic is free, and its session may claim it again."""
-    _end(shared, topic, partition, "release")
+@_ends_an_owner
+def release(shared: Shared, topic: str, **said: Any) -> None:
+    """Clear the owner of TOPIC: the topic is free, and its session may claim it again.
+
+    Asks first, on a terminal. Exit code 4 where nobody owns it, or the generation is not that of --if-generation.
+    """
+    _end(shared, topic, "release", "loses the topic and may claim it again", **said)
 
 
-def _end(shared: Shared, topic: str, partition: int | None, what: str) -> None:
+def _end(
+    shared: Shared, topic: str, what: str, fate: str, *, partition: int | None, if_generation: int | None, yes: bool
+) -> None:
+    """End an owner: whom the person was shown, where one was asked, and nobody who came since."""
+    api = shared.api()
+    generation = if_generation
+    if has_to_ask(yes):
+        found = api.get(topic_path(topic))
+        owner = ownership(found, partition)
+        if owner != "nobody":  # the node says what is wrong otherwise
+            confirm(yes, lambda: f"The owner of {topic} is {owner}. It {fate}. {what.capitalize()} it?")
+            generation = generation_of(found, partition) if generation is None else generation
     query = {} if partition is None else {"partition": partition}
-    found = shared.api().post(topic_path(topic, what), **query)
+    found = api.post(topic_path(topic, what), if_generation=generation, **query)
     write(found, shared.output, lambda: f"{topic}: {what}d; owner now: {owner_text(found['owner']) or 'nobody'}")
 
 

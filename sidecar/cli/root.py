@@ -2,76 +2,32 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import rich_click as click
-from click.exceptions import Abort, ClickException
 
 from sidecar import __version__
-from sidecar.cli.failure import Exit
+from sidecar.cli.group import LazyGroup, Place
 from sidecar.cli.options import admin_url_option, config_option, output_option
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from click import Command, Context
-
 _COMMANDS: Final = {
-    "up": "sidecar.cli.up:up",
-    "demo": "sidecar.cli.demo:demo",
-    "serve": "sidecar.cli.serve:serve",
-    "status": "sidecar.cli.status:status",
-    "doctor": "sidecar.cli.doctor:doctor",
-    "healthcheck": "sidecar.cli.healthcheck:healthcheck",
-    "check-config": "sidecar.cli.config:check_config",
-    "config": "sidecar.cli.config:config",
-    "topic": "sidecar.cli.topic:topic",
-    "producer": "sidecar.cli.producer:producer",
-    "dedup": "sidecar.cli.dedup:dedup",
-    "shadow": "sidecar.cli.shadow:shadow",
-    "cursor": "sidecar.cli.cursor:cursor",
-    "pipeline": "sidecar.cli.pipeline:pipeline",
-    "completion": "sidecar.cli.completion:completion",
+    "up": Place("sidecar.cli.up:up", "Start Kafka, Valkey and a node here; Ctrl-C stops them."),
+    "demo": Place("sidecar.cli.demo:demo", "Two rival producers, a fence, and a late batch refused by Kafka."),
+    "serve": Place("sidecar.cli.serve:serve", "Run a node in front of your Kafka."),
+    "status": Place("sidecar.cli.status:status", "Show a node, its cluster and all governed topics."),
+    "doctor": Place("sidecar.cli.doctor:doctor", "Look for what is wrong around a node, with remedies."),
+    "healthcheck": Place("sidecar.cli.healthcheck:healthcheck", "Exit with 0 where the node is ready, else with 10."),
+    "check-config": Place("sidecar.cli.config:check_config", "Check the settings and exit."),
+    "config": Place("sidecar.cli.config:config", "Show settings and where they come from; the schema of the file."),
+    "topic": Place("sidecar.cli.topic:topic", "List topics, show them, set and unset their policies, delete them."),
+    "producer": Place("sidecar.cli.producer:producer", "List owners and those who wait; fence or release an owner."),
+    "dedup": Place("sidecar.cli.dedup:dedup", "Show producer names and their sequence ids; forget one."),
+    "shadow": Place("sidecar.cli.shadow:shadow", "Create, show, change and delete shadow topics."),
+    "cursor": Place("sidecar.cli.cursor:cursor", "List and reset the cursors of shadow topics."),
+    "pipeline": Place("sidecar.cli.pipeline:pipeline", "Prove, repair and export whole logs with Spark."),
+    "bench": Place("sidecar.cli.bench.command:bench", "Measure a node against the Kafka behind it."),
+    "completion": Place("sidecar.cli.completion:completion", "Print a completion script for a shell."),
 }
-
-
-class LazyGroup(click.RichGroup):
-    """A group that knows its commands by the place of their code, and says errors in plain lines.
-
-    A box around an error would break its lines, and what follows could not be found with grep.
-    """
-
-    def __init__(self, *args: Any, places: Mapping[str, str], **more: Any) -> None:
-        """`places`: module and name of each command, in the order in which a newcomer needs them."""
-        super().__init__(*args, **more)
-        self._places = places
-
-    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
-        """As click's: ends the process, unless `standalone_mode` is off."""
-        if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **more)
-        try:
-            code = super().main(*args, standalone_mode=False, **more)
-        except ClickException as error:
-            error.show()
-            sys.exit(error.exit_code)
-        except Abort:
-            sys.exit(Exit.FAILURE)
-        sys.exit(code if isinstance(code, int) else Exit.OK)
-
-    def list_commands(self, ctx: Context) -> list[str]:
-        """In the order of their places."""
-        return list(self._places)
-
-    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Import one command."""
-        if cmd_name not in self._places:
-            return None
-        module, _, name = self._places[cmd_name].partition(":")
-        found: Any = getattr(import_module(module), name)
-        return found
 
 
 @click.group(cls=LazyGroup, places=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.launch import become_node
 from sidecar.cli.options import pass_shared
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 _MOST_WORKERS = 256
 
 
-@click.command(short_help="Run a node in front of your Kafka.")
+@examples(
+    "sidecar serve --bootstrap-servers kafka:9092 --redis-url redis://redis:6379/0",
+    "sidecar serve --config /etc/sidecar/sidecar.toml --workers 2",
+)
+@click.command()
 @click.option(
     "--workers",
     type=click.IntRange(1, _MOST_WORKERS),
@@ -32,7 +37,7 @@ def serve(shared: Shared, workers: int, **flags: Any) -> None:
     """Run a node until SIGTERM or Ctrl-C. Logs go to stderr."""
     resolved = resolve_settings(shared, flags)
     _check_workers(resolved.settings, workers)
-    become_node(resolved.settings, workers)
+    become_node(resolved.told, workers)
 
 
 def _check_workers(settings: Settings, workers: int) -> None:

@@ -13,8 +13,10 @@ from sidecar.settings_schema import Schema, is_secret, shown_default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from sidecar.settings import Problem, Resolved
+    from sidecar.settings import Problem
+    from sidecar.told import Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
@@ -22,7 +24,7 @@ CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 def with_setting_flags(command: CommandT) -> CommandT:
     """Give a command `--listen`, `--redis-url`, … as keyword arguments; None where not said. Secrets have no flag."""
     for name, field in reversed(Schema.model_fields.items()):
-        if is_secret(field):
+        if is_secret(name):
             continue
         flag = name.replace("_", "-")
         default = shown_default(name)
@@ -54,3 +56,24 @@ def tell_warnings(warnings: Iterable[Problem]) -> None:
     """What is odd about the settings, on stderr."""
     for warning in warnings:
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
+
+
+def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) -> tuple[Resolved, str]:
+    """The settings; where nobody says which Kafka and Redis, those that `sidecar up` runs here, which is said.
+
+    Raises SettingsError.
+    """
+    given = dict(flags or {})
+    resolved = resolve(given, config)
+    said = {each.setting for each in resolved.shown if each.origin != "default"}
+    if said & {"SIDECAR_BOOTSTRAP_SERVERS", "SIDECAR_REDIS_URL"}:
+        return resolved, ""
+    try:
+        from sidecar.local.stack import default_state_directory, find_running  # noqa: PLC0415 - an extra
+    except ImportError:
+        return resolved, ""
+    running = find_running(default_state_directory())
+    if running is None or running.endpoints is None:
+        return resolved, ""
+    given |= {"bootstrap_servers": running.endpoints.kafka, "redis_url": running.endpoints.redis}
+    return resolve(given, config), "; Kafka and Redis are those of `sidecar up`"

@@ -8,24 +8,39 @@ from urllib.parse import quote
 import rich_click as click
 
 from sidecar.cli.api import topic_path
+from sidecar.cli.completion import shadow_names, topic_names
+from sidecar.cli.confirm import confirm, yes_option
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import asks_a_node, is_asked_by_a_person, pass_shared
-from sidecar.cli.output import pairs, table, write
+from sidecar.cli.group import SuggestingGroup
+from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.output import pairs, table, write, write_list
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
 
-_SHADOW = click.argument("shadow")
+_SHADOW = click.argument("shadow", shell_complete=shadow_names)
+_NEW = click.argument("shadow")
 
 
-@click.group(short_help="Create, show, change and delete shadow topics.")
+@click.group(cls=SuggestingGroup)
 def shadow() -> None:
     """Shadow topics: read-only names over another topic's log, each with cursors of its own. Nothing is copied."""
 
 
+@examples(
+    "sidecar shadow create orders-audit --source orders",
+    "sidecar shadow create orders-audit --source orders --allow User:audit",
+)
 @shadow.command()
-@_SHADOW
-@click.option("--source", required=True, metavar="TOPIC", help="The topic whose log is read under the new name.")
+@_NEW
+@click.option(
+    "--source",
+    required=True,
+    metavar="TOPIC",
+    shell_complete=topic_names,
+    help="The topic whose log is read under the new name.",
+)
 @click.option("--allow", multiple=True, metavar="PRINCIPAL", help="Who may read it, repeatable; User:* unless given.")
 @click.option(
     "--auto-reset-backlog-entries",
@@ -38,10 +53,7 @@ def shadow() -> None:
 def create(
     shared: Shared, shadow: str, source: str, allow: tuple[str, ...], auto_reset_backlog_entries: int | None
 ) -> None:
-    """Create SHADOW, a read-only view of another topic.
-
-    `sidecar shadow create orders-audit --source orders`
-    """
+    """Create SHADOW, a read-only view of another topic."""
     body: dict[str, Any] = {"name": shadow} | ({"allow": list(allow)} if allow else {})
     if auto_reset_backlog_entries is not None:
         body["auto_reset_backlog_entries"] = auto_reset_backlog_entries
@@ -50,20 +62,25 @@ def create(
     write(found, shared.output, lambda: _as_text(found))
 
 
+@examples("sidecar shadow list", "sidecar shadow list orders -o json")
 @shadow.command(name="list")
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=topic_names)
 @asks_a_node
 @pass_shared
 def list_(shared: Shared, topic: str | None) -> None:
     """List the shadows of TOPIC, or all."""
-    found = shared.api().get("/v1/shadows" if topic is None else topic_path(topic, "shadows"))["items"]
+    found = list(shared.api().pages("/v1/shadows" if topic is None else topic_path(topic, "shadows")))
     rows = [
         (each["name"], each["source"], each["state"], ", ".join(each["allow"]), each["created"], each["reason"] or "")
         for each in found
     ]
-    write(found, shared.output, lambda: table(("shadow", "source", "state", "allow", "created", "reason"), rows))
+    empty = "no shadows" if topic is None else f"{topic} has no shadows"
+    write_list(
+        found, shared.output, lambda: table(("shadow", "source", "state", "allow", "created", "reason"), rows), empty
+    )
 
 
+@examples("sidecar shadow show orders-audit")
 @shadow.command()
 @_SHADOW
 @asks_a_node
@@ -74,6 +91,10 @@ def show(shared: Shared, shadow: str) -> None:
     write(found, shared.output, lambda: _as_text(found))
 
 
+@examples(
+    "sidecar shadow set orders-audit --allow User:audit --allow User:billing",
+    "sidecar shadow set orders-audit --auto-reset-backlog-entries 1000000",
+)
 @shadow.command(name="set")
 @_SHADOW
 @click.option("--allow", multiple=True, metavar="PRINCIPAL", help="Who may read it from now on, repeatable.")
@@ -89,10 +110,7 @@ def show(shared: Shared, shadow: str) -> None:
 def set_(
     shared: Shared, shadow: str, allow: tuple[str, ...], allow_nobody: bool, auto_reset_backlog_entries: int | None
 ) -> None:
-    """Change who may read SHADOW, and when its cursors are reset. What is not said stays as it is.
-
-    `sidecar shadow set orders-audit --allow User:audit --allow User:billing`
-    """
+    """Change who may read SHADOW, and when its cursors are reset. What is not said stays as it is."""
     if allow and allow_nobody:
         raise CommandError("--allow and --allow-nobody contradict each other", Exit.USAGE)
     body: dict[str, Any] = {"allow": list(allow)} if allow or allow_nobody else {}
@@ -107,9 +125,10 @@ def set_(
     write(found, shared.output, lambda: _as_text(found))
 
 
+@examples("sidecar shadow delete orders-audit")
 @shadow.command()
 @_SHADOW
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @asks_a_node
 @pass_shared
 def delete(shared: Shared, shadow: str, yes: bool) -> None:
@@ -117,11 +136,18 @@ def delete(shared: Shared, shadow: str, yes: bool) -> None:
 
     Asks first, on a terminal.
     """
-    source = shared.api().get(_path(shadow))["source"]
-    if not yes and is_asked_by_a_person():
-        click.confirm(f"The cursors of everybody who reads {shadow} go with it. Delete it?", abort=True, err=True)
-    shared.api().delete(topic_path(source, "shadows", shadow))
+    api = shared.api()
+    found = api.get(_path(shadow))
+    source = found["source"]
+    confirm(yes, lambda: _question(found))
+    api.delete(topic_path(source, "shadows", shadow))
     click.echo(f"{shadow} is deleted; {source} is as it was", err=True)
+
+
+def _question(found: dict[str, Any]) -> str:
+    groups = (found.get("stats") or {}).get("groups")
+    readers = "everybody" if groups is None else f"{groups} groups"
+    return f"The cursors of {readers} reading {found['name']} go with it; {found['source']} stays. Delete it?"
 
 
 def _path(shadow: str) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node, pass_shared
 from sidecar.cli.output import Format, pairs, table, write
@@ -17,32 +21,74 @@ if TYPE_CHECKING:
 
 _TIMEOUT: Final = 5.0
 """Seconds; a node waits longer for a Kafka that hangs, and who asks for its status wants to know that now."""
+_WATCH_S: Final = 2.0
 _NO_TOPICS: Final = "no governed topics"
 
 
-@click.command(short_help="Show a node, its cluster and all governed topics.")
+@examples(
+    "sidecar status",
+    "sidecar status --watch",
+    "sidecar status --clients -o json",
+)
+@click.command()
+@click.option("--clients", is_flag=True, help="Show who is connected to this node, too.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @asks_a_node
 @pass_shared
-def status(shared: Shared) -> None:
+def status(shared: Shared, clients: bool, watch: bool) -> None:
     """Show a node, the nodes and brokers it sees, its checks, and governed topics with their owners.
 
     Exit code 10 where the node is not ready. Where topics cannot be listed, the rest is shown.
     """
     api = shared.api(_TIMEOUT)
-    found = api.get("/v1/status")
+    if watch:
+        if shared.output is not Format.TABLE:
+            raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
+        _watch(api, clients=clients)
+        return
+    found = _asked(api, clients=clients)
     if shared.output is Format.TABLE:
         write(found, shared.output, lambda: _as_text(found))  # at once, as topics may take their time
     found["topics"], failure = _topics(api)
     if shared.output is not Format.TABLE:
         write(found, shared.output, str)
     elif failure is None:
-        write(found, shared.output, lambda: f"\n{topic_table(found['topics']) if found['topics'] else _NO_TOPICS}")
+        write(found, shared.output, lambda: f"\n{_topics_text(found['topics'])}")
     if failure is not None:
         failure.show()
     if not found["ready"]:
         raise SystemExit(Exit.UNHEALTHY)
     if failure is not None:
         raise SystemExit(failure.exit_code)
+
+
+def _asked(api: AdminApi, *, clients: bool) -> dict[str, Any]:
+    found: dict[str, Any] = api.get("/v1/status")
+    return found | {"clients": list(api.pages("/v1/clients"))} if clients else found
+
+
+def _watch(api: AdminApi, *, clients: bool) -> None:
+    """A screen every two seconds; a node that goes away is told on it and waited for. Ends with Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        while True:
+            screen = _screen(api, clients=clients)  # asked for first, so that the screen is not empty meanwhile
+            click.clear()  # nothing where this is no terminal
+            write(None, Format.TABLE, lambda text=screen: text)
+            time.sleep(_WATCH_S)
+
+
+def _screen(api: AdminApi, *, clients: bool) -> str:
+    head = click.style(f"{api.url}, {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}; Ctrl-C ends this", dim=True)
+    try:
+        found = _asked(api, clients=clients)
+    except CommandError as error:
+        return f"{head}\n\n{error.message}\n"
+    topics, failure = _topics(api)
+    return f"{head}\n\n{_as_text(found)}\n\n{failure.message if failure else _topics_text(topics or [])}\n"
+
+
+def _topics_text(topics: list[dict[str, Any]]) -> str:
+    return topic_table(topics) if topics else _NO_TOPICS
 
 
 def _topics(api: AdminApi) -> tuple[list[dict[str, Any]] | None, CommandError | None]:
@@ -65,7 +111,21 @@ def _as_text(found: dict[str, Any]) -> str:
         "brokers": ", ".join(f"{each['id']} at {each['host']}:{each['port']}" for each in found["brokers"]),
     }
     checks = [(check["name"], _verdict(check), check["detail"]) for check in found["checks"]]
-    return f"{pairs(head)}\n\n{table(('check', 'state', 'detail'), checks)}"
+    parts = [pairs(head), table(("check", "state", "detail"), checks)]
+    if "clients" in found:
+        parts.append(_clients_table(found["clients"]) if found["clients"] else "no clients")
+    return "\n\n".join(parts)
+
+
+def _clients_table(clients: list[dict[str, Any]]) -> str:
+    columns = ("address", "client id", "software", "since", "requests", "bytes in", "bytes out", "in flight")
+    return table(columns, [[_client_cell(each, name.replace(" ", "_")) for name in columns] for each in clients])
+
+
+def _client_cell(client: dict[str, Any], name: str) -> object:
+    if name == "software":
+        return " ".join(filter(None, (client["software_name"], client["software_version"])))
+    return client[name]
 
 
 def _deduplication(count: dict[str, int]) -> dict[str, str]:

@@ -6,27 +6,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import topic_path
+from sidecar.cli.api import ApiError, topic_path
 from sidecar.cli.completion import topic_names
+from sidecar.cli.confirm import confirm, ownership, yes_option
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import asks_a_node, is_asked_by_a_person, pass_shared
-from sidecar.cli.output import pairs, table, write
+from sidecar.cli.group import SuggestingGroup
+from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.output import pairs, table, write, write_list
 from sidecar.node_port import AccessMode, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
 
 _PARTITIONS_SHOWN: Final = 8
 topic_argument = click.argument("topic", shell_complete=topic_names)
 
 
-@click.group(short_help="List topics, show them, set and unset their policies, delete them.")
+@click.group(cls=SuggestingGroup)
 def topic() -> None:
     """Topics and their policies."""
 
 
+@examples("sidecar topic list --governed", "sidecar topic list -o json")
 @topic.command("list")
 @click.option("--governed", is_flag=True, help="Only topics that have a policy.")
 @asks_a_node
@@ -34,9 +39,11 @@ def topic() -> None:
 def list_(shared: Shared, governed: bool) -> None:
     """List topics, and prefixes that have a policy."""
     found = list(shared.api().topics(governed=governed))
-    write(found, shared.output, lambda: topic_table(found))
+    empty = "no topic has a policy" if governed else "no topics"
+    write_list(found, shared.output, lambda: topic_table(found), empty)
 
 
+@examples("sidecar topic show orders", "sidecar topic show orders -o yaml")
 @topic.command()
 @topic_argument
 @asks_a_node
@@ -47,6 +54,11 @@ def show(shared: Shared, topic: str) -> None:
     write(found, shared.output, lambda: _as_text(found))
 
 
+@examples(
+    "sidecar topic set orders --access exclusive --dedup",
+    "sidecar topic set orders --access exclusive --scope partition",
+    "sidecar topic set 'payments.*' --access wait_for_exclusive",
+)
 @topic.command("set")
 @topic_argument
 @click.option("--access", "access_mode", type=click.Choice([each.value for each in AccessMode]), help="Who may write.")
@@ -63,10 +75,7 @@ def show(shared: Shared, topic: str) -> None:
 @asks_a_node
 @pass_shared
 def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
-    """Set some fields of a topic's policy; the others stay as they are. TOPIC may be a prefix: 'payments.*'.
-
-    Example: sidecar topic set orders --access exclusive
-    """
+    """Set some fields of a topic's policy; the others stay as they are. TOPIC may be a prefix: 'payments.*'."""
     change = {name: value for name, value in wanted.items() if value is not None}
     if not change:
         raise CommandError("nothing to set: say at least one of --access, --dedup, --scope, …", Exit.USAGE)
@@ -74,24 +83,31 @@ def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
     write(found, shared.output, lambda: _as_text(found))
 
 
+@examples("sidecar topic unset orders", "sidecar topic unset 'payments.*' --yes")
 @topic.command()
 @topic_argument
+@yes_option
 @asks_a_node
 @pass_shared
-def unset(shared: Shared, topic: str) -> None:
+def unset(shared: Shared, topic: str, yes: bool) -> None:
     """Forget a topic's or a prefix's own policy.
 
     Stop its writers first: their next batches go to Kafka as they are, where an idempotent client that has written
     under the policy may be told 45 and end.
+
+    Asks first, on a terminal.
     """
-    shared.api().delete(topic_path(topic, "policy"))
+    api = shared.api()
+    confirm(yes, lambda: _unset_question(api, topic))
+    api.delete(topic_path(topic, "policy"))
     click.echo(f"{topic} has no policy of its own any more", err=True)
 
 
+@examples("sidecar topic delete orders", "sidecar topic delete orders --force --yes")
 @topic.command()
 @topic_argument
 @click.option("--force", is_flag=True, help="Delete its shadows too, with the cursors of their readers.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @asks_a_node
 @pass_shared
 def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
@@ -100,12 +116,32 @@ def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
     Asks first, on a terminal. Exit code 4 where it has shadows and nobody says --force. Done again it finishes what was
     interrupted.
     """
-    if not yes and is_asked_by_a_person():
-        names = [each["name"] for each in shared.api().get(topic_path(topic, "shadows"))["items"]] if force else []
-        more = f", and its shadows {', '.join(names)} with the cursors of their readers" if names else ""
-        click.confirm(f"All records of {topic} are lost{more}. Delete it?", abort=True, err=True)
-    shared.api().delete(topic_path(topic), force=str(force).lower())
+    api = shared.api()
+    confirm(yes, lambda: _delete_question(api, topic, force=force))
+    api.delete(topic_path(topic), force=str(force).lower())
     click.echo(f"{topic} is deleted", err=True)
+
+
+def _owner_of(api: AdminApi, topic: str) -> str:
+    """A sentence for a question; none where there is no such topic, which the node has more to say about."""
+    try:
+        return f" Its owner is {ownership(api.get(topic_path(topic)))}."
+    except ApiError as error:
+        if error.exit_code != Exit.NOT_FOUND:
+            raise
+        return ""
+
+
+def _delete_question(api: AdminApi, topic: str, *, force: bool) -> str:
+    names = [each["name"] for each in api.get(topic_path(topic, "shadows"))["items"]] if force else []
+    more = f", and its shadows {', '.join(names)} with the cursors of their readers" if names else ""
+    return f"All records of {topic} are lost{more}.{_owner_of(api, topic)} Delete it?"
+
+
+def _unset_question(api: AdminApi, topic: str) -> str:
+    if topic.endswith("*"):
+        return f"Topics under {topic} without a policy of their own are governed no more. Forget its policy?"
+    return f"Nothing of its own fences the writers of {topic} any more.{_owner_of(api, topic)} Forget its policy?"
 
 
 def topic_table(topics: Sequence[dict[str, Any]]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rich_click as click
 
 from sidecar.cli.api import AdminApi
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, pass_shared
 from sidecar.cli.output import pairs
@@ -34,7 +35,12 @@ _PROBE_TIMEOUT: Final = 2.0
 _NODE_TIMEOUT: Final = 60.0
 
 
-@click.command(short_help="Start Kafka, Valkey and a node here; Ctrl-C stops them.")
+@examples(
+    "sidecar up",
+    "sidecar up --state-dir ./second --kafka-port 0 --redis-port 0"
+    " --listen 127.0.0.1:19192 --admin-listen 127.0.0.1:18180",
+)
+@click.command()
 @click.option("--listen", metavar="HOST:PORT", help="Address for Kafka clients. [env: SIDECAR_LISTEN]")
 @click.option("--admin-listen", metavar="HOST:PORT", help="Address for health and REST. [env: SIDECAR_ADMIN_LISTEN]")
 @click.option("--kafka-port", type=click.IntRange(0, 65_535), help="Port of Kafka; 0: a free one.")
@@ -179,7 +185,7 @@ def _tell_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> Non
     url, directory = local_url(settings.admin_listen), stack.config.directory.absolute()
     lines = {
         "sidecar": f"{settings.advertise}   bootstrap.servers for your Kafka clients",
-        "admin": f"{url}   health, metrics, REST",
+        "admin": f"{url}   a page for your browser; health, metrics, REST",
         "kafka": f"{endpoints.kafka}   clients that connect here bypass the sidecar",
         "redis": endpoints.redis,
         "data, logs": str(directory),

@@ -1,4 +1,5 @@
 """Several nodes under one process: starts them, passes signals on, starts again what crashes, ends when all have ended.
+SIGHUP has every node read its settings again.
 
 A worker that exits by itself soon after its start ends everything, with its exit code: a wrong setting or a taken port
 does not get better by itself. One that a signal ends has crashed, however young it is, and is started again. The
@@ -11,6 +12,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -21,7 +23,7 @@ from sidecar.telemetry import logs
 if TYPE_CHECKING:
     from types import FrameType
 
-    from sidecar.settings import Settings
+    from sidecar.told import Told
 
 _STARTED_AFTER: Final = 10.0
 """Seconds after which a worker counts as started: one that exits sooner, the first time, will not do better."""
@@ -32,30 +34,36 @@ _PAUSE_MOST: Final = 30.0
 _POLL: Final = 0.1
 
 
-def supervise(settings: Settings, workers: int) -> int:
+def supervise(told: Told, workers: int) -> int:
     """Run `workers` nodes until they end; 0 where all ended as they were asked to, else the first other exit code.
 
     128 + N stands for a worker that signal N, which nobody here sent, ended while all were ending.
     """
-    logs.configure(settings.log_level, settings.log_format)
-    return _Supervisor([settings.for_worker(index) for index in range(workers)]).run()
+    logs.configure(told.settings.log_level, told.settings.log_format)
+    return _Supervisor([told.for_worker(index) for index in range(workers)]).run()
 
 
 class _Worker:
     """One node, how long to wait (seconds) after its next crash, and when to start it again (monotonic seconds)."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.node_id = settings.node_id
+    def __init__(self, told: Told) -> None:
+        self.node_id = told.settings.node_id
         self.pause = _PAUSE_FIRST
         self.start_at = 0.0
         self.proven = False
         self.process: subprocess.Popen[bytes] | None = None
-        self._settings = settings
+        self._told = told
         self._started = 0.0
+
+    def reload(self) -> None:
+        """Have the node read its settings again, and whoever takes its place after a crash."""
+        self._told = replace(self._told, outdated=True)
+        if self.process is not None:
+            self.process.send_signal(signal.SIGHUP)
 
     def start(self, now: float) -> None:
         """Start the process; it ends with this one."""
-        descriptor = settings_pipe(self._settings)
+        descriptor = settings_pipe(self._told)
         try:
             command = node_command(descriptor, parent=os.getpid())
             # A session of its own: Ctrl-C reaches the supervisor alone, which passes it on once.
@@ -85,8 +93,8 @@ class _Worker:
 
 
 class _Supervisor:
-    def __init__(self, settings: list[Settings]) -> None:
-        self._workers = [_Worker(each) for each in settings]
+    def __init__(self, told: list[Told]) -> None:
+        self._workers = [_Worker(each) for each in told]
         self._log = structlog.get_logger()
         self._signals: list[int] = []
         self._stopping = False
@@ -98,7 +106,7 @@ class _Supervisor:
             signal.signal(signum, self._on_signal)
         while True:
             while self._signals:
-                self._stop(self._signals.pop())
+                self._act(self._signals.pop())
             now = time.monotonic()
             for worker in self._workers:
                 self._look_after(worker, now)
@@ -127,6 +135,13 @@ class _Supervisor:
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         self._signals.append(signum)  # acted upon by the loop, which may be in the middle of starting a worker
+
+    def _act(self, signum: int) -> None:
+        if signum != signal.SIGHUP:
+            self._stop(signum)
+            return
+        for worker in self._workers:
+            worker.reload()
 
     def _stop(self, signum: int) -> None:
         self._stopping = True

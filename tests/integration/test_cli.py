@@ -2,102 +2,28 @@
 
 import asyncio
 import json
-import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 import pytest
-import structlog
 import yaml
 from click.testing import CliRunner
 
-from sidecar.admin.server import AdminServer
-from sidecar.cli import dedup, topic
+from sidecar.cli import confirm
 from sidecar.cli.checks.finding import Finding
 from sidecar.cli.checks.node import NodeView
 from sidecar.cli.root import cli
-from sidecar.node_port import AccessMode, Check, Deduplicated, IdsState, Owner, Policy, ProducerIds, Topic, Waiting
-from sidecar.settings import Address, load
+from sidecar.node_port import AccessMode, Check, ClientFacts, Deduplicated, IdsState, Policy, ProducerIds
 from sidecar.shadow_port import Shadow
-from sidecar.telemetry.hooks import NodeMetrics
-from tests.unit.admin.paper_node import PaperNode
+from tests.integration.paper_cli import ORDERS, Running, Said, run, unused_url
+from tests.wait import wait_for
 
-OWNER = Owner("billing", "pid:7", AccessMode.EXCLUSIVE, 1_700_000_000_000, "10.0.0.1:5", 4)
-ORDERS = Topic(
-    "orders", 3, Policy(AccessMode.EXCLUSIVE), 4, OWNER, waiting=[Waiting("next", "pid:8", 0)], serving_node=1
-)
-TOKEN = "s3cret"
-
-
-class Running:
-    """A node on paper behind its HTTP side, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self.node = PaperNode(ORDERS, Topic("plain", 1))
-        settings = replace(load(), admin_listen=Address("127.0.0.1", 0), admin_token=TOKEN)
-        self._server = AdminServer(self.node, NodeMetrics({0: "Produce"}, "0.1.0"), settings)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    @property
-    def url(self) -> str:
-        return f"http://{self._server.address}"
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger("critical")
-    )  # stdout is the command's alone
-    with Running() as found:
-        yield found
-    structlog.reset_defaults()
-
-
-@pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in list(os.environ):
-        if name.startswith("SIDECAR_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("SIDECAR_ADMIN_TOKEN", TOKEN)
-    monkeypatch.setenv("SIDECAR_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.chdir(tmp_path)
-
-
-def run(*arguments: str) -> Said:
-    result = CliRunner().invoke(cli, list(arguments), prog_name="sidecar")
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Said(result.exit_code, result.stdout, result.stderr)
-
-
-def unused_url() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
+pytestmark = pytest.mark.usefixtures("nothing_set")
 
 
 def test_topics_are_listed_as_table_json_and_yaml(running: Running):
@@ -183,7 +109,7 @@ def test_on_a_terminal_forgetting_is_asked_for(
     forgotten: bool,
 ):
     running.node.ids["orders"] = {"billing": replace(IDS, name="billing")}
-    monkeypatch.setattr(dedup, "is_asked_by_a_person", lambda: True)
+    monkeypatch.setattr(confirm, "is_asked_by_a_person", lambda: True)
     command = ["--admin-url", running.url, "dedup", "forget", "orders", "billing", *arguments]
     said = CliRunner().invoke(cli, command, prog_name="sidecar", input=typed)
     assert (said.exit_code, said.stdout) == (code, "")
@@ -195,12 +121,13 @@ def test_on_a_terminal_forgetting_is_asked_for(
 def test_deleting_a_topic_asks_a_person_and_names_its_shadows(
     running: Running, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, is_deleted: bool
 ):
-    monkeypatch.setattr(topic, "is_asked_by_a_person", lambda: True)
+    monkeypatch.setattr(confirm, "is_asked_by_a_person", lambda: True)
     running.node.shadows.views["orders-audit"] = Shadow("orders-audit", "orders", ("User:*",), 0, is_made=True)
     command = ["--admin-url", running.url, "topic", "delete", "orders", "--force"]
     said = CliRunner().invoke(cli, command, prog_name="sidecar", input=typed)
     assert (said.exit_code, said.stdout) == (code, "")
     assert "All records of orders are lost, and its shadows orders-audit with the cursors" in said.stderr
+    assert "Its owner is billing (pid:7 at 10.0.0.1:5), generation 4." in said.stderr
     assert ("orders" not in running.node.known) is is_deleted
     assert running.node.shadows.views.keys() == (set() if is_deleted else {"orders-audit"})
 
@@ -323,6 +250,71 @@ def test_the_status_shows_a_node_whose_kafka_hangs_without_its_topics(
         assert "does not answer within" in said.err
     finally:
         answer.set()
+
+
+CLIENT = ClientFacts(
+    1, "billing;mode=exclusive", "billing", AccessMode.EXCLUSIVE, ("apache-kafka-java", "4.1.1"), "10.0.0.1:5",
+    1_700_000_000_000, 7, 100, 200, 1,
+)  # fmt: skip
+
+
+def test_the_status_shows_who_is_connected_where_that_is_asked_for(running: Running):
+    running.node.connected = [CLIENT, replace(CLIENT, client_id="\x1b[2Jevil", software=(None, None))]
+    url = ("--admin-url", running.url)
+    assert "billing;mode=exclusive" not in run(*url, "status").out
+    said = run(*url, "status", "--clients")
+    assert "billing;mode=exclusive  apache-kafka-java 4.1.1  2023-11-14T22:13:20.000Z" in said.out
+    assert "\x1b[2J" not in said.out
+    found = json.loads(run(*url, "status", "--clients", "-o", "json").out)
+    assert [each["requests"] for each in found["clients"]] == [7, 7]
+    assert "topics" in found
+    running.node.connected = []
+    assert "no clients" in run(*url, "status", "--clients").out
+
+
+def test_the_status_is_watched_until_ctrl_c(running: Running, tmp_path: Path):
+    with (tmp_path / "out").open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sidecar", "--admin-url", running.url, "status", "--watch"],
+            stdout=out, stderr=subprocess.PIPE, cwd=REPOSITORY,
+        )  # fmt: skip
+    try:
+
+        def screens() -> list[str]:
+            return (tmp_path / "out").read_text().split("; Ctrl-C ends this")[1:]
+
+        wait_for(lambda: len(screens()) == 1, "a screen")
+        running.node.down = "Redis is away"
+        wait_for(lambda: "Redis is away" in screens()[-1], "what is wrong")
+        running.node.down = ""
+        wait_for(lambda: len(screens()) > 2 and "billing (pid:7)" in screens()[-1], "the node as before")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (0, b"")
+    finally:
+        process.kill()
+        process.wait()
+    assert "billing (pid:7)" in screens()[0]
+    assert run("--admin-url", running.url, "status", "--watch", "-o", "json").code == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("topic show nope", 3, "sidecar topic list"),
+        ("topic unset plain", 3, "sidecar topic list --governed"),
+        ("producer fence plain", 4, "sidecar producer list plain"),
+        ("dedup show plain", 4, "sidecar topic show plain"),
+        ("dedup show orders nobody", 3, "sidecar dedup show orders"),
+        ("shadow show nope", 3, "sidecar shadow list"),
+        ("cursor list nope", 3, "sidecar shadow list"),
+    ],
+)
+def test_a_refusal_says_with_what_to_look_further(running: Running, command: str, code: int, told: str):
+    running.node.known["orders"] = replace(ORDERS, policy=Policy(AccessMode.EXCLUSIVE, True))
+    running.node.ids["orders"] = {}
+    said = run("--admin-url", running.url, *command.split())
+    assert (said.code, said.err.splitlines()[-1]) == (code, f"  -> {told}")
 
 
 def test_a_health_check_tells_ready_unready_and_absent_apart(running: Running):
@@ -479,45 +471,7 @@ def test_completion_is_a_script_for_the_shell(shell: str):
     assert "_SIDECAR_COMPLETE" in said.out
 
 
-def test_topics_complete_as_the_node_knows_them(running: Running):
-    assert complete(running.url, "sidecar topic show o", 3) == ["orders"]
-    assert complete(unused_url(), "sidecar topic show o", 3) == []
-
-
-def complete(url: str, words: str, position: int) -> list[str]:
-    environment = {
-        **os.environ,
-        "SIDECAR_ADMIN_URL": url,
-        "_SIDECAR_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(position),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "sidecar"], env=environment, capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
-
-
 REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("arguments", [["--version"], ["healthcheck"]])
-def test_what_runs_often_imports_nothing_heavy(arguments: list[str]):
-    heavy = ["aiohttp", "pydantic", "structlog", "redis", "prometheus_client", "rich.console", "asyncio", "yaml"]
-    code = (
-        "import sys\nfrom sidecar.cli import main\n"
-        f"sys.argv = ['sidecar', *{arguments!r}]\n"
-        f"try:\n    main()\nfinally:\n    print([m for m in {heavy!r} if m in sys.modules])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "SIDECAR_ADMIN_URL": unused_url()},
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=REPOSITORY,
-    )
-    assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error_message(running: Running):

@@ -1,5 +1,6 @@
 """The program as a user runs it: a node of its own process, several of them, tools beside them, all embedded parts."""
 
+import asyncio
 import json
 import os
 import signal
@@ -8,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import UnknownError
 
 from sidecar.cli.api import AdminApi
 from sidecar.cli.failure import CommandError
@@ -66,6 +70,26 @@ def test_tools_find_a_ready_node(node_process: StartNode):
     sidecar(*url, "topic", "show", "nope", code=3)
     node.stop()
     sidecar(*url, "healthcheck", code=5)
+
+
+async def test_an_owner_is_fenced_where_the_generation_is_that_of_the_script(node_process: StartNode, unique: Unique):
+    node, topic = node_process(), unique("fenced")
+    url = ("--admin-url", node.admin_url)
+    run = partial(asyncio.to_thread, sidecar)
+    async with AIOKafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True) as producer:
+        await producer.send_and_wait(topic, b"it is there")
+    await run(*url, "topic", "set", topic, "--access", "exclusive")
+    async with AIOKafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True) as producer:
+        await producer.send_and_wait(topic, b"owned")
+        generation = json.loads(await run(*url, "topic", "show", topic, "-o", "json"))["generation"]
+        for what in ("fence", "release"):
+            await run(*url, "producer", what, topic, "--if-generation", str(generation + 1), code=4)
+        owner = json.loads(await run(*url, "topic", "show", topic, "-o", "json"))["owner"]
+        assert owner["session"].startswith("pid:")
+        fenced = await run(*url, "producer", "fence", topic, "--if-generation", str(generation), "-o", "json")
+        assert json.loads(fenced)["owner"] is None
+        with pytest.raises(UnknownError):  # 90, which aiokafka has no name for
+            await producer.send_and_wait(topic, b"never")
 
 
 def test_the_doctor_finds_a_node_and_its_neighbours_well(

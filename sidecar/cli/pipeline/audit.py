@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
@@ -34,6 +35,10 @@ _SHOWN: Final = 3
 _EXAMPLE: Final = ("kind", "partition", "offset", "name", "sequence_id", "detail")
 
 
+@examples(
+    "sidecar pipeline audit orders --html orders.html",
+    "sidecar pipeline audit --all --table /data/audits -o json",
+)
 @click.command()
 @click.argument("topics", nargs=-1, metavar="TOPIC...")
 @click.option("--all", "every", is_flag=True, help="Every topic that nodes have served.")
@@ -76,8 +81,6 @@ def audit(
     Duplicates and regressions of sequence ids, interleaved generations, batches that no node wrote, missing first and
     last ids; gaps between ids are told and are no violation. Exit code 1 on a violation. A shadow is audited through a
     node (`--bootstrap`).
-
-    `sidecar pipeline audit orders --html orders.html`
     """
     if bool(topics) == every:
         raise CommandError("name topics, or --all of them", Exit.USAGE)

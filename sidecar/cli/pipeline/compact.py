@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from sidecar.cli.confirm import confirm, yes_option
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import pairs, write
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
     from sidecar.pipeline.points import Extent
 
 
+@examples(
+    "sidecar pipeline compact orders-audit --as-of 2026-01-31T12:00:00Z --to /lake/orders-january",
+    "sidecar pipeline compact orders --diff 2026-01-31T12:00:00Z -o json",
+)
 @click.command()
 @click.argument("shadow")
 @click.option(
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
 )
 @click.option("--diff", "since", metavar="FROM", help="What changed since this point, given like --as-of, instead.")
 @click.option("--to", "path", metavar="PATH", help="The Delta table, replaced as a whole; --diff works without.")
+@yes_option
 @bootstrap_option
 @runs_on_spark
 @config_option
@@ -51,6 +59,7 @@ def compact(
     as_of: str,
     since: str | None,
     path: str | None,
+    yes: bool,
     bootstrap: str | None,
     master: str,
     conf: tuple[str, ...],
@@ -59,12 +68,14 @@ def compact(
 
     Keys whose newest record has no value (a tombstone) are left out, and records without a key.
 
-    `sidecar pipeline compact orders-audit --as-of 2026-01-31T12:00:00Z --to /lake/orders-january`
+    Asks first, on a terminal, where a table is at PATH already.
     """
     if path is None and since is None:
         raise CommandError("name the table with --to, or two points with --diff", Exit.USAGE)
     bootstrap = bootstrap or ",".join(map(str, settings_of(shared.config, {}).bootstrap_servers))
     path = absolute(path) if path else None
+    if path is not None:
+        confirm(yes, lambda: _question(path))
     from sidecar.pipeline.points import check_order, extent, resolve  # noqa: PLC0415 - a part of jobs alone
 
     with opened_kafka(bootstrap) as kafka:
@@ -83,6 +94,12 @@ def compact(
     _warn(counts)
     found = _as_data(shadow, path, counts, until, before)
     write(found, shared.output, lambda: pairs(found))
+
+
+def _question(path: str) -> str:
+    """Of a table on this machine; whether there is one elsewhere only Spark could say. Older versions stay there."""
+    there = "://" not in path and Path(path, "_delta_log").is_dir()
+    return f"There is a table at {path}: its rows are replaced, all of them. Replace them?" if there else ""
 
 
 def _tell_points(log: Extent, until: Mapping[int, int], before: Mapping[int, int] | None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import pairs, write
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 _MILLION = 1_000_000
 
 
+@examples(
+    "sidecar pipeline export orders-audit --to /lake/orders --bootstrap node:9092 --available-now",
+    "sidecar pipeline export orders --to s3a://lake/orders --format json --schema 'id bigint, name string'",
+)
 @click.command()
 @click.argument("shadow")
 @click.option("--to", "path", required=True, metavar="PATH", help="The Delta table: a directory, s3a://…, hdfs://…")
@@ -99,13 +104,11 @@ def export(
     """Export SHADOW, or any topic, into a Delta table: each committed record once, whatever is killed or deleted.
 
     The table itself says how far it has come; the checkpoint may be deleted at any time.
-
-    `sidecar pipeline export orders-audit --to /lake/orders --bootstrap node:9092 --available-now`
     """
     bootstrap = bootstrap or ",".join(map(str, settings_of(shared.config, {}).bootstrap_servers))
     path = absolute(path)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told here, in a sentence
-    with opened_kafka(bootstrap, [shadow]) as kafka, spark_session(master, conf) as spark:
+    with opened_kafka(bootstrap, [shadow]) as kafka, spark_session(master, conf, progress=available_now) as spark:
         from sidecar.pipeline.export import Exporter, Job  # noqa: PLC0415 - loads PySpark
 
         job = Job(

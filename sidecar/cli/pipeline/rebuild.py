@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 PORTION: Final = 10_000_000
 
 
-@click.command(short_help="Sequence ids out of the log, into Kafka's snapshots and Redis.")
+@examples(
+    "sidecar pipeline rebuild orders",
+    "sidecar pipeline rebuild orders --until '{\"0\": 500}' --master spark://spark:7077",
+)
+@click.command()
 @click.argument("topic")
 @click.option(
     "--until",

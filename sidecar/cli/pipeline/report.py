@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from sidecar.pipeline.report import TopicReport
 
 
+@examples(
+    "sidecar pipeline report /data/audits --html report.html",
+    "sidecar pipeline report /data/audits --topic orders -o json",
+)
 @click.command()
 @click.argument("path", metavar="PATH")
 @click.option("--topic", "topics", multiple=True, help="Only this one, repeatable.  [default: all that were audited]")
@@ -33,8 +38,6 @@ def report(
 ) -> None:
     """Say who wrote how much under which generation, who took over, what audits found, and how far behind the readers
     of shadows were: out of the tables at PATH that `audit --table` writes. Asks neither Kafka nor a node.
-
-    `sidecar pipeline report /data/audits --html report.html`
     """
     with spark_session(master, conf) as spark:
         from sidecar.pipeline.audit.tables import read_tables  # noqa: PLC0415 - as all of these: an extra

@@ -7,17 +7,19 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import rich_click as click
 
 from sidecar.cli.failure import CommandError, Exit, settings_error
-from sidecar.settings import SettingsError, resolve
+from sidecar.cli.progress import Alive
+from sidecar.cli.setting_flags import resolve_here
+from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -73,26 +75,41 @@ def _in_a_directory(_: click.Context, __: click.Parameter, file: Path | None) ->
 
 
 def settings_of(config: Path | None, given: dict[str, Any]) -> Settings:
-    """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster. Raises CommandError."""
+    """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
+    of `sidecar up`. Raises CommandError.
+    """
     try:
-        return resolve({name: value for name, value in given.items() if value is not None}, config).settings
+        return resolve_here(config, {name: value for name, value in given.items() if value is not None})[0].settings
     except SettingsError as error:
         raise settings_error(error) from None
 
 
 @contextmanager
-def spark_session(master: str, conf: tuple[str, ...] = ()) -> Iterator[SparkSession]:
-    """A session for one job; says where Spark's page is. What a job cannot do is a CommandError."""
+def spark_session(master: str, conf: tuple[str, ...] = (), *, progress: bool = True) -> Iterator[SparkSession]:
+    """A session for one job; says where Spark's page is, and now and then that the job goes on, unless `progress` is
+    off: for jobs that have no end. What a job cannot do is a CommandError.
+    """
     settings = dict(_setting(each) for each in conf)
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("delta") is None:
         raise CommandError(f"this needs PySpark and Delta Lake: {_INSTALL}")
+    tell("starting Spark")
+    found: list[SparkSession] = []
+    with alive(lambda: _tasks(found)) if progress else nullcontext(), _opened(master, settings) as spark:
+        found.append(spark)
+        try:
+            yield spark
+        finally:
+            found.clear()
+
+
+@contextmanager
+def _opened(master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
     from sidecar.local.errors import LocalError  # noqa: PLC0415 - an extra
     from sidecar.local.jars import resolve_lock  # noqa: PLC0415
     from sidecar.local.java import find_java  # noqa: PLC0415
     from sidecar.pipeline.errors import first_line  # noqa: PLC0415
     from sidecar.pipeline.session import open_session, ui_address  # noqa: PLC0415 - loads PySpark
 
-    tell("starting Spark")
     try:
         java, jars = find_java(), resolve_lock(_LOCK)
         with _interrupted_afterwards():
@@ -181,9 +198,39 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+_running: Final[list[Alive]] = []
+"""Of the job under way, if it has a progress."""
+
+
 def tell(text: str) -> None:
-    """One line about what goes on, on standard error."""
-    click.echo(text, file=sys.stderr)
+    """One line about what goes on, on standard error; until the next one it is what goes on."""
+    if not _running:
+        click.echo(text, file=sys.stderr)
+        return
+    _running[-1].tell(text)
+    _running[-1].doing(text)
+
+
+@contextmanager
+def alive(detail: Callable[[], str]) -> Iterator[None]:
+    """What is told last is what goes on, said again now and then with `detail`."""
+    with Alive("starting Spark", detail) as telling:
+        _running.append(telling)
+        try:
+            yield
+        finally:
+            _running.remove(telling)
+
+
+def _tasks(sessions: Sequence[SparkSession]) -> str:
+    """How many tasks of its stages under way Spark has done."""
+    try:
+        tracker = sessions[0].sparkContext.statusTracker()
+        stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each)) is not None]
+    except Exception:  # noqa: BLE001 - of no session yet, and of one that ends: Java's and Py4J's, of many kinds
+        return ""
+    total = sum(stage.numTasks for stage in stages)
+    return f"{sum(stage.numCompletedTasks for stage in stages)} of {total} tasks" if total else ""
 
 
 def tell_rate(records: int, seconds: float) -> None:

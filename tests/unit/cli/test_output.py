@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.cli.output import Format, pairs, table, to_yaml, write
+from sidecar.cli.output import Format, colors_wanted, pairs, table, to_yaml, write, write_list
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 DATA = st.recursive(
@@ -43,6 +43,7 @@ def test_columns_are_as_wide_as_they_need_and_nothing_is_cut():
 
 def test_pairs_stand_below_each_other():
     assert plain(pairs({"topic": "orders", "owner": ""})) == "topic  orders\nowner  -"
+    assert plain(pairs({"as_of": {"0": 5, "1": 7}, "lost": {}})) == "as_of  0: 5, 1: 7\nlost   -"
 
 
 def plain(text: str) -> str:
@@ -58,3 +59,50 @@ def test_data_goes_to_stdout_without_color_where_that_is_no_terminal(form: Forma
     assert captured.err == ""
     assert "\x1b" not in captured.out
     assert captured.out.splitlines()[0] in {"A", "{", "a: 1"}
+
+
+@pytest.mark.parametrize(("form", "out"), [(Format.TABLE, ""), (Format.JSON, "[]\n"), (Format.YAML, "[]\n")])
+def test_people_are_told_of_an_empty_list_and_programs_get_one(
+    form: Format, out: str, capsys: pytest.CaptureFixture[str]
+):
+    write_list([], form, lambda: table(("topic",), []), "no topics")
+    assert capsys.readouterr() == (out, "no topics\n" if form is Format.TABLE else "")
+    write_list([1], form, lambda: "one", "no topics")
+    captured = capsys.readouterr()
+    assert (captured.out != "", captured.err) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_terminal", "wanted"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+    ],
+)
+def test_colors_are_for_terminals_and_for_whoever_asks(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_terminal: bool, wanted: bool
+):
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    assert colors_wanted() is wanted
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_what_a_client_calls_itself_says_nothing_to_the_terminal(name: str):
+    shown = plain(table(("name",), [(name,)]))
+    assert shown.count("\n") == 1
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_our_own_colors_stay_in_a_cell():
+    from click import style  # noqa: PLC0415
+
+    assert style("ok", fg="green") in table(("state",), [(style("ok", fg="green"),)])
+    assert "\\x1b]0;x\\x07" in table(("state",), [("\x1b]0;x\x07",)])

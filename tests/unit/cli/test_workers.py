@@ -17,20 +17,24 @@ from tests.wait import wait_for
 SUPERVISOR = """
 import sys
 from sidecar.cli import workers
-from sidecar.settings import load
+from sidecar.settings import resolve
 workers._STARTED_AFTER, workers._PAUSE_FIRST, workers._PAUSE_MOST = 0.3, 0.2, 0.4
 workers.node_command = lambda descriptor, parent: [sys.executable, "-c", sys.argv[1], str(descriptor)]
-sys.exit(workers.supervise(load({"node_id": "10", "log_format": "json"}), 2))
+sys.exit(workers.supervise(resolve({"node_id": "10", "log_format": "json"}).told, 2))
 """
 WORKER = """
 import json, os, signal, sys, time
 settings = json.load(os.fdopen(int(sys.argv[1])))
-number = settings["node_id"]
+number = settings["settings"]["node_id"]
 def stop(signum, frame):
     with open("log", "a") as log: print(json.dumps([number, "signal", signum]), file=log)
     sys.exit({exit_code})
 signal.signal(signal.SIGTERM, stop)
 signal.signal(signal.SIGINT, stop)
+def reload(signum, frame):
+    with open("log", "a") as log: print(json.dumps([number, "reload", os.getpid()]), file=log)
+signal.signal(signal.SIGHUP, reload)
+if settings["outdated"]: reload(signal.SIGHUP, None)
 with open("log", "a") as log: print(json.dumps([number, "start", os.getpid()]), file=log)
 {behaviour}
 while True: time.sleep(60)
@@ -96,6 +100,19 @@ def test_a_worker_that_fails_later_is_started_again_and_the_other_is_left_alone(
     _, events = supervised.end()
     crash = next(event for event in events if event["event"] == "worker_crashed")
     assert (crash["worker"], crash["exit_code"], crash["again_in_s"]) == (11, 3, 0.2)
+
+
+def test_a_hangup_has_every_worker_read_its_settings_again_and_whoever_replaces_one(supervised: Supervised):
+    wait_for(lambda: len(supervised.notes("start")) == 2, "both workers")
+    workers = sorted(supervised.notes("start"))
+    supervised.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: sorted(supervised.notes("reload")) == workers, "both to hear of it")
+    os.kill(dict(workers)[11], signal.SIGKILL)
+    wait_for(lambda: len(supervised.notes("start")) == 3, "the worker to be started again")
+    assert supervised.notes("reload")[-1] == supervised.notes("start")[-1]
+    supervised.process.terminate()
+    code, _ = supervised.end()
+    assert code == 0
 
 
 DIES_YOUNG = """

@@ -1,0 +1,1 @@
+"""`sidecar bench`: the command, what is measured, where, and by which client."""

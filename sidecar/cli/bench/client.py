@@ -1,0 +1,184 @@
+"""A blocking Kafka client of a few lines, for measurements: batches are built beforehand, so the server is timed.
+
+It retries nothing by itself and knows no groups, no security and no versions but those that it sends.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
+
+from sidecar.protocol import batch as record_batch
+from sidecar.protocol import produce
+from sidecar.protocol.caller import FixedRequest, Request, decode_frame, encode_frame
+from sidecar.protocol.calls import ProduceBatch
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from sidecar.protocol.ids import TopicPartition
+    from sidecar.protocol.primitives import Reader, Writer
+
+AnswerT = TypeVar("AnswerT")
+
+CLIENT_ID: Final = "bench"
+_TIMEOUT_S: Final = 10.0
+_RECEIVE_BYTES: Final = 65_536
+_LENGTH: Final = struct.Struct(">i")
+_ACKS: Final = struct.Struct(">h")
+_ACKS_BEHIND_CLIENT_ID: Final = 4 + 10 + 2
+"""Length prefix, request header without the client id's text, no transactional id."""
+_TIMES_AT: Final = 27
+_TIMES: Final = struct.Struct(">qq")
+"""Base and newest timestamp in the header of a batch whose records are all of one time."""
+
+PASSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Codes of Produce that ask to be tried again."""
+
+
+class RefusedError(RuntimeError):
+    """A request got an error code; `code` is Kafka's."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: error {code}")
+        self.code = code
+
+
+class Connection:
+    """One connection to a broker or a node, as the client `client_id`. All methods raise OSError."""
+
+    def __init__(self, address: tuple[str, int], client_id: str = CLIENT_ID) -> None:
+        self.client_id = client_id
+        self._received = bytearray()
+        self._socket = socket.create_connection(address, _TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, frame: bytes | bytearray) -> None:
+        """Send a whole frame; afterwards its memory is the caller's again."""
+        self._socket.sendall(frame)
+
+    def receive(self) -> bytearray:
+        """The next whole answer, length prefix included."""
+        have = self._received
+        while len(have) < _LENGTH.size or len(have) < _LENGTH.size + _LENGTH.unpack_from(have)[0]:
+            piece = self._socket.recv(_RECEIVE_BYTES)
+            if not piece:
+                raise ConnectionError("closed in the middle of an answer")
+            have += piece
+        size = _LENGTH.size + _LENGTH.unpack_from(have)[0]
+        self._received = have[size:]
+        del have[size:]
+        return have
+
+    def exchange(self, frame: bytes | bytearray) -> bytearray:
+        """Send a frame and return the whole answer."""
+        self._socket.sendall(frame)
+        return self.receive()
+
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
+        """Send one request and decode its answer."""
+        answer = self.exchange(encode_frame(request, 0, self.client_id))
+        return decode_frame(request, 0, answer, _LENGTH.size, len(answer))
+
+    def close(self) -> None:
+        """End it; a thread that waits for an answer gets ConnectionError."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class NewProducer(FixedRequest):
+    """InitProducerId of an idempotent client: no transactional id. Answers error code and stamp."""
+
+    api_key: ClassVar[int] = 22
+    api_version: ClassVar[int] = 1
+
+    def encode(self, writer: Writer) -> None:
+        writer.string(None)
+        writer.i32(0)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> tuple[int, Stamp]:
+        reader.i32()
+        return reader.i16(), Stamp(ProducerId(reader.i64()), ProducerEpoch(reader.i16()))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(FixedRequest):
+    """Delete one topic; answers the error code."""
+
+    api_key: ClassVar[int] = 20
+    api_version: ClassVar[int] = 1
+
+    topic: str
+
+    def encode(self, writer: Writer) -> None:
+        writer.array(1)
+        writer.string(self.topic)
+        writer.i32(30_000)
+
+    @classmethod
+    def decode(cls, reader: Reader) -> int:
+        reader.i32()
+        reader.array()
+        reader.string()
+        return reader.i16()
+
+
+def new_producer(connection: Connection) -> Stamp:
+    """A producer id; a broker that has just started may still be asking for its first block of them."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        code, stamp = connection.ask(NewProducer())
+        if not code:
+            return stamp
+        if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > deadline:
+            raise RefusedError("InitProducerId", code)
+        time.sleep(0.05)
+
+
+class BatchFrame:
+    """A Produce request with one batch for one partition, made once and stamped again for each time it is sent."""
+
+    def __init__(
+        self, partition: TopicPartition, batch: bytearray, *, client_id: str = CLIENT_ID, acks: int = -1
+    ) -> None:
+        self._partition = partition
+        self._frame = bytearray(encode_frame(ProduceBatch(partition, batch, 10_000), 0, client_id))
+        _ACKS.pack_into(self._frame, _ACKS_BEHIND_CLIENT_ID + len(client_id.encode()), acks)
+        self._size = len(batch)
+        self._at = len(self._frame) - self._size
+
+    def stamped(self, by: Stamp, sequence: int, now_ms: int) -> bytearray:
+        """The frame with this producer, first sequence and time of all records; valid until the next call."""
+        _TIMES.pack_into(self._frame, self._at + _TIMES_AT, now_ms, now_ms)
+        record_batch.stamp(self._frame, self._at, self._size, by.producer_id, by.epoch, sequence)
+        return self._frame
+
+    def check(self, answer: bytearray) -> None:
+        """Raises RefusedError where the batch was not appended."""
+        (result,), _ = produce.decode_answer(answer, 0, len(answer), ProduceBatch.api_version)
+        if result.error:
+            raise RefusedError(f"Produce to {self._partition} ({result.message})", result.error)

@@ -1,0 +1,223 @@
+"""`sidecar bench`: what a node costs, measured against the Kafka behind it in one run, in rounds that take turns."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import rich_click as click
+
+from sidecar.cli.bench.client import RefusedError
+from sidecar.cli.bench.load import Clients, Load, alternate
+from sidecar.cli.bench.report import Found, as_data, as_text
+from sidecar.cli.bench.stage import ENDING, Stage, describe
+from sidecar.cli.examples import examples
+from sidecar.cli.failure import CommandError, Exit, settings_error
+from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.output import write
+from sidecar.cli.progress import Rounds
+from sidecar.cli.setting_flags import resolve_here
+from sidecar.protocol.addresses import addresses
+from sidecar.protocol.compression import Codec
+from sidecar.protocol.errors import error_name
+from sidecar.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sidecar.cli.api import AdminApi
+    from sidecar.cli.options import Shared
+
+DIRECT: Final = "direct"
+NODE: Final = "node"
+_WARM_SHARE: Final = 10
+"""The round before the first one is so many times shorter, and does not count."""
+
+
+@examples(
+    "sidecar bench",
+    "sidecar bench --access exclusive --records 500000 --size 200 --compression lz4",
+    "sidecar bench --clients 4 --partitions 12 -o json",
+)
+@click.command()
+@click.option("--records", type=click.IntRange(1), default=100_000, show_default=True, help="Records of each round.")
+@click.option("--size", type=click.IntRange(1, 1 << 20), default=1000, show_default=True, help="Bytes of a record.")
+@click.option(
+    "--batch-size", type=click.IntRange(1, 1 << 20), default=16_384, show_default=True, help="Bytes of a batch."
+)
+@click.option("--partitions", type=click.IntRange(1, 1000), default=3, show_default=True, help="Of the topics created.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 100),
+    help="Of the topics created.  [default: the brokers' default]",
+)
+@click.option("--acks", type=click.Choice(["1", "all"]), default="all", show_default=True, help="Of an ordinary topic.")
+@click.option(
+    "--compression",
+    type=click.Choice([each.name.lower() for each in Codec]),
+    default="none",
+    show_default=True,
+    help="Batches are compressed beforehand: it costs the client nothing that would be measured.",
+)
+@click.option(
+    "--access",
+    type=click.Choice(["shared", "exclusive"]),
+    help="Give the node's topic a policy, so that a governed topic is measured.  [default: an ordinary topic]",
+)
+@click.option("--clients", type=click.IntRange(1, 64), default=1, show_default=True, help="Producers at once.")
+@click.option("--in-flight", type=click.IntRange(1, 5), default=5, show_default=True, help="Batches of each producer.")
+@click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="The median of all counts.")
+@click.option(
+    "--round-trips",
+    type=click.IntRange(0, 1_000_000),
+    default=500,
+    show_default=True,
+    help="Single records in each round, one in flight, for latency.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 3600),
+    default=60.0,
+    show_default=True,
+    help="After so many a round's records end, with what was acknowledged.",
+)
+@click.option("--no-direct", is_flag=True, help="Measure the node alone.")
+@click.option(
+    "--bootstrap", metavar="HOST:PORT,…", help="The node.  [default: what the node at --admin-url advertises]"
+)
+@click.option("--kafka", metavar="HOST:PORT,…", help="Kafka itself.  [default: SIDECAR_BOOTSTRAP_SERVERS]")
+@asks_a_node
+@pass_shared
+def bench(shared: Shared, bootstrap: str | None, kafka: str | None, no_direct: bool, **said: Any) -> None:
+    """Measure how many records a second a producer appends through a node, and how long one takes, beside the same
+    straight to Kafka.
+
+    Rounds take turns, after one that does not count. The client builds batches beforehand and is none of yours:
+    figures are the servers'. Topics of its own (sidecar-bench-…) are deleted in the end, also on Ctrl-C; an owned one
+    leaves its last generation in the nodes' changelog. Records stay in Kafka until then: rounds x records x size, at
+    each target. Nothing else should run on the machines meanwhile.
+
+    Exit code 5 where the node, or Kafka without --no-direct, cannot be reached from here.
+    """
+    if said["access"] == "exclusive" and said["clients"] > said["partitions"]:
+        raise CommandError(
+            "a partition of a governed topic has one owner: say at most --partitions --clients", Exit.USAGE
+        )
+    api = shared.api()
+    targets = {NODE: _node(api, bootstrap)}
+    if not no_direct:
+        targets = {DIRECT: _kafka(shared, kafka)} | targets
+    _check(targets)
+    with _ended_as_by_ctrl_c():
+        found = _measure(targets, api, said)
+    data = as_data(found, {name: [f"{host}:{port}" for host, port in each] for name, each in targets.items()}, said)
+    write(data, shared.output, lambda: as_text(data))
+
+
+def _measure(targets: Mapping[str, Sequence[tuple[str, int]]], api: AdminApi, said: Mapping[str, Any]) -> Found:
+    acks = -1 if said["acks"] == "all" else 1
+    codec = Codec[said["compression"].upper()]
+    load = Load(said["size"], said["batch_size"], acks, codec, said["in_flight"], said["seconds"])
+    found = Found({name: [] for name in targets}, {name: [] for name in targets})
+    with Stage(targets, api) as stage, ExitStack() as open_clients, Rounds(said["rounds"]) as progress:
+        try:
+            clients: dict[str, Clients] = {}
+            for name in targets:
+                progress.doing(f"creating {stage.topics[name]}")
+                leaders = stage.create(name, said["partitions"], said["replication_factor"] or -1)
+                if name == NODE and said["access"]:
+                    scope = "partition" if said["access"] == "exclusive" and said["clients"] > 1 else "topic"
+                    stage.govern(name, {"access_mode": said["access"], "scope": scope})
+                clients[name] = open_clients.enter_context(Clients(stage.topics[name], leaders, load, said["clients"]))
+            for number in range(said["rounds"] + 1):
+                progress.doing("warming up" if number == 0 else f"round {number} of {said['rounds']}")
+                _round(number, clients, said, found)
+                if number:
+                    progress.done(found.last())
+        except RefusedError as error:
+            raise _refused(error) from None
+        except OSError as error:
+            raise CommandError(f"the connection was lost: {error or type(error).__name__}", Exit.UNREACHABLE) from None
+    return found
+
+
+def _round(number: int, clients: Mapping[str, Clients], said: Mapping[str, Any], found: Found) -> None:
+    """Number 0 warms up. Who begins changes from round to round."""
+    records = said["records"] if number else max(1, said["records"] // _WARM_SHARE)
+    for name in list(clients)[:: 1 if number % 2 else -1]:
+        rate = clients[name].append(records)
+        if number:
+            found.rates[name].append(rate)
+    if number and said["round_trips"]:
+        for name, took in alternate(clients, said["round_trips"]).items():
+            found.round_trips[name] += took
+
+
+def _node(api: AdminApi, bootstrap: str | None) -> Sequence[tuple[str, int]]:
+    status = api.get("/v1/status")  # asked in any case: a node has to be there, and policies are given by it
+    return _addresses("--bootstrap", bootstrap or str(status["advertise"]))
+
+
+def _kafka(shared: Shared, kafka: str | None) -> Sequence[tuple[str, int]]:
+    if kafka is not None:
+        return _addresses("--kafka", kafka)
+    try:
+        resolved, _ = resolve_here(shared.config)
+    except SettingsError as error:
+        raise settings_error(error) from None
+    return resolved.settings.bootstrap_servers
+
+
+def _addresses(option: str, text: str) -> Sequence[tuple[str, int]]:
+    try:
+        return addresses(text)
+    except ValueError as error:
+        raise CommandError(f"{option} {text}: {error}", Exit.USAGE) from None
+
+
+def _check(targets: Mapping[str, Sequence[tuple[str, int]]]) -> None:
+    """Every target answers, all are the same Kafka, and the one that is called direct is no node."""
+    found = {}
+    for name, where in targets.items():
+        try:
+            found[name] = describe(where)
+        except OSError as error:
+            told = ",".join(f"{host}:{port}" for host, port in where)
+            raise CommandError(
+                _UNREACHABLE[name].format(told, error or type(error).__name__), Exit.UNREACHABLE
+            ) from None
+    if DIRECT not in found:
+        return
+    node, direct = found[NODE], found[DIRECT]
+    if node.cluster_id != direct.cluster_id:
+        raise CommandError(
+            f"the node belongs to the Kafka cluster {node.cluster_id}, and --kafka to {direct.cluster_id}", Exit.USAGE
+        )
+    if set(node.brokers.values()) & set(direct.brokers.values()):
+        raise CommandError("--kafka names a node: name a broker, or leave it out by --no-direct", Exit.USAGE)
+
+
+_UNREACHABLE: Final = {
+    NODE: "the node cannot be reached from here at {} ({}): name an address of it that can, with --bootstrap",
+    DIRECT: "Kafka cannot be reached from here at {} ({}): name an address of it that can, with --kafka, or measure the"
+    " node alone with --no-direct",
+}
+
+
+def _refused(error: RefusedError) -> CommandError:
+    return CommandError(f"{error} ({error_name(error.code)}); nothing was measured to the end")
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM and a terminal that is gone end it so too: topics are deleted. What is ignored (nohup) stays so."""
+    before = {each: signal.getsignal(each) for each in ENDING}
+    for each, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(each, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,258 @@
+"""What is measured: records a second with several batches in flight, and round trips of single records one at a time.
+
+Figures are of acknowledged records. What a writer cannot append ends the measurement: nothing is sent a second time.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import string
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from sidecar.changelog.records import RawRecord, build_batch
+from sidecar.cli.bench.client import CLIENT_ID, PASSING, BatchFrame, Connection, RefusedError, new_producer
+from sidecar.protocol.batch import HEADER_BYTES
+from sidecar.protocol.compression import Codec, compress
+from sidecar.protocol.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from sidecar.protocol.ids import Stamp
+
+_SETTLE_S: Final = 30.0
+_WARM: Final = 3
+_MODULUS: Final = 2**31
+_LENGTH_AT: Final = 8
+_CODEC_AT: Final = 22
+_RECORD_OVERHEAD: Final = 12
+"""Bytes of a record without key and headers, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent. Sizes are bytes of values and of whole batches before compression; `acks` is 1 or -1 (all)."""
+
+    record_bytes: int
+    batch_bytes: int
+    acks: int
+    codec: Codec
+    in_flight: int
+    seconds: float
+    """After which a measurement ends with what it has."""
+
+    @property
+    def per_batch(self) -> int:
+        """Records of a full batch, one at least."""
+        return max(1, self.batch_bytes // (self.record_bytes + _RECORD_OVERHEAD))
+
+    def batch(self, records: int) -> bytearray:
+        """A batch of so many records, compressed, under nobody's producer id.
+
+        Values are letters at random, as kafka-producer-perf-test sends them; the same in every run.
+        """
+        source = random.Random(0)
+        values = ("".join(source.choices(string.ascii_uppercase, k=self.record_bytes)) for _ in range(records))
+        built = build_batch([RawRecord(b"", value.encode()) for value in values], None)
+        if not self.codec:
+            return built
+        plain = built[HEADER_BYTES:]
+        built[HEADER_BYTES:] = compress(self.codec, plain, plain)
+        built[_CODEC_AT] |= self.codec
+        built[_LENGTH_AT : _LENGTH_AT + 4] = (len(built) - 12).to_bytes(4, "big")
+        return built
+
+
+class _Lane:
+    """One partition under one producer id: its sequence, and the connection to its leader."""
+
+    def __init__(self, connection: Connection, stamp: Stamp, partition: TopicPartition, load: Load) -> None:
+        self._connection = connection
+        self._stamp = stamp
+        self._partition = partition
+        self._load = load
+        self._frames: dict[int, BatchFrame] = {}
+        self._sequence = 0
+
+    def send(self, records: int) -> None:
+        """Send the next batch."""
+        self._connection.send(self.frame(records))
+        self._sequence = (self._sequence + records) % _MODULUS
+
+    def frame(self, records: int) -> bytearray:
+        """The frame of the next batch."""
+        if records not in self._frames:
+            self._frames[records] = BatchFrame(self._partition, self._load.batch(records), acks=self._load.acks)
+        return self._frames[records].stamped(self._stamp, self._sequence, int(time.time() * 1000))
+
+    def receive(self, records: int) -> None:
+        """Take the answer to the oldest batch in flight, of so many records. Raises RefusedError, OSError."""
+        self._frames[records].check(self._connection.receive())
+
+    def settle(self) -> None:
+        """Append a record, again while the topic is still unknown, or being claimed."""
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            try:
+                self._connection.send(self.frame(1))
+                self.receive(1)
+            except RefusedError as error:
+                if error.code not in PASSING or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                self._sequence += 1
+                return
+
+    def round_trip(self) -> int:
+        """Nanoseconds from a record to its answer."""
+        frame = self.frame(1)
+        start = time.perf_counter_ns()
+        answer = self._connection.exchange(frame)
+        took = time.perf_counter_ns() - start
+        self._frames[1].check(answer)
+        self._sequence = (self._sequence + 1) % _MODULUS
+        return took
+
+
+class Writer:
+    """One idempotent client, with a connection to each leader of its partitions. Raises RefusedError, OSError."""
+
+    def __init__(self, topic: str, leaders: Mapping[int, tuple[str, int]], load: Load) -> None:
+        """`leaders`: address by partition, of the partitions that are this writer's."""
+        self._load = load
+        self._connections: dict[tuple[str, int], Connection] = {}
+        try:
+            for address in set(leaders.values()):
+                self._connections[address] = Connection(address, CLIENT_ID)
+            stamp = new_producer(next(iter(self._connections.values())))
+            self._lanes = [
+                _Lane(self._connections[address], stamp, TopicPartition(topic, partition), load)
+                for partition, address in leaders.items()
+            ]
+            for lane in self._lanes:
+                lane.settle()
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, records: int, stop: threading.Event) -> int:
+        """Append `records`, or fewer where time is over; how many were acknowledged."""
+        full, rest = divmod(records, self._load.per_batch)
+        sizes = [self._load.per_batch] * full + [rest] * bool(rest)
+        in_flight: deque[tuple[_Lane, int]] = deque()
+        acknowledged, deadline = 0, time.monotonic() + self._load.seconds
+        for index, size in enumerate(sizes):
+            if stop.is_set() or time.monotonic() > deadline:
+                break
+            if len(in_flight) == self._load.in_flight:
+                acknowledged += _take(in_flight)
+            lane = self._lanes[index % len(self._lanes)]
+            lane.send(size)
+            in_flight.append((lane, size))
+        while in_flight:
+            acknowledged += _take(in_flight)
+        return acknowledged
+
+    def round_trips(self, calls: int) -> list[int]:
+        """Nanoseconds of so many round trips; a few more before them pay for the switch and do not count."""
+        lane = self._lanes[0]
+        return [lane.round_trip() for _ in range(_WARM + calls)][_WARM:]
+
+    def close(self) -> None:
+        """End its connections, also under a thread that waits there."""
+        for connection in self._connections.values():
+            connection.close()
+
+
+def _take(in_flight: deque[tuple[_Lane, int]]) -> int:
+    lane, size = in_flight.popleft()
+    lane.receive(size)
+    return size
+
+
+class Rate(NamedTuple):
+    """Records that were acknowledged, and in how many seconds."""
+
+    records: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Records a second."""
+        return self.records / self.seconds
+
+
+class Clients:
+    """All writers of one target, kept for all rounds: an exclusive topic belongs to them. A context manager."""
+
+    def __init__(self, topic: str, leaders: Mapping[int, tuple[str, int]], load: Load, clients: int) -> None:
+        """Partition p is client p's, modulo their number; where they are more, several share one."""
+        self._writers: list[Writer] = []
+        self._stop = threading.Event()
+        partitions = sorted(leaders)
+        try:
+            for index in range(clients):
+                mine = partitions[index::clients] or [partitions[index % len(partitions)]]
+                self._writers.append(Writer(topic, {each: leaders[each] for each in mine}, load))
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, records: int) -> Rate:
+        """All writers together append `records`, each its share."""
+        shares = [len(range(index, records, len(self._writers))) for index in range(len(self._writers))]
+        with ThreadPoolExecutor(len(self._writers)) as threads:
+            start = time.perf_counter()
+            try:
+                running = [
+                    threads.submit(writer.append, share, self._stop)
+                    for writer, share in zip(self._writers, shares, strict=True)
+                ]
+                return Rate(sum(each.result() for each in running), time.perf_counter() - start)
+            except BaseException:
+                self.close()  # so that no thread waits any more, and the pool ends
+                raise
+
+    def round_trips(self, calls: int) -> list[int]:
+        """Nanoseconds, of the first writer alone."""
+        return self._writers[0].round_trips(calls)
+
+    def close(self) -> None:
+        """End all connections."""
+        self._stop.set()
+        for writer in self._writers:
+            writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def alternate(targets: Mapping[str, Clients], calls: int, block: int = 50) -> dict[str, list[int]]:
+    """Round trips by target, in nanoseconds. Targets take turns many times a second, so that whatever the machine's
+    neighbours do meets all alike.
+    """
+    found: dict[str, list[int]] = {name: [] for name in targets}
+    order: Sequence[str] = list(targets)
+    gc.collect()
+    gc.disable()
+    try:
+        for start in range(0, calls, block):
+            for name in order:
+                found[name] += targets[name].round_trips(min(block, calls - start))
+            order = order[::-1]
+    finally:
+        gc.enable()
+    return found

@@ -1,0 +1,143 @@
+"""Where is measured: a Kafka, a node in front of it, and a topic of its own at each, deleted in the end.
+
+Topics of others are never touched. Where one of its own cannot be deleted, it is named.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import rich_click as click
+
+from sidecar.cli.api import ApiError, topic_path
+from sidecar.cli.bench.client import Connection, DeleteTopic, RefusedError
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.pipeline.requests import ClusterLayout, DescribeCluster
+from sidecar.protocol.calls import CreateTopics, NewTopic
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from sidecar.cli.api import AdminApi
+    from sidecar.protocol.caller import Request
+
+AnswerT = TypeVar("AnswerT")
+
+_READY_S: Final = 30.0
+_TIMEOUT_MS: Final = 10_000
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a run: topics are deleted first."""
+_GONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+def describe(addresses: Sequence[tuple[str, int]], *topics: str) -> ClusterLayout:
+    """What the first one that answers says of its cluster. Raises OSError of the last one."""
+    failure = OSError("no address")
+    for address in addresses:
+        try:
+            with Connection(address) as connection:
+                return connection.ask(DescribeCluster(topics))
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _ask_controller(
+    addresses: Sequence[tuple[str, int]], request: Request[AnswerT], code: Callable[[AnswerT], int]
+) -> AnswerT:
+    """The first answer without error 41, which brokers give that are not the controller of a ZooKeeper cluster, else
+    the last one. Raises OSError.
+    """
+    *others, last = describe(addresses).brokers.values()
+    for address in (*others, last):
+        with Connection(address) as connection:
+            answer = connection.ask(request)
+        if address == last or code(answer) != ErrorCode.NOT_CONTROLLER:
+            return answer
+    raise AssertionError  # the last one returns
+
+
+class Stage:
+    """A topic at each target, by the target's name; a context manager."""
+
+    def __init__(self, targets: Mapping[str, Sequence[tuple[str, int]]], api: AdminApi) -> None:
+        run = uuid.uuid4().hex[:12]
+        self._targets = targets
+        self._api = api
+        self.topics = {name: f"sidecar-bench-{run}-{name}" for name in targets}
+        self._governed: str | None = None
+
+    def create(self, name: str, partitions: int, replication_factor: int) -> dict[int, tuple[str, int]]:
+        """Create the topic of a target; the leaders' addresses there, by partition. Raises CommandError, OSError."""
+        topic, addresses = self.topics[name], self._targets[name]
+        wanted = CreateTopics((NewTopic(topic, partitions, replication_factor),), _TIMEOUT_MS)
+        outcome = _ask_controller(addresses, wanted, lambda answer: answer[topic].error)[topic]
+        if outcome.error:
+            raise RefusedError(f"CreateTopics of {topic} ({outcome.message})", outcome.error)
+        deadline = time.monotonic() + _READY_S
+        while True:
+            found = describe(addresses, topic)
+            leaders = found.topics[topic].leaders if topic in found.topics else {}
+            known = {each: found.brokers[leader] for each, leader in leaders.items() if leader in found.brokers}
+            if len(known) == partitions:
+                return known
+            if time.monotonic() > deadline:
+                raise CommandError(f"{topic} has no leaders after {_READY_S:.0f} s", Exit.UNREACHABLE)
+            time.sleep(0.05)
+
+    def govern(self, name: str, policy: Mapping[str, Any]) -> None:
+        """Give the topic of a target a policy. Raises CommandError."""
+        self._governed = self.topics[name]
+        self._api.put(topic_path(self.topics[name], "policy"), policy)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with _uninterrupted():
+            left: list[str] = []
+            if self._governed is not None and not self._forget(self._governed):  # first: nodes let go of the topic
+                left.append(f"the policy of {self._governed}")
+            left += [topic for name, topic in self.topics.items() if not self._delete(name, topic)]
+        if left:
+            click.echo(f"{click.style('warning:', fg='yellow', bold=True)} left behind: {', '.join(left)}", err=True)
+
+    def _delete(self, name: str, topic: str) -> bool:
+        """Delete a topic if it is there; whether it is gone."""
+        try:
+            return _ask_controller(self._targets[name], DeleteTopic(topic), int) in _GONE
+        except OSError:
+            return False
+
+    def _forget(self, topic: str) -> bool:
+        try:
+            self._api.delete(topic_path(topic, "policy"))
+        except ApiError as error:
+            return error.exit_code == Exit.NOT_FOUND
+        except CommandError:
+            return False
+        return True
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C, and what else asks to end, does not leave topics behind; what is done meanwhile is bounded."""
+    before = {each: signal.signal(each, lambda *_: _told()) for each in ENDING}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _told() -> None:
+    with suppress(OSError):  # the terminal may be gone
+        click.echo("deleting what was created", err=True)

@@ -1,0 +1,101 @@
+"""Groups of commands: each command is imported when it is asked for, and a misspelt one is told the nearest.
+
+Help and completion need names and one line each, which stand where the group is made: `sidecar --help` imports nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import rich_click as click
+from click.exceptions import Abort, ClickException
+
+from sidecar.cli.failure import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from click import Command, Context
+    from click.shell_completion import CompletionItem
+
+
+class Place(NamedTuple):
+    """Where a command is, as `module:name`, and what it does in one line."""
+
+    code: str
+    summary: str
+
+
+class SuggestingGroup(click.RichGroup):
+    """A group that names the nearest of its commands where there is none of a name."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """As click's, which names commands that are near from 8.4 on, and never those of a lazy group."""
+        name, known = args[0], self.list_commands(ctx)
+        if not ctx.resilient_parsing and not name.startswith("-") and name not in known:
+            near = [f"'{each}'" for each in get_close_matches(name, known)]
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {' or '.join(near)}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(SuggestingGroup):
+    """A group that knows its commands by the place of their code, and says errors in plain lines.
+
+    A box around an error would break its lines, and what follows could not be found with grep.
+    """
+
+    def __init__(self, *args: Any, places: Mapping[str, Place], **more: Any) -> None:
+        """`places`: where each command is, in the order in which a newcomer needs them."""
+        super().__init__(*args, **more)
+        self._places = places
+        self._only_names = False
+
+    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
+        """As click's: ends the process, unless `standalone_mode` is off."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **more)
+        try:
+            code = super().main(*args, standalone_mode=False, **more)
+        except ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except Abort:
+            sys.exit(Exit.FAILURE)
+        sys.exit(code if isinstance(code, int) else Exit.OK)
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """In the order of their places."""
+        return list(self._places)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        """Import one command; while names are listed, what stands for it."""
+        place = self._places.get(cmd_name)
+        if place is None:
+            return None
+        if self._only_names:
+            return click.RichCommand(name=cmd_name, short_help=place.summary)
+        module, _, name = place.code.partition(":")
+        found: Any = getattr(import_module(module), name)
+        return found
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Imports no command."""
+        with self._names():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
+        """Imports no command."""
+        with self._names():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _names(self) -> Iterator[None]:
+        self._only_names = True
+        try:
+            yield
+        finally:
+            self._only_names = False

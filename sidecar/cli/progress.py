@@ -1,0 +1,96 @@
+"""Progress of long commands on standard error: a line that moves on a terminal, elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+import rich_click as click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+EVERY_S: Final = 30.0
+_SPIN_S: Final = 0.2
+_CLEAR: Final = "\r\x1b[K"
+_FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class Alive:
+    """Says that something still goes on: for how long on a terminal, every 30 s where it is none. A context manager.
+
+    Lines that others print meanwhile stay whole: what moves is cleared in front of them by `tell`. `detail` says how
+    far it is, or nothing; it is called by a thread and never raises.
+    """
+
+    def __init__(self, doing: str = "", detail: Callable[[], str] = str, *, every: float | None = None) -> None:
+        self._doing = doing
+        self._detail = detail
+        self._every = EVERY_S if every is None else every
+        self._end = threading.Event()
+        self._lock = threading.RLock()  # a signal handler may tell something while its thread tells another
+        self._moves = sys.stderr.isatty()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._began = time.monotonic()
+
+    def doing(self, text: str) -> None:
+        """What goes on from now on."""
+        with self._lock:
+            self._doing = text
+            self._began = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        with self._lock:
+            self._clear()
+            click.echo(text, err=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+        self._clear()
+
+    def _run(self) -> None:
+        turn = 0
+        while not self._end.wait(_SPIN_S if self._moves else self._every):
+            detail = self._detail()
+            with self._lock:
+                line = ", ".join(filter(None, (self._doing, f"{time.monotonic() - self._began:.0f} s", detail)))
+                if self._moves:
+                    turn += 1
+                    click.echo(f"{_CLEAR}{_FRAMES[turn % len(_FRAMES)]} {_fitting(line)}", err=True, nl=False)
+                else:
+                    click.echo(line, err=True)
+
+    def _clear(self) -> None:
+        if self._moves:
+            click.echo(_CLEAR, err=True, nl=False)
+
+
+def _fitting(line: str) -> str:
+    """A line that wraps could not be cleared."""
+    return line[: shutil.get_terminal_size().columns - 3]
+
+
+class Rounds(Alive):
+    """Progress of `total` rounds, each told in a line when it is done."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__()
+        self._total = total
+        self._done = 0
+
+    def done(self, result: str) -> None:
+        """One more round."""
+        self._done += 1
+        self.tell(f"round {self._done} of {self._total}: {result}")
