@@ -7,39 +7,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.unit.deploy.files import ROOT, Tree
+import rich_click as click
+
+from sidecar.cli.root import cli
+from sidecar.settings import Settings
+from tests.unit.deploy.dockerfile_rules import parse
+from tests.unit.deploy.files import DOCKERFILE, ROOT, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SETTINGS = frozenset(
-    f"SIDECAR_{name}"
-    for name in (
-        "BOOTSTRAP_SERVERS",
-        "REDIS_URL",
-        "LISTEN",
-        "ADVERTISE",
-        "ADMIN_LISTEN",
-        "NODE_ID",
-        "CLUSTER",
-        "LEASE_MS",
-        "RECONNECT_GRACE_MS",
-        "DISCONNECT_GRACE_MS",
-        "ADMIN_URL",
-        "ADMIN_TOKEN",
-        "DEDUPLICATION",
-        "LINGER_MS",
-        "RETRY_BUFFER_BYTES",
-        "QUEUE_LIMIT",
-        "SCHEMA_REGISTRY_URL",
-    )
-)
-SETTING_FAMILIES = ("SIDECAR_TLS_", "SIDECAR_SASL_", "SIDECAR_KAFKA_")
+SETTINGS = frozenset(f"SIDECAR_{field.name.upper()}" for field in fields(Settings))
+COMMANDS = frozenset(cli.list_commands(click.Context(cli)))
 NODES = ("sidecar-1", "sidecar-2")
 BACKEND = ("kafka", "redis")
+CLIENTS = ("relay", "demo", "load")  # they share the network of node 1, under the profiles they belong to
+PROFILES = {"relay": {"demo", "load"}, "demo": {"demo"}, "load": {"load"}, "pipeline": {"pipeline"}}
+RESTART = {"pipeline": "no", "demo": "on-failure", "load": "on-failure"}
 JOBS = ("pipeline",)  # run once, when somebody wants them
 WRITABLE = ("kafka",)  # its start script writes the configuration it made into the image's file system
 
@@ -76,7 +64,8 @@ def references(compose: Tree) -> Iterator[str]:
     for kind in ("networks", "volumes"):
         used: set[str] = set()
         for service in services.values():
-            names = service.get(kind, [] if kind == "volumes" else ["default"])
+            own = kind == "volumes" or "network_mode" in service
+            names = service.get(kind, [] if own else ["default"])
             used |= {name.split(":")[0] for name in names if not name.startswith((".", "/"))}
         yield from (f"{kind}: {name} is used but not defined" for name in sorted(used - set(compose[kind])))
         yield from (f"{kind}: {name} is defined but not used" for name in sorted(set(compose[kind]) - used))
@@ -86,6 +75,9 @@ def references(compose: Tree) -> Iterator[str]:
                 yield f"{name} depends on {other}, which is not there"
             elif how["condition"] == "service_healthy" and "test" not in services[other].get("healthcheck", {}):
                 yield f"{name} waits until {other} is healthy, and {other} has no health check"
+            theirs = set(services.get(other, {}).get("profiles", []))
+            if theirs and not set(service.get("profiles", ["without a profile"])) <= theirs:
+                yield f"{name} depends on {other}, which is not always started with it"
 
 
 def mounts(compose: Tree) -> Iterator[str]:
@@ -119,10 +111,86 @@ def interpolation(compose: Tree) -> Iterator[str]:
 
 
 def settings(compose: Tree) -> Iterator[str]:
-    """Every `SIDECAR_*` variable is a setting of the product."""
+    """Every `SIDECAR_*` variable is a setting of the product; clients are told what they ask for, and nothing else."""
     for name in sorted(set(re.findall(r"\bSIDECAR_[A-Z_]+", str(compose["services"])))):
-        if name not in SETTINGS and not name.startswith(SETTING_FAMILIES):
+        if name not in SETTINGS:
             yield f"{name} is no setting"
+    for name in ("demo", "load"):
+        asked = _asked(compose["services"][name]["command"][0])
+        given = {key for key in compose["services"][name]["environment"] if not key.startswith("SIDECAR_")}
+        yield from (f"{name} is given {key}, which it does not read" for key in sorted(given - asked))
+        yield from (f"{name} cannot be told {key}" for key in sorted(asked - given))
+
+
+def _asked(program: str) -> set[str]:
+    """The variables that a program of deploy/compose reads as numbers."""
+    text = (ROOT / "deploy" / "compose" / Path(program).name).read_text(encoding="utf-8")
+    return set(re.findall(r'number\("(\w+)"', text))
+
+
+def checks(compose: Tree) -> Iterator[str]:
+    """What a health check or a command runs is there: a command of ours, or a program that is mounted."""
+    for name, service in compose["services"].items():
+        for words in (
+            service.get("healthcheck", {}).get("test", [])[1:],
+            [*service.get("entrypoint", []), *service.get("command", [])],
+        ):
+            if words[:1] == ["sidecar"] and words[1] not in COMMANDS:
+                yield f"{name} runs `sidecar {words[1]}`, which is no command"
+            if words[:1] == ["python"]:
+                where, _, file = words[1].rpartition("/")
+                mounted = {target: source for source, target, *_ in (each.split(":") for each in service["volumes"])}
+                if where not in mounted or not (ROOT / mounted[where] / file).is_file():
+                    yield f"{name} runs {words[1]}, which is not there"
+
+
+def builds(compose: Tree) -> Iterator[str]:
+    """What is built is a stage of the Dockerfile, and a port that is published is one its image has."""
+    file = parse(DOCKERFILE.read_text(encoding="utf-8"))
+    last = max(each.stage for each in file)
+    stages = {
+        each.arguments.split(" AS ")[1]: each.stage for each in file if each.name == "FROM" and " AS " in each.arguments
+    }
+    for name, service in compose["services"].items():
+        if name not in (*NODES, *CLIENTS) and "build" not in service:
+            continue
+        target = service.get("build", {}).get("target")
+        if target is not None and target not in stages:
+            yield f"{name} is built from {target}, which is no stage"
+            continue
+        stage = last if target is None else stages[target]
+        exposed = {
+            int(port)
+            for each in file
+            if (each.stage, each.name) == (stage, "EXPOSE")
+            for port in each.arguments.split()
+        }
+        for port in publications(service):
+            if port.container not in exposed:
+                yield f"{name} publishes {port.container}, which its image does not expose"
+
+
+def clients(compose: Tree) -> Iterator[str]:
+    """Clients stand beside node 1, and find node 2 where it tells that it is."""
+    services = compose["services"]
+    first, second = (services[name] for name in NODES)
+    for name in CLIENTS:
+        if services[name].get("network_mode") != f"service:{NODES[0]}":
+            yield f"{name} is not in the network of {NODES[0]}"
+        if services[name]["depends_on"].get(NODES[0]) != {"condition": "service_healthy", "restart": True}:
+            yield f"{name} stays in a network that is gone when {NODES[0]} is made anew"
+        if services[name]["image"] != first["image"]:
+            yield f"{name} runs another image than the nodes"
+    advertised = resolved(second["environment"]["SIDECAR_ADVERTISE"])
+    listening = f"{NODES[1]}:{second['environment']['SIDECAR_LISTEN'].rsplit(':', 1)[1]}"
+    beside = f"127.0.0.1:{first['environment']['SIDECAR_ADMIN_LISTEN'].rsplit(':', 1)[1]}"
+    for words in (services["relay"]["command"], services["relay"]["healthcheck"]["test"][2:]):
+        if words[1:3] != [advertised, listening]:
+            yield f"relay leads from {words[1]} to {words[2]}, not from {advertised} to {listening}"
+    if services["relay"]["command"][3:] != ["--beside", beside]:
+        yield f"relay does not look whether {beside} is there"
+    if resolved(first["environment"]["SIDECAR_ADVERTISE"]).rsplit(":", 1)[1] != listening.rsplit(":", 1)[1]:
+        yield f"{NODES[0]} is not where it says in its own network"
 
 
 def exposure(compose: Tree) -> Iterator[str]:
@@ -176,19 +244,20 @@ def hardening(compose: Tree) -> Iterator[str]:
     for name, service in compose["services"].items():
         if not {"max-size", "max-file"} <= set(service.get("logging", {}).get("options", {})):
             yield f"{name} does not rotate its log"
-        if service.get("restart") != ("no" if name in JOBS else "unless-stopped"):
-            yield f"{name} is {'' if name in JOBS else 'not '}started again"
+        if service.get("restart") != (wanted := RESTART.get(name, "unless-stopped")):
+            yield f"{name} is restarted {service.get('restart')}, not {wanted}"
         if "no-new-privileges:true" not in service.get("security_opt", []):
             yield f"{name} can gain privileges"
         if not service.get("read_only") and name not in WRITABLE:
             yield f"{name} can write to its image"
         if name not in JOBS and "test" not in service.get("healthcheck", {}):
             yield f"{name} has no health check"
-        if (name in JOBS) is not bool(service.get("profiles")):
-            yield f"{name} is {'started with the others' if name in JOBS else 'left out'}"
-    for name in (*NODES, *JOBS):
-        if compose["services"][name].get("cap_drop") != ["ALL"]:
+        if set(service.get("profiles", [])) != PROFILES.get(name, set()):
+            yield f"{name} belongs to the profiles {service.get('profiles')}"
+        if service.get("cap_drop") != ["ALL"]:
             yield f"{name} keeps capabilities"
+        if service.get("privileged") or service.get("pid") == "host" or service.get("network_mode") == "host":
+            yield f"{name} is not kept apart from the host"
 
 
 def arbitration(compose: Tree) -> Iterator[str]:
@@ -208,6 +277,9 @@ RULES: tuple[Callable[[Tree], Iterator[str]], ...] = (
     images,
     interpolation,
     settings,
+    checks,
+    builds,
+    clients,
     exposure,
     addresses,
     hardening,

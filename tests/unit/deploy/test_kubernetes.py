@@ -1,0 +1,268 @@
+"""deploy/kubernetes: valid for Kubernetes' schemas, and true to itself."""
+
+from __future__ import annotations
+
+import copy
+import ipaddress
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from sidecar.settings import load as load_settings
+from tests.unit.deploy import kubernetes_rules as rules
+from tests.unit.deploy.files import KUBERNETES, RULES, Tree, load_yaml
+from tests.unit.deploy.kubernetes_rules import DIRECTORIES, Manifests
+
+Rule = Callable[[Manifests], Iterator[str]]
+VERSIONS = ("1.29", "1.32", kubernetes_validate.latest_version())
+"""The oldest that the manifests work with, one in between, and the newest whose schemas are at hand."""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_a_manifest_follows_the_schema(directory: str, version: str):
+    for manifest in rules.load(directory):
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_the_schema_check_finds_a_field_that_does_not_exist():
+    [workload] = rules.workloads(rules.load("nodes"))
+    rules.pod_of(workload)["terminationGraceSeconds"] = 5
+
+    with pytest.raises(kubernetes_validate.ValidationError, match="terminationGraceSeconds"):
+        kubernetes_validate.validate(workload, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_the_manifests_keep_the_rule(directory: str, rule: Rule):
+    assert list(rule(rules.load(directory))) == []
+
+
+DELETE = object()
+POD = "spec.template.spec"
+NODE = f"{POD}.containers.0"
+BESIDE = f"{POD}.initContainers.0"
+MUTATIONS: tuple[tuple[Rule, str, str, str, Any, str], ...] = (
+    (rules.settings, "nodes", "StatefulSet", f"{NODE}.env.3.name", "SIDECAR_ADVERTISED", "SIDECAR_ADVERTISED is no"),
+    (rules.settings, "nodes", "StatefulSet", f"{NODE}.env.2.name", "OTHER", "have the same SIDECAR_NODE_ID"),
+    (rules.settings, "application", "Deployment", f"{BESIDE}.args", ["exec sidecar"], "have the same SIDECAR_NODE_ID"),
+    (rules.settings, "nodes", "StatefulSet", f"{NODE}.env.3.value", "$(NAME):19092", "which is not set before it"),
+    (rules.own_pods, "nodes", "StatefulSet", "spec.selector.matchLabels", {"a": "b"}, "not select its own pods"),
+    (rules.selectors, "nodes", "Service", "spec.selector", {"app": "x"}, "selects no pod"),
+    (rules.selectors, "nodes", "PodDisruptionBudget", "spec.selector.matchLabels", {"a": "b"}, "protects no pod"),
+    (rules.names, "nodes", "StatefulSet", "spec.serviceName", "kafka-sidecar", "has no headless service"),
+    (rules.names, "nodes", "StatefulSet", f"{NODE}.env.3.value", "kafka-sidecar:19092", "no name of its pods"),
+    (rules.ports, "nodes", "StatefulSet", f"{NODE}.ports.0.containerPort", 9092, "has the ports"),
+    (rules.ports, "nodes", "StatefulSet", f"{NODE}.livenessProbe.httpGet.port", "kafka", "asks port kafka"),
+    (rules.ports, "nodes", "Service", "spec.ports.0.targetPort", "broker", "which no container has"),
+    (rules.ports, "nodes", "Service", "spec.ports.0.port", 9092, "has kafka at 9092"),
+    (rules.opened, "nodes", "NetworkPolicy", "spec.ingress.1.ports.0.port", "broker", "opens port broker"),
+    (rules.probes, "nodes", "StatefulSet", f"{NODE}.livenessProbe.httpGet.path", "/readyz", "asks /readyz"),
+    (rules.probes, "nodes", "StatefulSet", f"{NODE}.readinessProbe", DELETE, "readinessProbe asks None"),
+    (rules.probes, "application", "Deployment", f"{BESIDE}.readinessProbe", {}, "the application is not ready"),
+    (rules.ending, "nodes", "StatefulSet", f"{POD}.terminationGracePeriodSeconds", 10, "killed while it drains"),
+    (rules.ending, "application", "Deployment", f"{POD}.terminationGracePeriodSeconds", 30, "killed while it drains"),
+    (rules.ending, "application", "Deployment", f"{BESIDE}.restartPolicy", DELETE, "waits until its node has ended"),
+    (rules.hardening, "nodes", "StatefulSet", f"{POD}.securityContext.runAsUser", 0, "as the image's user"),
+    (rules.hardening, "nodes", "StatefulSet", f"{POD}.securityContext.seccompProfile", DELETE, "all of the kernel"),
+    (rules.hardening, "nodes", "StatefulSet", f"{POD}.automountServiceAccountToken", DELETE, "a token of the cluster"),
+    (rules.hardening, "nodes", "StatefulSet", f"{POD}.enableServiceLinks", DELETE, "told of all services"),
+    (rules.hardening, "nodes", "StatefulSet", f"{NODE}.securityContext.capabilities", {}, "keeps capabilities"),
+    (rules.hardening, "nodes", "StatefulSet", f"{NODE}.securityContext.readOnlyRootFilesystem", False, "can write"),
+    (rules.hardening, "nodes", "StatefulSet", f"{NODE}.securityContext.allowPrivilegeEscalation", True, "can gain"),
+    (rules.hardening, "nodes", "StatefulSet", f"{NODE}.resources.limits", {}, "does not say what it needs"),
+    (rules.hardening, "nodes", "StatefulSet", f"{NODE}.resources.limits.cpu", "1", "held up by a CPU limit"),
+    (rules.configuration, "nodes", "StatefulSet", f"{NODE}.volumeMounts.0.mountPath", "/etc", "not find sidecar.toml"),
+    (rules.configuration, "nodes", "StatefulSet", f"{NODE}.volumeMounts.0.name", "conf", "which is not there"),
+    (rules.configuration, "nodes", "StatefulSet", f"{POD}.volumes.0.configMap.name", "x", "a file that nobody makes"),
+    (
+        rules.configuration,
+        "nodes",
+        "StatefulSet",
+        f"{NODE}.env.4.valueFrom.secretKeyRef.optional",
+        DELETE,
+        "does not start without a secret",
+    ),
+    (rules.bypass, "nodes", "NetworkPolicy", "spec.ingress.1", {"ports": [{"port": 9092}]}, "kafka is open"),
+)
+
+
+def mutated(manifests: Manifests, kind: str, path: str, value: Any) -> Manifests:
+    """A change to the first manifest of a kind."""
+    changed = copy.deepcopy(manifests)
+    place: Any = next(each for each in changed if each["kind"] == kind)
+    *parents, last = [int(key) if key.isdecimal() else key for key in path.split(".")]
+    for key in parents:
+        place = place[key]
+    if value is DELETE:
+        del place[last]
+    else:
+        place[last] = value
+    return changed
+
+
+@pytest.mark.parametrize(("rule", "directory", "kind", "path", "value", "sentence"), MUTATIONS)
+def test_a_fault_put_into_a_manifest_is_found(
+    rule: Rule, directory: str, kind: str, path: str, value: Any, sentence: str
+):
+    found = list(rule(mutated(rules.load(directory), kind, path, value)))
+
+    assert any(sentence in problem for problem in found), found
+
+
+def test_every_rule_has_a_fault_that_it_finds():
+    assert {rule for rule, *_ in MUTATIONS} == set(rules.RULES)
+
+
+def environment_of_pod(container: Tree, pod: dict[str, str]) -> dict[str, str]:
+    """What a container is given: fields of the pod, `$(NAME)` filled in, secrets absent."""
+    given: dict[str, str] = {}
+    for variable, value in rules.environment(container).items():
+        if isinstance(value, str):
+            given[variable] = re.sub(r"\$\((\w+)\)", lambda found: given[found[1]], value)
+        elif "fieldRef" in value:
+            given[variable] = pod[value["fieldRef"]["fieldPath"]]
+    return given
+
+
+def as_given(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    for name in [name for name in os.environ if name.startswith("SIDECAR_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_pods_of_the_set_have_numbers_and_addresses_of_their_own(monkeypatch: pytest.MonkeyPatch):
+    [workload] = rules.workloads(rules.load("nodes"))
+    seen: list[tuple[int, str]] = []
+    for index in ("0", "1"):
+        pod = {
+            "metadata.name": f"kafka-sidecar-{index}",
+            "metadata.namespace": "streams",
+            "metadata.labels['apps.kubernetes.io/pod-index']": index,
+        }
+        as_given(monkeypatch, environment_of_pod(rules.node_of(workload), pod))
+        settings = load_settings(config=KUBERNETES / "nodes" / "sidecar.toml")
+        seen.append((settings.node_id, str(settings.advertise)))
+
+    assert seen == [
+        (0, "kafka-sidecar-0.kafka-sidecar-nodes.streams.svc:19092"),
+        (1, "kafka-sidecar-1.kafka-sidecar-nodes.streams.svc:19092"),
+    ]
+
+
+def start_in_pod(address: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """What the container beside an application runs, with a `sidecar` that says its number."""
+    [workload] = rules.workloads(rules.load("application"))
+    node = rules.node_of(workload)
+    program = directory / "sidecar"
+    program.write_text('#!/bin/sh\necho "$1 $SIDECAR_NODE_ID"\n')
+    program.chmod(0o755)
+    environment = {"PATH": f"{directory}:{os.environ['PATH']}", **environment_of_pod(node, {"status.podIP": address})}
+    command = [*node["command"], *node["args"]]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
+
+
+ADDRESSES = ("10.0.0.1", "10.255.255.254", "100.64.0.9", "172.16.3.4", "172.31.255.1", "192.168.0.1", "192.168.255.255")
+
+
+def test_a_node_beside_an_application_has_a_number_that_no_other_address_gives(tmp_path: Path):
+    numbers: set[int] = set()
+    for address in ADDRESSES:
+        word, number = start_in_pod(address, tmp_path).stdout.split()
+        assert word == "serve"
+        assert int(number) == int(ipaddress.IPv4Address(address)) & 0x7FFFFFFF
+        numbers.add(int(number))
+
+    assert len(numbers) == len(ADDRESSES)
+
+
+def test_private_ranges_keep_apart_without_the_highest_bit():
+    ranges = [
+        ipaddress.IPv4Network(text) for text in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
+    ]
+    firsts = sorted((int(each.network_address) & 0x7FFFFFFF, each.num_addresses) for each in ranges)
+
+    assert all(first + size <= after for (first, size), (after, _) in itertools.pairwise(firsts))
+
+
+def test_a_pod_without_an_ipv4_address_is_told_what_to_do(tmp_path: Path):
+    result = start_in_pod("fd00::1", tmp_path)
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "fd00::1 is no IPv4 address: set SIDECAR_NODE_ID" in result.stderr
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_the_configuration_is_one_that_a_node_takes(directory: str, monkeypatch: pytest.MonkeyPatch):
+    as_given(monkeypatch, {"SIDECAR_NODE_ID": "7", "SIDECAR_ADVERTISE": "10.1.2.3:19092"})
+
+    settings = load_settings(config=KUBERNETES / directory / "sidecar.toml")
+
+    assert (settings.listen.port, settings.admin_listen.port) == (rules.PORTS["kafka"], rules.PORTS["admin"])
+    assert settings.listen.wildcard
+    assert settings.admin_listen.wildcard
+
+
+def test_nodes_beside_applications_and_in_pods_of_their_own_can_work_together():
+    first, second = (tomllib.loads((KUBERNETES / name / "sidecar.toml").read_text()) for name in DIRECTORIES)
+
+    assert first == second
+
+
+def test_prometheus_finds_each_node_once_under_the_job_that_alerts_know():
+    [monitor] = [each for each in rules.load("monitoring") if each["kind"] == "ServiceMonitor"]
+    [endpoint] = monitor["spec"]["endpoints"]
+    for directory in DIRECTORIES:
+        services = [each for each in rules.load(directory) if each["kind"] == "Service"]
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        [found] = [each for each in services if wanted <= each["metadata"]["labels"].items()]
+        assert endpoint["port"] in {port["name"] for port in found["spec"]["ports"]}
+        assert found["spec"]["clusterIP"] == "None"
+    jobs = set(re.findall(r'job="(\w+)"', RULES.read_text(encoding="utf-8")))
+
+    assert endpoint["path"] == "/metrics"
+    assert [each["replacement"] for each in endpoint["relabelings"] if each["targetLabel"] == "job"] == [*jobs]
+
+
+def test_the_rule_of_the_operator_holds_every_alert():
+    [rule] = [each for each in rules.load("monitoring") if each["kind"] == "PrometheusRule"]
+
+    assert rule["spec"]["groups"] == load_yaml(RULES)["groups"]
+
+
+def test_a_directory_has_no_manifest_that_is_not_applied():
+    for path in sorted(KUBERNETES.glob("*/kustomization.yaml")):
+        beside = {other.name for other in path.parent.iterdir()} - {path.name, "sidecar.toml"}
+        assert beside == set(load_yaml(path)["resources"]), path.parent.name
+
+
+@pytest.mark.parametrize("directory", [*DIRECTORIES, "monitoring"])
+def test_kustomize_builds_the_directory(directory: str):
+    program = shutil.which("kubectl")
+    if program is None:
+        pytest.skip("no kubectl here; the manifests above were read one by one")
+    command = [program, "kustomize", str(KUBERNETES / directory)]
+
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert result.returncode == 0, result.stderr
+    built = list(yaml.safe_load_all(result.stdout))
+    for manifest in built:
+        if "monitoring.coreos.com" not in manifest["apiVersion"]:
+            kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
+    maps = {each["metadata"]["name"] for each in built if each["kind"] == "ConfigMap"}
+    for workload in rules.workloads(built):
+        mounted = {each["configMap"]["name"] for each in rules.pod_of(workload)["volumes"] if "configMap" in each}
+        assert mounted == maps
