@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from tests.unit.deploy import promql
 from tests.unit.deploy.catalogue import TARGET_LABELS, samples
+from tests.unit.deploy.files import DASHBOARDS, Tree, load_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from tests.unit.deploy.files import Tree
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UNITS = {"none", "short", "s", "percentunit", "bytes", "Bps", "reqps", "recps", "cps"}
@@ -257,6 +256,48 @@ def target_names(dashboard: Tree) -> Iterator[str]:
                 yield f"{panel['title']}: query {target['refId']} has no name"
 
 
+def dashboard_links(dashboard: Tree) -> Iterator[str]:
+    """Each dashboard leads to all others, with the time and the choices that are shown."""
+    wanted = {f"/d/{load_json(path)['uid']}" for path in DASHBOARDS} - {f"/d/{dashboard['uid']}"}
+    found = {link["url"] for link in dashboard["links"]}
+    yield from (f"no link to {url}" for url in sorted(wanted - found))
+    yield from (f"a link to {url}, which is not there" for url in sorted(found - wanted))
+    for link in dashboard["links"]:
+        if not (link["includeVars"] and link["keepTime"]):
+            yield f"the link to {link['url']} loses what was chosen"
+
+
+def stat_thresholds(dashboard: Tree) -> Iterator[str]:
+    """A single number has the colour of its meaning, whatever it is."""
+    for panel in panels(dashboard):
+        steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
+        if panel["type"] == "stat" and (not steps or steps[0]["value"] is not None):
+            yield f"{panel['title']}: thresholds {steps}"
+
+
+def legends(dashboard: Tree) -> Iterator[str]:
+    """Graphs look alike: their legend is a table below them with the last and the highest value."""
+    for panel in panels(dashboard):
+        legend = panel["options"].get("legend", {})
+        shown = legend.get("displayMode"), legend.get("placement"), legend.get("calcs")
+        if panel["type"] == "timeseries" and shown != ("table", "bottom", ["lastNotNull", "max"]):
+            yield f"{panel['title']}: legend {shown}"
+
+
+def takeover_marks(dashboard: Tree) -> Iterator[str]:
+    """Takeovers are marked on every graph, by a query of what is chosen."""
+    own = [found for found in dashboard["annotations"]["list"] if not found.get("builtIn")]
+    if [found["name"] for found in own] != ["Takeovers"]:
+        yield f"marks {[found['name'] for found in own]}"
+    for found in own:
+        reading = promql.read(found["expr"])
+        yield from (f"{found['name']}: {problem}" for problem in reading.problems)
+        named = set(re.findall(r"\{\{(\w+)\}\}", found["textFormat"]))
+        yield from (f"{found['name']} shows {label}, which is not there" for label in sorted(named - reading.labels))
+        if promql.variables(found["expr"]) - set(_variables(dashboard)):
+            yield f"{found['name']} uses a variable that is not defined"
+
+
 RULES: tuple[Callable[[Tree], Iterator[str]], ...] = (
     template_datasource,
     template_job,
@@ -279,4 +320,8 @@ RULES: tuple[Callable[[Tree], Iterator[str]], ...] = (
     shown_labels,
     used_variables,
     target_names,
+    dashboard_links,
+    stat_thresholds,
+    legends,
+    takeover_marks,
 )

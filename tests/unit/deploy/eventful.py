@@ -7,16 +7,19 @@ from typing import NamedTuple, get_args
 
 from sidecar.telemetry.hooks import Gauge, NodeMetrics
 from sidecar.telemetry.series import ShadowSeries
+from tests.unit.telemetry.paper_request import REQUEST
 
 
 def everything_happens(metrics: NodeMetrics) -> None:
     """One event of each kind. The second topic is one too many and is counted under `_other`."""
     metrics.client_connected()
     metrics.client_disconnected("closed")
-    metrics.request_done(0, 0.001, 100, 50)
+    metrics.request_done(0, 0.001, 100, 50, 0.0004, REQUEST)
     metrics.response_error("Produce", "POLICY_VIOLATION")
     metrics.upstream_error("1")
     metrics.governed_produce("orders", 3, 300)
+    metrics.duplicates_dropped("orders", 1)
+    metrics.ids_unknown("orders")
     metrics.fenced("orders", "deposed")
     metrics.fenced("one-too-many", "deposed")
     metrics.owner_changed("orders", 7, "billing", "exclusive")
@@ -24,6 +27,7 @@ def everything_happens(metrics: NodeMetrics) -> None:
     metrics.redis_command("claim", 0.0002)
     metrics.redis_error("timeout")
     metrics.loop_lagged(0.001)
+    metrics.config_reloaded(success=True)
 
 
 class _Lag(NamedTuple):

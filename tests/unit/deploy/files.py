@@ -18,6 +18,8 @@ PROMETHEUS = GRAFANA / "prometheus" / "prometheus.yml"
 RULES = GRAFANA / "prometheus" / "rules" / "sidecar.yml"
 RULE_TESTS = Path(__file__).parent / "rules" / "sidecar_test.yml"
 RUNBOOK = ROOT / "deploy" / "runbook.md"
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+SYSTEMD = ROOT / "deploy" / "systemd"
 
 Tree = dict[str, Any]
 

@@ -14,7 +14,7 @@ from tests.unit.deploy.catalogue import NODE, Metric, samples
 from tests.unit.deploy.files import COMPOSE, DASHBOARDS, GRAFANA, PROMETHEUS, Tree, load_json, load_yaml
 
 Rule = Callable[[Tree], Iterator[str]]
-OVERVIEW = GRAFANA / "dashboards" / "sidecar.json"
+OVERVIEW = GRAFANA / "dashboards" / "overview.json"
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
@@ -23,11 +23,16 @@ def test_a_dashboard_keeps_the_rule(path: Path, rule: Rule):
     assert list(rule(load_json(path))) == []
 
 
-def test_there_is_a_dashboard_and_no_two_have_one_uid():
-    uids = [load_json(path)["uid"] for path in DASHBOARDS]
+def test_there_are_four_dashboards_and_links_to_them_last():
+    uids = {path.stem: load_json(path)["uid"] for path in DASHBOARDS}
 
-    assert "sidecar-overview" in uids
-    assert len(set(uids)) == len(uids)
+    assert uids == {name: f"sidecar-{name}" for name in ("exclusive", "node", "overview", "shadows")}
+
+
+def test_a_title_names_one_panel_of_all_dashboards():
+    titles = [panel["title"] for path in DASHBOARDS for panel in dashboard_rules.panels(load_json(path))]
+
+    assert [title for title in titles if titles.count(title) > 1] == []
 
 
 @pytest.mark.parametrize("metric", NODE, ids=lambda metric: metric.name)
@@ -65,6 +70,14 @@ def _in_variable(which: str, /, **values: Any) -> Callable[[Tree], None]:
 
 def _at_top(**values: Any) -> Callable[[Tree], None]:
     return lambda dashboard: dashboard.update(values)
+
+
+def _in_link(**values: Any) -> Callable[[Tree], None]:
+    return lambda dashboard: dashboard["links"][0].update(values)
+
+
+def _in_annotation(**values: Any) -> Callable[[Tree], None]:
+    return lambda dashboard: dashboard["annotations"]["list"][-1].update(values)
 
 
 def _asking(query: str) -> Callable[[Tree], None]:
@@ -137,7 +150,16 @@ MUTATIONS: tuple[tuple[Rule, Callable[[Tree], None], str], ...] = (
     (RULES.shown_labels, _in_query("Versions", expr="sidecar_redis_up"), "Versions shows python"),
     (RULES.used_variables, _asking('sidecar_redis_up{job=~"$jobs"}'), "$jobs is used but not defined"),
     (RULES.used_variables, _in_variable("topic", name="subject"), "$subject is defined but not used"),
-    (RULES.target_names, _in_query("Takeover duration", legendFormat="__auto"), "query A has no name"),
+    (RULES.dashboard_links, _at_top(links=[]), "no link to /d/sidecar-node"),
+    (RULES.dashboard_links, _in_link(url="/d/sidecar"), "a link to /d/sidecar, which is not there"),
+    (RULES.dashboard_links, _in_link(keepTime=False), "loses what was chosen"),
+    (RULES.stat_thresholds, _in_panel("Redis", "fieldConfig", {"defaults": {"unit": "none"}}), "Redis: thresholds []"),
+    (RULES.legends, _in_panel("Produce duration", "options", {}), "Produce duration: legend"),
+    (RULES.takeover_marks, _at_top(annotations={"list": []}), "marks []"),
+    (RULES.takeover_marks, _in_annotation(expr="changes(sidecar_generation[1m])"), "nobody exposes sidecar_generation"),
+    (RULES.takeover_marks, _in_annotation(textFormat="{{owner}}"), "shows owner, which is not there"),
+    (RULES.takeover_marks, _in_annotation(expr='sidecar_redis_up{job=~"$jobs"}'), "a variable that is not defined"),
+    (RULES.target_names, _in_query("Produce duration", legendFormat="__auto"), "query A has no name"),
 )
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from tests.programs import program
 from tests.unit.deploy import promql
 from tests.unit.deploy.compose_rules import NODES
-from tests.unit.deploy.files import COMPOSE, PROMETHEUS, RULE_TESTS, RULES, RUNBOOK, load_yaml
+from tests.unit.deploy.files import COMPOSE, DASHBOARDS, PROMETHEUS, RULE_TESTS, RULES, RUNBOOK, load_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,10 +23,8 @@ ALERTS: dict[str, dict[str, Any]] = {
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("no promtool on PATH (Debian: package prometheus or promtool)")
-    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    path = program("promtool", "prometheus or promtool")
+    return subprocess.run([path, *arguments], capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_prometheus_scrapes_every_node_of_the_compose_file_where_its_metrics_are():
@@ -74,8 +72,20 @@ def test_the_runbook_has_an_entry_for_each_alert_and_no_other():
     assert set(re.findall(r"^## (\w+)$", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE)) == set(ALERTS)
 
 
-def test_the_runbook_names_panels_that_the_dashboard_has():
-    dashboard = (RULES.parents[2] / "dashboards" / "sidecar.json").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ALERTS)
+def test_an_entry_of_the_runbook_says_what_it_means_what_to_look_at_and_what_to_do(name: str):
+    [entry] = re.findall(
+        rf"^## {name}\n\n(.*?)(?=^## |\Z)", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    points = re.findall(r"^- ([^:]+):", entry, re.MULTILINE)
+
+    assert not entry.startswith("-"), "what it means comes first"
+    assert {"Look at", "Do"} <= set(points)
+    assert name == "SidecarAbsent" or {"Still works", "Does not work"} & set(points)
+
+
+def test_the_runbook_names_panels_that_the_dashboards_have():
+    dashboard = "".join(path.read_text(encoding="utf-8") for path in DASHBOARDS)
     named = re.findall(r"[Pp]anel\s+[\"*]([^\"*]+)[\"*]", RUNBOOK.read_text(encoding="utf-8") + str(ALERTS))
 
     assert len(named) >= 5
@@ -139,7 +149,13 @@ DAMAGE = {
     "RedisUnavailable": ("for: 30s", "for: 0s"),
     "KafkaUnavailable": ("for: 30s", "for: 0s"),
     "SidecarErrorRatioHigh": ("POLICY_VIOLATION|", ""),
-    "SidecarLatencyHigh": ('{api="Produce"}', ""),
+    "SidecarLatencyHigh": ("sidecar_overhead_seconds_bucket", "sidecar_request_duration_seconds_bucket"),
+    "RedisEvictionPolicyWrong": ("min by (job)", "min by (job, instance)"),
+    "ConfigReloadFailed": ("for: 1m", "for: 0m"),
+    "LeaseExpired": ("unless on (job, instance)", "unless on (topic)"),
+    "NoOwner": ("sidecar_producer_stranded", "sidecar_producer_waiting"),
+    "DuplicateStorm": ("> 0.5", "> 0.1"),
+    "ShadowLagGrowing": ("> 10000", "> 10"),
     "UpstreamConnectionErrors": ("for: 5m", "for: 4m"),
     "ClientUpstreamDivergence": ("rate(sidecar_requests_total[5m])", "sidecar_requests_total"),
     "EventLoopBlocked": ("0.99", "0.999"),
