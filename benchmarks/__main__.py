@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 
@@ -22,6 +22,8 @@ from benchmarks.claims import run as claims_run
 from benchmarks.ids import report as ids_report
 from benchmarks.ids import run as ids_run
 from benchmarks.measures import Target
+from benchmarks.operation import report as operation_report
+from benchmarks.operation import run as operation_run
 from benchmarks.ownership import report as ownership_report
 from benchmarks.ownership import run as ownership_run
 from benchmarks.pipeline import report as pipeline_report
@@ -34,15 +36,36 @@ from sidecar.local.errors import LocalError
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench-results"
 DOCUMENT = ROOT / "docs" / "performance.md"
-OWNERSHIP = "ownership"
-IDS = "ids"
 SHADOWS = "shadows"
-CLAIMS = "claims"
-PIPELINE = "pipeline"
-OWN_RUNS = (OWNERSHIP, IDS, SHADOWS, CLAIMS, PIPELINE)
-"""Parts that are runs of their own."""
-PROFILES = (SHADOWS, CLAIMS)
-"""Those of them that can be profiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRun:
+    """A part that is a run of its own: the module that measures, the one that tells, and what the arena has to be.
+
+    The first has `Work`, `QUICK`, `run` and, if it can be profiled, `profile`; the second `terminal`, `document`,
+    `write_json`, `BEGIN` and `END`.
+    """
+
+    run: Any
+    report: Any
+    nodes: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def profiled(self) -> bool:
+        """Whether it can be."""
+        return hasattr(self.run, "profile")
+
+
+OWN_RUNS: Final = {
+    "ownership": OwnRun(ownership_run, ownership_report, nodes=ownership_run.NODES),
+    "ids": OwnRun(ids_run, ids_report),
+    SHADOWS: OwnRun(shadows_run, shadows_report),
+    "claims": OwnRun(claims_run, claims_report, settings=claims_run.SETTINGS),
+    "pipeline": OwnRun(pipeline_run, pipeline_report, settings=pipeline_run.SETTINGS),
+    "operation": OwnRun(operation_run, operation_report),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         say("CPU, memory and sockets are read from /proc: the benchmarks run on Linux alone")
         return 1
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    measure = _MEASURES.get(options.own_run, _load)
+    measure = partial(_own, OWN_RUNS[options.own_run]) if options.own_run else _load
     try:
         with tempfile.TemporaryDirectory(prefix="sidecar-bench-") as directory:
             told = measure(options, Path(directory), when)
@@ -99,109 +122,40 @@ def _load(options: argparse.Namespace, directory: Path, when: str) -> Told | Non
     )
 
 
-def _ownership(options: argparse.Namespace, directory: Path, when: str) -> Told:
-    """How long a topic is without a writer."""
+def _own(kind: OwnRun, options: argparse.Namespace, directory: Path, when: str) -> Told | None:
+    """A run of its own; None where a profile was asked for, which prints itself."""
     started = time.monotonic()
-    with Arena(directory, nodes=ownership_run.NODES) as arena:
-        around = _around(arena, when)
-        results = ownership_run.run(arena, ownership_run.QUICK if options.quick else ownership_run.Work(), started)
-    return Told(
-        ownership_report.terminal(results, around),
-        ownership_report.document(results, around),
-        (ownership_report.BEGIN, ownership_report.END),
-        partial(ownership_report.write_json, results=results, around=around),
-    )
-
-
-def _ids(options: argparse.Namespace, directory: Path, when: str) -> Told:
-    """What deduplication by sequence id costs."""
-    started = time.monotonic()
-    with Arena(directory) as arena:
-        around = _around(arena, when)
-        results = ids_run.run(arena, ids_run.QUICK if options.quick else ids_run.Work(), started)
-    return Told(
-        ids_report.terminal(results, around),
-        ids_report.document(results, around),
-        (ids_report.BEGIN, ids_report.END),
-        partial(ids_report.write_json, results=results, around=around),
-    )
-
-
-def _shadows(options: argparse.Namespace, directory: Path, when: str) -> Told | None:
-    """What shadow topics cost; None where a profile was asked for, which prints itself."""
-    started = time.monotonic()
-    work = shadows_run.QUICK if options.quick else shadows_run.Work()
+    work = kind.run.QUICK if options.quick else kind.run.Work()
     if options.subscribers:
         work = replace(work, subscribers=options.subscribers)
-    with Arena(directory, sampled=options.profile) as arena:
+    with Arena(directory, sampled=options.profile, nodes=kind.nodes, settings=kind.settings) as arena:
         if options.profile:
-            shadows_run.profile(arena, work)
+            kind.run.profile(arena, work)
             return None
         around = _around(arena, when)
-        results = shadows_run.run(arena, work, started)
+        results = kind.run.run(arena, work, started)
     return Told(
-        shadows_report.terminal(results, around),
-        shadows_report.document(results, around),
-        (shadows_report.BEGIN, shadows_report.END),
-        partial(shadows_report.write_json, results=results, around=around),
+        kind.report.terminal(results, around),
+        kind.report.document(results, around),
+        (kind.report.BEGIN, kind.report.END),
+        partial(kind.report.write_json, results=results, around=around),
     )
-
-
-def _claims(options: argparse.Namespace, directory: Path, when: str) -> Told | None:
-    """What claims by request cost; None where a profile was asked for, which prints itself."""
-    started = time.monotonic()
-    work = claims_run.QUICK if options.quick else claims_run.Work()
-    with Arena(directory, sampled=options.profile, settings=claims_run.SETTINGS) as arena:
-        if options.profile:
-            claims_run.profile(arena, work)
-            return None
-        around = _around(arena, when)
-        results = claims_run.run(arena, work, started)
-    return Told(
-        claims_report.terminal(results, around),
-        claims_report.document(results, around),
-        (claims_report.BEGIN, claims_report.END),
-        partial(claims_report.write_json, results=results, around=around),
-    )
-
-
-def _pipeline(options: argparse.Namespace, directory: Path, when: str) -> Told:
-    """What the jobs on Spark cost."""
-    started = time.monotonic()
-    work = pipeline_run.QUICK if options.quick else pipeline_run.Work()
-    with Arena(directory, settings=pipeline_run.SETTINGS) as arena:
-        around = _around(arena, when)
-        results = pipeline_run.run(arena, work, started)
-    return Told(
-        pipeline_report.terminal(results, around),
-        pipeline_report.document(results, around),
-        (pipeline_report.BEGIN, pipeline_report.END),
-        partial(pipeline_report.write_json, results=results, around=around),
-    )
-
-
-_MEASURES: dict[str | None, Callable[[argparse.Namespace, Path, str], Told | None]] = {
-    OWNERSHIP: _ownership,
-    IDS: _ids,
-    SHADOWS: _shadows,
-    CLAIMS: _claims,
-    PIPELINE: _pipeline,
-}
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
     options = parser.parse_args(arguments)
     only: frozenset[str] = options.only or frozenset()
-    own = only & set(OWN_RUNS)
-    options.own_run = min(own, default=None)
-    if own:
+    chosen = min(only & set(OWN_RUNS), default=None)
+    options.own_run = chosen
+    if chosen is not None:
         if len(only) > 1:
-            parser.error(f"--only {options.own_run} is a run of its own")
-        if (options.profile and options.own_run not in PROFILES) or options.rounds or options.targets or options.limit:
-            profile = "--profile, " if options.own_run in PROFILES else ""
-            profile += "--subscribers, " if options.own_run == SHADOWS else ""
-            parser.error(f"--only {options.own_run} takes {profile}--quick, --json and --write-docs alone")
+            parser.error(f"--only {chosen} is a run of its own")
+        profiled = OWN_RUNS[chosen].profiled
+        if (options.profile and not profiled) or options.rounds or options.targets or options.limit:
+            profile = "--profile, " if profiled else ""
+            profile += "--subscribers, " if chosen == SHADOWS else ""
+            parser.error(f"--only {chosen} takes {profile}--quick, --json and --write-docs alone")
     if options.subscribers and options.own_run != SHADOWS:
         parser.error(f"--subscribers goes with --only {SHADOWS}")
     return options

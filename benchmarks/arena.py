@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -34,16 +35,26 @@ from sidecar.local.valkey import find_valkey
 from sidecar.protocol.calls import CreateTopics, DescribeTopics, NewTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
 _READY_S: Final = 60.0
 _STOP_S: Final = 20.0
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.01
 _BROKER_HEAP_MB: Final = 1024
 _UNKNOWN_TOPIC: Final = 3
 _SAMPLER: Final = Path(__file__).with_name("sampler")
 PARTITIONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """A node of its own cluster: its process, its ports, and how many seconds it took from its start to be ready."""
+
+    pid: int
+    port: int
+    admin: int
+    seconds: float
 
 
 class Arena:
@@ -198,21 +209,36 @@ class Arena:
 
     def start_node(self, number: int) -> None:
         """Start a node, again where it was killed, and wait until it is ready. Raises StartError."""
-        name, (port, admin) = _node_name(number), self._node_ports[number]
-        home = self.directory / name
-        home.mkdir(exist_ok=True)
-        settings = {
-            **self._backends,
-            "SIDECAR_LISTEN": f"{HOST}:{port}",
-            "SIDECAR_ADMIN_LISTEN": f"{HOST}:{admin}",
-            "SIDECAR_NODE_ID": str(number),
-            **self._settings,
-        }
+        settings = {"SIDECAR_NODE_ID": str(number), **self._settings}
         if self._sampled:
             path = [str(_SAMPLER), *filter(None, [os.environ.get("PYTHONPATH")])]
             settings |= {"PYTHONPATH": os.pathsep.join(path), "BENCH_SAMPLES": str(self.samples)}
-        self._start(name, (sys.executable, "-m", "sidecar", "serve"), home, settings)
-        self._await(name, lambda: self._admin(number, "GET", "/readyz") == http.client.OK)
+        self._serve(_node_name(number), *self._node_ports[number], settings)
+
+    @contextmanager
+    def single(self, name: str, settings: Mapping[str, str]) -> Iterator[Single]:
+        """A node beside the numbered ones, of a cluster of its own, which `settings` name; ended afterwards.
+
+        Raises StartError.
+        """
+        port, admin = free_ports(2)
+        began = time.perf_counter()
+        self._serve(name, port, admin, settings)
+        seconds = time.perf_counter() - began
+        try:
+            yield Single(self.pid(name), port, admin, seconds)
+        finally:
+            process = self._running.pop(name)
+            process.terminate()
+            process.wait(_STOP_S)
+
+    def _serve(self, name: str, port: int, admin: int, settings: Mapping[str, str]) -> None:
+        home = self.directory / name
+        home.mkdir(exist_ok=True)
+        addresses = {"SIDECAR_LISTEN": f"{HOST}:{port}", "SIDECAR_ADMIN_LISTEN": f"{HOST}:{admin}"}
+        command = (sys.executable, "-m", "sidecar", "serve")
+        self._start(name, command, home, {**self._backends, **addresses, **settings})
+        self._await(name, lambda: _answered(admin, "GET", "/readyz") == http.client.OK)
 
     @property
     def kafka_port(self) -> int:
@@ -267,18 +293,6 @@ class Arena:
     def _log_tail(self, name: str) -> str:
         return (self.directory / name / "log").read_text(errors="replace")[-3000:]
 
-    def _admin(self, number: int, method: str, path: str, body: object = None) -> int | None:
-        """The HTTP status of a request to a node's admin port; None where nobody answers."""
-        connection = http.client.HTTPConnection(HOST, self._node_ports[number][1], timeout=10)
-        with suppress(OSError, http.client.HTTPException):
-            try:
-                headers = {"Content-Type": "application/json"}
-                connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-                return connection.getresponse().status
-            finally:
-                connection.close()
-        return None
-
     # Checks ---------------------------------------------------------------------------------------------------------
 
     def _check_groups(self) -> None:
@@ -286,15 +300,15 @@ class Arena:
         if len(groups) > 1:
             raise StartError("broker, node and clients sit in several scheduler groups: figures would favour the node")
 
-    def put_policy(self, topic: str, policy: dict[str, object]) -> None:
-        """Set fields of the policy of a topic or prefix. Raises StartError."""
-        status = self._admin(1, "PUT", f"/v1/topics/{topic}/policy", policy)
+    def put_policy(self, topic: str, policy: dict[str, object], admin: int | None = None) -> None:
+        """Set fields of the policy of a topic or prefix, at node 1 or at another admin port. Raises StartError."""
+        status = _answered(admin or self.admin_port(1), "PUT", f"/v1/topics/{topic}/policy", policy)
         if status != http.client.OK:
             raise StartError(f"the policy of {topic} was answered {status}.\n{self._log_tail('node')}")
 
     def make_shadow(self, source: str, name: str) -> None:
         """Make a shadow of a topic. Raises StartError."""
-        status = self._admin(1, "POST", f"/v1/topics/{source}/shadows", {"name": name})
+        status = _answered(self.admin_port(1), "POST", f"/v1/topics/{source}/shadows", {"name": name})
         if status != http.client.CREATED:
             raise StartError(f"a shadow of {source} was answered {status}.\n{self._log_tail('node')}")
 
@@ -314,6 +328,19 @@ class Arena:
         except TimeoutError:
             sent = [sorted(told(port)) for port in ports]
             raise StartError(f"clients of the nodes on ports {sorted(ports)} are sent to {sent}") from None
+
+
+def _answered(admin: int, method: str, path: str, body: object = None) -> int | None:
+    """The HTTP status of a request to a node's admin port; None where nobody answers."""
+    connection = http.client.HTTPConnection(HOST, admin, timeout=10)
+    with suppress(OSError, http.client.HTTPException):
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+    return None
 
 
 def _node_name(number: int) -> str:

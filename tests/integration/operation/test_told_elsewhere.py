@@ -1,0 +1,60 @@
+"""A topic that another node serves: any node tells who waits and which ids there are, as long as that one answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from tests.conftest import StartNode, Unique
+from tests.integration.dedup.ids import IdProducer
+from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.integration.exclusive.producers import RawProducer
+from tests.nodes import NodeProcess
+from tests.services import Services
+from tests.wait import wait_for
+
+SEEN = ("owner", "generation", "producers", "deduplication_state", "serving_node")
+
+
+def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_that_knows_falls_silent(
+    node_process: StartNode, services: Services, unique: Unique
+) -> None:
+    cluster = unique("two")
+    nodes = [node_process(node_id=number, cluster=cluster) for number in (1, 2)]
+    topic = create_topic(services.kafka_bootstrap, 1)
+    policy = {"access_mode": "exclusive", "deduplication": True}
+    assert Rest(nodes[0].admin_url).call("PUT", f"/v1/topics/{topic}/policy", policy)[0] == 200
+    for_ids = [IdProducer(each.bootstrap, "billing") for each in nodes]
+    try:
+        wait_for(lambda: any(each.write(topic, 7).error == 0 for each in for_ids), "an owner", 60)
+        number = wait_for(lambda: Rest(nodes[0].admin_url).topic(topic)["serving_node"], "a node that serves it")
+        serving, other = nodes[number - 1], nodes[2 - number]
+        assert (serving.node_id, other.node_id) == (number, 3 - number)
+        with RawProducer(serving.bootstrap, "next;mode=wait_for_exclusive") as waiter:
+            assert waiter.send(topic, [b"v"]).error != 0
+            wait_for(lambda: told(other, topic)["serving_node"] == number, "the other node to know")
+            local = told(serving, topic)
+            assert [each["name"] for each in local["waiting"]] == ["next"]
+            assert [each["name"] for each in local["producers"]] == ["billing"]
+            seen = told(other, topic)
+            assert {key: seen[key] for key in SEEN} == {key: local[key] for key in SEEN}
+            assert [each["session"] for each in seen["waiting"]] == [each["session"] for each in local["waiting"]]
+            assert seen["owner"]["client"]
+            status, answer = Rest(other.admin_url).call("GET", f"/v1/topics/{topic}?partition=x")
+            assert (status, "partition" in answer["message"]) == (400, True)
+            os.kill(serving.child.pid, signal.SIGSTOP)
+            try:
+                alone = told(other, topic)
+            finally:
+                os.kill(serving.child.pid, signal.SIGCONT)
+            assert (alone["waiting"], alone["producers"]) == ([], [])
+            assert alone["owner"]["name"] == "billing", "what the changelog tells it knows by itself"
+            wait_for(lambda: told(other, topic)["waiting"], "the node that serves it to answer again")
+    finally:
+        for each in for_ids:
+            each.close()
+
+
+def told(node: NodeProcess, topic: str) -> dict[str, Any]:
+    return Rest(node.admin_url).topic(topic)
