@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docs.generate import api_table, cli, licences, metrics, sdk, settings
+from docs.generate import api_table, cli, licences, metrics, prometheus_rule, sdk, settings, settings_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,5 +23,8 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/sdk.md": sdk.page,
     "reference/settings.md": settings.page,
     "licences.md": licences.page,
+    "../deploy/sidecar.schema.json": settings_file.schema,
+    "../deploy/sidecar.toml": settings_file.example,
+    "../deploy/kubernetes/monitoring/prometheus-rule.yaml": prometheus_rule.page,
 }
 """Text by path below `docs/`."""

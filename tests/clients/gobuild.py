@@ -20,15 +20,15 @@ MESSAGES: Final = "sidecar/v1/control.proto"
 MODULE: Final = "sidecar.example/own"
 GENERATOR: Final = "google.golang.org/protobuf/cmd/protoc-gen-go"
 _TIMEOUT_S: Final = 300.0
-_QUIET: Final = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+QUIET: Final = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
 
 
-def refusal() -> str | None:
-    """Why nothing can be built on this machine, None where it can."""
+def refusal(sources: Path = SOURCES) -> str | None:
+    """Why what `sources/go.mod` describes cannot be built on this machine, None where it can."""
     if shutil.which("go") is None:
         return "no `go` on PATH"
     told = subprocess.run(["go", "env", "GOVERSION"], env=_environment(), capture_output=True, text=True, check=False)
-    have, need = _version(told.stdout), _version(_needed())
+    have, need = _version(told.stdout), _version(_needed(sources))
     if have < need:
         return f"Go {'.'.join(map(str, need))} or newer is needed, `go env GOVERSION` says {told.stdout.strip()!r}"
     return None
@@ -60,11 +60,11 @@ def _run(directory: Path, *command: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, **_QUIET}
+    return {**os.environ, **QUIET}
 
 
-def _needed() -> str:
-    found = re.search(r"^go (\S+)$", (SOURCES / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
+def _needed(sources: Path) -> str:
+    found = re.search(r"^go (\S+)$", (sources / "go.mod").read_text(encoding="utf-8"), re.MULTILINE)
     assert found is not None
     return found[1]
 

@@ -28,13 +28,17 @@ def matrix_jar(java: Java, jars: Jars) -> Path:
     Raises:
         RuntimeError: the compiler could not be had, or did not like what it read; its output is in the message.
     """
-    sources = sorted(SOURCES.rglob("*.java"))
+    return compiled(java, jars, sorted(SOURCES.rglob("*.java")), "client-matrix")
+
+
+def compiled(java: Java, jars: Jars, sources: list[Path], name: str) -> Path:
+    """The jar of these sources, compiled against `jars` unless that was done before. Raises as `matrix_jar`."""
     made_of = hashlib.sha256(f"{COMPILER_SHA256}\n{jars.version}\n".encode())
     for source in sources:
         made_of.update(source.read_bytes())
-    jar = cache_directory() / f"client-matrix-{made_of.hexdigest()[:16]}.jar"
+    jar = cache_directory() / f"{name}-{made_of.hexdigest()[:16]}.jar"
     jar.parent.mkdir(parents=True, exist_ok=True)
-    with (jar.parent / "client-matrix.lock").open("w") as lock:
+    with (jar.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not jar.exists():
             _compile(java, jars, sources, jar)
@@ -49,7 +53,7 @@ def _compile(java: Java, jars: Jars, sources: list[Path], jar: Path) -> None:
         command = [str(java.path), *flags, "-jar", str(_compiler()), *options, *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=False)
         if done.returncode != 0:
-            raise RuntimeError(f"the Java part of the client matrix does not compile:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"{sources[0].parent} does not compile:\n{done.stdout}{done.stderr}")
         draft = Path(folder) / "classes.jar"
         with zipfile.ZipFile(draft, "w") as archive:
             for path in sorted(classes.rglob("*.class")):

@@ -4,18 +4,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 import subprocess
 import sys
 import uuid
-import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.nodes import NodeProcess
@@ -23,7 +19,6 @@ from tests.services import Services
 from tests.unit.docs.pages import ROOT, Block, page
 
 RUN = [block for block in page("README.md").blocks if block.comment == "runs"]
-RECIPES = [block for block in page("docs/reference/clients.md").blocks if block.language == "python"]
 _PATIENCE = 60.0
 
 
@@ -71,24 +66,15 @@ def test_the_commands_and_the_program_of_the_readme_do_what_it_says(
     assert done.stdout.splitlines() == wanted, done.stderr
 
 
-@pytest.mark.parametrize("block", RECIPES, ids=lambda block: re.findall(r"^from (\w+)", block.text, re.MULTILINE)[0])
-async def test_a_producer_made_by_a_recipe_writes(block: Block, node: NodeProcess, orders: str) -> None:
-    assert "127.0.0.1:19092" in block.text
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's own, when it is imported
-        space: dict[str, Any] = {}
-        exec(block.text.replace("127.0.0.1:19092", node.bootstrap), space)
-    producer = space["producer"]
-    if isinstance(producer, Producer):
-        told: list[object] = []
-        producer.produce(orders, b"x", on_delivery=lambda error, _: told.append(error))
-        assert (producer.flush(_PATIENCE), told) == (0, [None])
-    elif asyncio.iscoroutinefunction(producer.send):
-        await producer.start()
-        try:
-            await producer.send_and_wait(orders, b"x")
-        finally:
-            await producer.stop()
-    else:
-        assert producer.send(orders, b"x").get(_PATIENCE).topic == orders
-        producer.close()
+@pytest.mark.parametrize("program", ["confluent", "aio", "kafka_python"])
+def test_a_producer_as_the_page_on_clients_makes_it_writes(program: str, node: NodeProcess, orders: str) -> None:
+    command = [
+        sys.executable,
+        ROOT / "examples" / "clients" / f"{program}.py",
+        "write",
+        node.bootstrap,
+        "billing",
+        orders,
+    ]
+    done = subprocess.run(command, input="0\n1\n", capture_output=True, text=True, check=False, timeout=_PATIENCE)
+    assert done.stdout.splitlines() == ["0 ok", "1 ok"], done.stderr

@@ -1,4 +1,4 @@
-"""docs/reference/clients.md: what real producers do when an exclusive topic refuses, deposes or delays them."""
+"""docs/clients.md: what real producers do when an exclusive topic refuses, deposes or delays them."""
 
 # pyright: reportPrivateImportUsage=false, reportOptionalMemberAccess=false
 

@@ -74,6 +74,23 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
     assert broken(lost) == ["nowhere.md", "#two", "glossary.md#nothing"]
 
 
+def twice(found: Page) -> list[str]:
+    """Headings of the second level that a page has more than once: a link to such a one means the first of them."""
+    headings = re.findall(r"^## .+$", found.prose, re.MULTILINE)
+    return sorted({each for each in headings if headings.count(each) > 1})
+
+
+@each_page
+def test_no_section_is_there_twice(found: Page) -> None:
+    assert twice(found) == []
+
+
+def test_a_section_that_is_there_twice_is_found() -> None:
+    doubled = Page(ROOT / "docs" / "not-there.md")
+    doubled.__dict__["text"] = "# One\n## Two\n### Four\n## Three\n### Four\n## Two\n"
+    assert twice(doubled) == ["## Two"]
+
+
 # Files and tests ------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,79 @@
+"""docs/clients.md shows parts of programs, and those are the programs that tests/clients runs."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+
+from tests.unit.docs.pages import ROOT, Block, page
+
+PROGRAMS = ROOT / "examples" / "clients"
+PAGE = page("docs/clients.md")
+LANGUAGES = {"java": "java", "python": "py", "js": "js", "go": "go", "properties": "properties"}
+BY_HAND = "client.id=billing;mode=wait_for_exclusive"
+"""Settings of Java as a file: what java/Recipe.java has in code."""
+SHOWN = [block for block in PAGE.blocks if BY_HAND not in block.text]
+
+
+def programs(language: str) -> list[str]:
+    """The text of every program in a language, each line without the blanks in front."""
+    files = sorted(PROGRAMS.rglob(f"*.{LANGUAGES[language]}"))
+    return ["\n".join(line.strip() for line in path.read_text(encoding="utf-8").splitlines()) for path in files]
+
+
+def is_part(block: Block) -> bool:
+    """Whether a program has the lines of a block, one behind the other."""
+    lines = "\n".join(line.strip() for line in textwrap.dedent(block.text).strip().splitlines())
+    return any(lines in program for program in programs(block.language))
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=lambda block: f"{block.language}-{block.text.split('(')[0].split()[-1]}")
+def test_a_block_is_part_of_a_program(block: Block) -> None:
+    assert is_part(block), block.text
+
+
+def test_a_block_that_was_changed_is_found() -> None:
+    block = SHOWN[0]
+    assert not is_part(Block(block.language, block.text.replace("billing", "x").replace("-1", "-2"), ""))
+
+
+def test_java_as_a_file_has_the_settings_of_the_program() -> None:
+    [block] = [block for block in PAGE.blocks if BY_HAND in block.text]
+    program = (PROGRAMS / "java" / "Recipe.java").read_text(encoding="utf-8")
+    for line in block.text.splitlines():
+        name, _, value = line.partition("=")
+        assert f'"{name}", ' in program
+        assert name in {"bootstrap.servers", "client.id"} or f'"{name}", "{value}"' in program
+
+
+def test_every_client_has_a_section_and_a_version_that_was_run() -> None:
+    sections = set(re.findall(r"^## (.+)$", PAGE.prose, re.MULTILINE))
+    wanted = {
+        "Java",
+        "librdkafka, confluent-kafka",
+        "aiokafka",
+        "kafka-python",
+        "KafkaJS",
+        "Sarama",
+        "franz-go",
+        "Spark",
+    }
+    assert wanted | {"Debezium and Kafka Connect"} <= sections
+    [run] = re.findall(r"^## What was run\n(.*)", PAGE.prose, re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^\| .+ \| .*\d.* \| .*tests/|^\| .+ \| .*\d.* \| the same", run, re.MULTILINE)) == 9
+
+
+def test_the_versions_of_the_page_are_those_of_the_programs() -> None:
+    text = PAGE.text
+    pins = (PROGRAMS / "go" / "go.mod").read_text() + (PROGRAMS / "kafkajs" / "package.json").read_text()
+    assert {*re.findall(r"(?:sarama|franz-go) v([\d.]+)|\"kafkajs\": \"([\d.]+)\"", pins)} == {
+        ("1.61.1", ""),
+        ("1.22.2", ""),
+        ("", "2.2.4"),
+    }
+    assert all(version in text for version in ("1.61.1", "1.22.2", "2.2.4"))
+    lock = (ROOT / "tests" / "clients" / "debezium.txt").read_text()
+    [debezium] = re.findall(r"io\.debezium:debezium-connector-postgres:(\S+)", lock)
+    assert debezium in text
