@@ -117,7 +117,7 @@ class NodeProcess:
         finally:
             connection.close()
 
-    def stop(self, grace: float = 15.0) -> int:
+    def stop(self, grace: float = 30.0) -> int:
         """SIGTERM and wait; the exit code, negative where it had to be killed after `grace` seconds."""
         return self.child.stop(grace)
 

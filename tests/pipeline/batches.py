@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ from sidecar.protocol.compression import compress
 
 ID = "sidecar-sequence-id"
 NAME = "sidecar-producer-name"
-NOW = 1_700_000_000_000
+NOW = (int(time.time()) - 3_600) * 1_000
+"""Unix ms an hour ago: of what is older than seven days Kafka rids itself whenever it looks, every five minutes."""
 
 
 @dataclass(frozen=True)
