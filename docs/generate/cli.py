@@ -12,7 +12,7 @@ from docs.generate import markdown
 from sidecar.cli.examples import examples_of
 from sidecar.cli.failure import Exit
 from sidecar.cli.root import cli
-from sidecar.settings_schema import Schema
+from sidecar.settings.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

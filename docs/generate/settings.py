@@ -1,4 +1,4 @@
-"""docs/reference/settings.md from `sidecar.settings_schema` and the variables of `sidecar.local`."""
+"""docs/reference/settings.md from `sidecar.settings.schema` and the variables of `sidecar.local`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sidecar.local import stack
 from sidecar.local.jars import DEFAULT_VERSION
 from sidecar.local.kafka_config import VERSION_VARIABLE
 from sidecar.settings import CONFIG_FILES, ENV_PREFIX
-from sidecar.settings_schema import Schema, is_secret, needs, shown_default
-from sidecar.told import RELOADABLE
+from sidecar.settings.schema import Schema, is_secret, needs, shown_default
+from sidecar.settings.told import RELOADABLE
 
 _BEFORE: Final = f"""
     A flag beats the environment, the environment beats the file, the file beats the default. Each setting `x_y` is the
@@ -41,7 +41,7 @@ def page() -> str:
         [
             "# Settings",
             "",
-            *markdown.note("`sidecar/settings_schema.py`"),
+            *markdown.note("`sidecar/settings/schema.py`"),
             *markdown.prose(_BEFORE.format(files=files)),
             *markdown.table(("setting", "default", "takes", "meaning"), [_row(name) for name in Schema.model_fields]),
             "",

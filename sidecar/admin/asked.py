@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.admin import names
 from sidecar.admin.shapes import ShapeError
-from sidecar.node_port import IfMatch
+from sidecar.node.port import IfMatch
 
 if TYPE_CHECKING:
     from aiohttp import web

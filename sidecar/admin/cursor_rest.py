@@ -11,7 +11,7 @@ from sidecar.admin.cursor_shapes import cursor_to_json, reset_from_json
 from sidecar.admin.replies import reply
 
 if TYPE_CHECKING:
-    from sidecar.shadow_port import ShadowPort
+    from sidecar.node.shadow_port import ShadowPort
 
 
 class CursorRest:

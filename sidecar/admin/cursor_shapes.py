@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.admin.shapes import ShapeError, time_to_json
-from sidecar.shadow_port import ResetKind, ResetTo
+from sidecar.node.shadow_port import ResetKind, ResetTo
 
 if TYPE_CHECKING:
-    from sidecar.shadow_port import Cursor, ShadowStats
+    from sidecar.node.shadow_port import Cursor, ShadowStats
 
 _MOST: Final = 2**63 - 1
 _LAST_PARTITION: Final = 2**31 - 1

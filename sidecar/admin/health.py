@@ -14,7 +14,7 @@ from sidecar.admin.shapes import check_to_json, is_ready
 from sidecar.telemetry.exposition import CONTENT_TYPE, OPENMETRICS_TYPE, Exposition, takes_exemplars
 
 if TYPE_CHECKING:
-    from sidecar.node_port import NodePort
+    from sidecar.node.port import NodePort
     from sidecar.telemetry.hooks import NodeMetrics
 
 

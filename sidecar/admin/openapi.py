@@ -25,7 +25,7 @@ from sidecar.admin.openapi_parts import (
 )
 from sidecar.admin.openapi_shadows import deletion, pulsar_paths, shadow_paths, shadow_schemas
 from sidecar.admin.rest import CLIENTS, NEWEST_EVENTS, PRODUCERS
-from sidecar.node_port import AccessMode, EventKind, IdsState, NodeState, Scope
+from sidecar.node.port import AccessMode, EventKind, IdsState, NodeState, Scope
 
 _PAGE_SIZE: Final[Schema] = {
     "name": "page_size",

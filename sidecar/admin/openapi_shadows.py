@@ -7,8 +7,8 @@ from typing import Final
 from sidecar.admin.openapi_cursors import BACKLOG
 from sidecar.admin.openapi_parts import FLAG, TEXT, TIME, Schema, answer, fields, list_of, read, ref, write
 from sidecar.admin.pulsar_rest import NAMES, SOURCE_PROPERTY
+from sidecar.node.shadow_port import ShadowState
 from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
-from sidecar.shadow_port import ShadowState
 
 _SHADOW: Final[Schema] = {
     "name": "shadow",

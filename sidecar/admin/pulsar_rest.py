@@ -16,12 +16,12 @@ from aiohttp import web
 from sidecar.admin import asked, names
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import ShapeError
-from sidecar.node_port import NotFoundError, PortError, UnavailableError
+from sidecar.node.port import NotFoundError, PortError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from sidecar.shadow_port import ShadowPort
+    from sidecar.node.shadow_port import ShadowPort
 
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _FULL: Final = re.compile(r"(?:(?:persistent://)?[^/]+/[^/]+/)?([^/]+)")

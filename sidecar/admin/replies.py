@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from sidecar.admin.shapes import ShapeError
-from sidecar.node_port import ConflictError, GenerationError, InvalidError, NotFoundError, PortError, UnavailableError
+from sidecar.node.port import ConflictError, GenerationError, InvalidError, NotFoundError, PortError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

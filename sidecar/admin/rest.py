@@ -28,12 +28,12 @@ from sidecar.admin.shapes import (
     status_to_json,
     topic_to_json,
 )
-from sidecar.node_port import ElsewhereError, NotFoundError, UnavailableError
+from sidecar.node.port import ElsewhereError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sidecar.node_port import Event, NodePort, Topic
+    from sidecar.node.port import Event, NodePort, Topic
 
 _ID_DIGITS: Final = 19
 _PASSED_ON: Final = "X-Sidecar-Passed-On"

@@ -23,7 +23,7 @@ from sidecar.shadow.subjects import Claim, Related, Standing, Subject, claim, to
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sidecar.node_port import NodePort
+    from sidecar.node.port import NodePort
 
 ROOT: Final = "/schemas"
 OBJECT_LIMIT: Final = 4 * 1024 * 1024

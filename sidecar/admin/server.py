@@ -27,7 +27,7 @@ from sidecar.settings import Address
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
-    from sidecar.node_port import NodePort
+    from sidecar.node.port import NodePort
     from sidecar.settings import Settings
     from sidecar.telemetry.hooks import NodeMetrics
 

@@ -10,10 +10,10 @@ from sidecar.admin import asked
 from sidecar.admin.cursor_shapes import stats_to_json
 from sidecar.admin.replies import reply
 from sidecar.admin.shadow_shapes import change_from_json, shadow_from_json, shadow_to_json
-from sidecar.node_port import NotFoundError
+from sidecar.node.port import NotFoundError
 
 if TYPE_CHECKING:
-    from sidecar.shadow_port import ShadowPort
+    from sidecar.node.shadow_port import ShadowPort
 
 _BELONG = "shadows belong"
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sidecar.admin.cursor_shapes import backlog_limit
 from sidecar.admin.shapes import ShapeError, time_to_json
-from sidecar.shadow_port import ShadowChange
+from sidecar.node.shadow_port import ShadowChange
 
 if TYPE_CHECKING:
-    from sidecar.shadow_port import Shadow
+    from sidecar.node.shadow_port import Shadow
 
 _EXAMPLE = '{"allow": ["User:*"], "auto_reset_backlog_entries": 100000}'
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.node_port import AccessMode, Policy, Scope
+from sidecar.node.port import AccessMode, Policy, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sidecar.node_port import Check, ClientFacts, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
+    from sidecar.node.port import Check, ClientFacts, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
 
 POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
     "access_mode": AccessMode,

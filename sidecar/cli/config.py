@@ -52,6 +52,6 @@ def schema() -> None:
     """Print the JSON schema of sidecar.toml, for editors."""
     import json  # noqa: PLC0415
 
-    from sidecar.settings_schema import json_schema  # noqa: PLC0415
+    from sidecar.settings.schema import json_schema  # noqa: PLC0415
 
     click.echo(json.dumps(json_schema(), indent=2))

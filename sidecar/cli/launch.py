@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    from sidecar.told import Told
+    from sidecar.settings.told import Told
 
 _PROGRAM: Final = Path(__file__).with_name("node_process.py")
 _PIPE_BYTES: Final = 60_000

@@ -27,7 +27,7 @@ def main() -> int:
     # MB), and prometheus_client snappy, for pushes that nobody here makes (1.5 MB).
     for unwanted in ("rich", "snappy"):
         sys.modules[unwanted] = None  # pyright: ignore[reportArgumentType] - how Python spells "not installed"
-    from sidecar.told import Told  # noqa: PLC0415 - the path has to be right first
+    from sidecar.settings.told import Told  # noqa: PLC0415 - the path has to be right first
 
     with os.fdopen(descriptor, encoding="utf-8") as pipe:
         told = Told.from_json(pipe.read())
@@ -35,8 +35,8 @@ def main() -> int:
         from sidecar.cli.workers import supervise  # noqa: PLC0415
 
         return supervise(told, workers)
-    from sidecar import node  # noqa: PLC0415
     from sidecar.admin.server import AdminServer  # noqa: PLC0415
+    from sidecar.node import node  # noqa: PLC0415
 
     return node.run(told, AdminServer)
 

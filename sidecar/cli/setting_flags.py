@@ -9,14 +9,14 @@ import rich_click as click
 from sidecar.cli.failure import settings_error
 from sidecar.cli.options import Shared, config_option
 from sidecar.settings import ENV_PREFIX, SettingsError, resolve
-from sidecar.settings_schema import Schema, is_secret, shown_default
+from sidecar.settings.schema import Schema, is_secret, shown_default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from sidecar.settings import Problem
-    from sidecar.told import Resolved
+    from sidecar.settings.told import Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 

@@ -14,7 +14,7 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
 from sidecar.cli.output import pairs, table, write, write_list
-from sidecar.node_port import AccessMode, Scope
+from sidecar.node.port import AccessMode, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

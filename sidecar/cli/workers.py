@@ -23,7 +23,7 @@ from sidecar.telemetry import logs
 if TYPE_CHECKING:
     from types import FrameType
 
-    from sidecar.told import Told
+    from sidecar.settings.told import Told
 
 _STARTED_AFTER: Final = 10.0
 """Seconds after which a worker counts as started: one that exits sooner, the first time, will not do better."""

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from sidecar.admin.server import AdminServer
 from sidecar.cli.root import cli
-from sidecar.node_port import AccessMode, Owner, Policy, Topic, Waiting
+from sidecar.node.port import AccessMode, Owner, Policy, Topic, Waiting
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode

@@ -16,9 +16,9 @@ from yarl import URL
 
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.node_port import AccessMode, Check, Owner, Policy, ProducerIds, Topic
+from sidecar.node.port import AccessMode, Check, Owner, Policy, ProducerIds, Topic
+from sidecar.node.shadow_port import Cursor, CursorPosition, ResetKind, ResetTo, Shadow
 from sidecar.settings import Address, load
-from sidecar.shadow_port import Cursor, CursorPosition, ResetKind, ResetTo, Shadow
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
 

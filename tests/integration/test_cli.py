@@ -18,8 +18,8 @@ from sidecar.cli import confirm
 from sidecar.cli.checks.finding import Finding
 from sidecar.cli.checks.node import NodeView
 from sidecar.cli.root import cli
-from sidecar.node_port import AccessMode, Check, ClientFacts, Deduplicated, IdsState, Policy, ProducerIds
-from sidecar.shadow_port import Shadow
+from sidecar.node.port import AccessMode, Check, ClientFacts, Deduplicated, IdsState, Policy, ProducerIds
+from sidecar.node.shadow_port import Shadow
 from tests.integration.paper_cli import ORDERS, Running, Said, run, unused_url
 from tests.wait import wait_for
 

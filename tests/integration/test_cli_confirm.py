@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from sidecar.cli import confirm
 from sidecar.cli.pipeline.compact import compact
 from sidecar.cli.root import cli
-from sidecar.node_port import AccessMode, Owner, Policy, ProducerIds, Scope
-from sidecar.shadow_port import Shadow
+from sidecar.node.port import AccessMode, Owner, Policy, ProducerIds, Scope
+from sidecar.node.shadow_port import Shadow
 from tests.integration.paper_cli import ORDERS, OWNER, Running, Said, run
 
 pytestmark = pytest.mark.usefixtures("nothing_set")

@@ -20,9 +20,9 @@ from yarl import URL
 
 from sidecar.admin import schema_upstream, schemas
 from sidecar.admin.server import AdminServer
-from sidecar.node_port import Topic
+from sidecar.node.port import Topic
+from sidecar.node.shadow_port import Shadow
 from sidecar.settings import Address, load
-from sidecar.shadow_port import Shadow
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.registry import TYPE, Registry, running_registry
 from tests.unit.admin.paper_node import PaperNode

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.local import Kafka, KafkaConfig, Valkey
-from sidecar.node_end import CUT_OFF
+from sidecar.node.ending import CUT_OFF
 from tests import raw
 from tests.integration.exclusive.checked import CheckedProducer
 from tests.integration.exclusive.conftest import Rest, create_topic, govern

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import fields, replace
 
-from sidecar.node_port import (
+from sidecar.node.port import (
     Check,
     ClientFacts,
     ConflictError,
@@ -27,7 +27,7 @@ from sidecar.node_port import (
     UnavailableError,
 )
 from sidecar.settings import load
-from sidecar.told import Shown, Told
+from sidecar.settings.told import Shown, Told
 from tests.unit.admin.paper_shadows import PaperShadows
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sidecar.node_port import ConflictError, NotFoundError
-from sidecar.shadow_port import Cursor, CursorPosition, ResetTo, Shadow, ShadowChange, ShadowStats
+from sidecar.node.port import ConflictError, NotFoundError
+from sidecar.node.shadow_port import Cursor, CursorPosition, ResetTo, Shadow, ShadowChange, ShadowStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence

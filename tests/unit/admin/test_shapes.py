@@ -9,7 +9,7 @@ from sidecar.admin.shapes import (
     time_to_json,
     topic_to_json,
 )
-from sidecar.node_port import (
+from sidecar.node.port import (
     AccessMode,
     Check,
     Deduplicated,

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.cli.launch import interpreter_options, node_command, settings_pipe
 from sidecar.settings import Address, load
-from sidecar.told import Told
+from sidecar.settings.told import Told
 
 
 @pytest.mark.parametrize(

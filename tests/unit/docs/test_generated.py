@@ -7,7 +7,7 @@ import pytest
 from docs.generate import DOCS, PAGES, licences, markdown, sources
 from sidecar.protocol.api import ALL_APIS, NOT_SERVED
 from sidecar.settings import ENV_PREFIX
-from sidecar.settings_schema import Schema
+from sidecar.settings.schema import Schema
 
 
 @pytest.mark.parametrize("name", PAGES)

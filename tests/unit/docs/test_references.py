@@ -20,7 +20,7 @@ from sidecar.local import kafka_config, stack
 from sidecar.network.client import ClientConnection
 from sidecar.protocol.errors import ErrorCode
 from sidecar.settings import ENV_PREFIX
-from sidecar.settings_schema import Schema
+from sidecar.settings.schema import Schema
 from sidecar.telemetry.exposition import Exposition
 from tests.unit.deploy.eventful import eventful_metrics
 from tests.unit.deploy.files import RULES, load_yaml

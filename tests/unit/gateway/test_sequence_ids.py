@@ -17,7 +17,7 @@ from sidecar.exclusive.answers import NO_REDIS
 from sidecar.gateway import sequence_ids
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, State, Why, progress_text, state_of
 from sidecar.network.tasks import Tasks
-from sidecar.node_port import IdsState
+from sidecar.node.port import IdsState
 from sidecar.protocol.caller import DisconnectedError, FencedError, TopicLayout, UnknownTopicError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from sidecar.settings import SettingsError, resolve
-from sidecar.settings_schema import Schema, json_schema, needs
+from sidecar.settings.schema import Schema, json_schema, needs
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 EXAMPLE = (DEPLOY / "sidecar.toml").read_text(encoding="utf-8")

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar import reload
-from sidecar.reload import RereadError, merged, reread
+from sidecar.node import reload
+from sidecar.node.reload import RereadError, merged, reread
 from sidecar.settings import Address, Settings
 from sidecar.settings import resolve as resolve_here
-from sidecar.told import RELOADABLE, Told, full_name
+from sidecar.settings.told import RELOADABLE, Told, full_name
 
 OLD = resolve_here({}).told
 NAMES = [each.name for each in fields(Settings)]

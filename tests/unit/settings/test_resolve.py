@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sidecar.settings import Address, Settings, SettingsError, load, resolve
-from sidecar.settings_schema import Schema
-from sidecar.told import Told
+from sidecar.settings.schema import Schema
+from sidecar.settings.told import Told
 from tests.unit.settings.conftest import Environment
 
 
@@ -229,7 +229,7 @@ def test_the_schema_and_the_settings_have_the_same_fields():
 
 def test_a_node_needs_no_pydantic_for_its_settings():
     code = (
-        "import sys; from sidecar.told import Told; Told.from_json(sys.stdin.read());"
+        "import sys; from sidecar.settings.told import Told; Told.from_json(sys.stdin.read());"
         "print([m for m in sys.modules if m.startswith('pydantic')])"
     )
     done = subprocess.run(
@@ -242,7 +242,7 @@ def test_a_node_needs_no_pydantic_for_its_settings():
 def test_the_schema_for_editors_accepts_a_right_file_and_refuses_a_wrong_one():
     import jsonschema  # noqa: PLC0415
 
-    from sidecar.settings_schema import json_schema  # noqa: PLC0415
+    from sidecar.settings.schema import json_schema  # noqa: PLC0415
 
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)

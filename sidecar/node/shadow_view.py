@@ -1,12 +1,12 @@
-"""Shadow topics as the HTTP side sees them: `sidecar.shadow_port.ShadowPort`, implemented over the rooms."""
+"""Shadow topics as the HTTP side sees them: `sidecar.node.shadow_port.ShadowPort`, implemented over the rooms."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sidecar import shadow_port as port
-from sidecar.cursor_view import CursorView
-from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sidecar.node import shadow_port as port
+from sidecar.node.cursor_view import CursorView
+from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
@@ -17,7 +17,7 @@ from sidecar.shadow.records import FAILURES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sidecar.node import Node, Rooms
+    from sidecar.node.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
     from sidecar.shadow.catalog import Shadow, ShadowCatalog
 

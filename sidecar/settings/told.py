@@ -21,7 +21,7 @@ SECRETS: Final = frozenset({"admin_token"})
 RELOADABLE: Final = frozenset(
     {"admin_token", "disconnect_grace_ms", "log_format", "log_level", "queue_limit", "retry_buffer_bytes"}
 )
-"""Settings of which a node takes other values while it runs (`sidecar.reload`)."""
+"""Settings of which a node takes other values while it runs (`sidecar.node.reload`)."""
 _MASK: Final = "***"
 _PASSWORD_PARAMETER: Final = re.compile(r"(?i)(?<=[?&])(password|pass|auth|token)=[^&#]*")
 

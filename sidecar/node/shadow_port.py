@@ -1,4 +1,4 @@
-"""What the HTTP side needs of a node about shadow topics; the ways to fail are those of `sidecar.node_port`."""
+"""What the HTTP side needs of a node about shadow topics; the ways to fail are those of `sidecar.node.port`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from sidecar.exclusive.identity import shown_name
-from sidecar.node_port import AccessMode, ClientFacts
+from sidecar.node.port import AccessMode, ClientFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

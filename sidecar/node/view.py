@@ -1,4 +1,4 @@
-"""The node as its HTTP side sees it: `sidecar.node_port.NodePort`, implemented over the rooms. Changes nothing by
+"""The node as its HTTP side sees it: `sidecar.node.port.NodePort`, implemented over the rooms. Changes nothing by
 itself.
 """
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from metadata import GenerationChanged, MetadataUnavailable
 from metadata.ownership import AccessMode
-from sidecar import node_port as port
 from sidecar.changelog import MASTER_SLOT, ChangelogError, RetryTimeoutError, follow_events, partition_slot
-from sidecar.client_view import page_of
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.policies import PolicyFields, Scope
@@ -20,10 +18,12 @@ from sidecar.exclusive.takeover import LostRaceError
 from sidecar.exclusive.tenure import GenerationError
 from sidecar.gateway.owners import standing
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why, state_of
+from sidecar.node import port
+from sidecar.node.client_view import page_of
+from sidecar.node.shadow_view import ShadowView
 from sidecar.protocol.caller import Lane, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.shadow_view import ShadowView
 from sidecar.telemetry.series import Queue
 from sidecar.v1 import state_pb2 as state
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from sidecar.exclusive.governor import Governor
     from sidecar.gateway.owners import Owner
-    from sidecar.node import Node, Rooms
+    from sidecar.node.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
-    from sidecar.told import Shown
+    from sidecar.settings.told import Shown
 
 NO_CHANGE = "no topic can change its owner now"
 PRODUCERS: Final = 100

@@ -1,6 +1,6 @@
-"""What a node is told before it starts: `Settings`, and how they are found (`sidecar.told`: how they travel to it).
+"""What a node is told before it starts: `Settings`, and how they are found (`told`: how they travel to it).
 
-What may be said and what is checked is in `sidecar.settings_schema`, which is imported only while settings are being
+What may be said and what is checked is in `schema`, which is imported only while settings are being
 read: pydantic's memory has no place in a process whose size is a promise.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sidecar.told import Resolved
+    from sidecar.settings.told import Resolved
 
 ENV_PREFIX: Final = "SIDECAR_"
 CONFIG_FILES: Final = (Path("sidecar.toml"), Path("/etc/sidecar/sidecar.toml"))
@@ -152,7 +152,7 @@ def resolve(flags: Mapping[str, object] | None = None, config: Path | None = Non
 
     `config` is the file to read instead of the first of `CONFIG_FILES` that exists. Raises SettingsError.
     """
-    from sidecar.settings_schema import resolve as resolve_with_pydantic  # noqa: PLC0415 - see the module's docstring
+    from sidecar.settings.schema import resolve as resolve_with_pydantic  # noqa: PLC0415 - see the module's docstring
 
     return resolve_with_pydantic(flags or {}, config)
 

@@ -1,7 +1,7 @@
 """SIGHUP: a node reads its settings again and takes over what may change while it runs, or nothing where any is wrong.
 
 The environment of a process does not change and flags do not either, so it is the file that is read again. Which
-settings may change is `sidecar.told.RELOADABLE`; the others are named, and wait for the next start.
+settings may change is `sidecar.settings.told.RELOADABLE`; the others are named, and wait for the next start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from sidecar.told import RELOADABLE, Told, full_name
+from sidecar import settings
+from sidecar.settings.told import RELOADABLE, Told, full_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         def __call__(self, *, success: bool) -> None: ...
 
 
-_PROGRAM: Final = Path(__file__).with_name("reread.py")
+_PROGRAM: Final = Path(settings.__file__).with_name("reread.py")
 _PATIENCE_S: Final = 30.0
 
 
@@ -81,10 +82,10 @@ def merged(old: Told, new: Told) -> tuple[Told, list[str], list[str]]:
     """`old` with all of `new` that may change at run time; the full names of what did so, and of what has to wait."""
     differs = [name for name in old.settings.__slots__ if getattr(old.settings, name) != getattr(new.settings, name)]
     taken = [name for name in differs if name in RELOADABLE]
-    settings = replace(old.settings, **{name: getattr(new.settings, name) for name in taken})
+    merged_settings = replace(old.settings, **{name: getattr(new.settings, name) for name in taken})
     origins = {name: origin for name, origin in old.origins.items() if name not in RELOADABLE}
     origins |= {name: origin for name, origin in new.origins.items() if name in RELOADABLE}
-    told = replace(old, settings=settings, origins=origins, outdated=False)
+    told = replace(old, settings=merged_settings, origins=origins, outdated=False)
     return told, [full_name(name) for name in taken], [full_name(name) for name in differs if name not in RELOADABLE]
 
 

@@ -28,7 +28,7 @@ from sidecar.settings import (
     find_config,
     read_toml,
 )
-from sidecar.told import SECRETS, Resolved, Told, full_name, text_of
+from sidecar.settings.told import SECRETS, Resolved, Told, full_name, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
+    from sidecar.node.shadow_port import ShadowPort, ShadowStats
     from sidecar.settings import Settings
-    from sidecar.shadow_port import ShadowPort, ShadowStats
+    from sidecar.settings.told import Shown
     from sidecar.telemetry.hooks import NodeMetrics
-    from sidecar.told import Shown
 
 
 class AccessMode(StrEnum):

@@ -42,16 +42,16 @@ from sidecar.gateway.severing import Severing
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import close_server
-from sidecar.node_end import CUT_OFF, DRAIN_S, Ending, end_process
-from sidecar.node_hooks import NodeHooks, shadow_series
-from sidecar.node_leases import Leases
-from sidecar.node_port import NodeState
-from sidecar.node_view import NodeView, known_ids, names_known, queue_of
+from sidecar.node.ending import CUT_OFF, DRAIN_S, Ending, end_process
+from sidecar.node.hooks import NodeHooks, shadow_series
+from sidecar.node.leases import Leases
+from sidecar.node.port import NodeState
+from sidecar.node.reload import Reloader
+from sidecar.node.view import NodeView, known_ids, names_known, queue_of
 from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.reload import Reloader
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
 from sidecar.settings import DEDUPLICATES_ALL
@@ -64,8 +64,8 @@ from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
 
 if TYPE_CHECKING:
-    from sidecar.node_port import AdminFactory, AdminService
-    from sidecar.told import Told
+    from sidecar.node.port import AdminFactory, AdminService
+    from sidecar.settings.told import Told
 
 _KAFKA_RETRY_S: Final = 1.0
 _REFRESH_S: Final = 30.0
@@ -372,7 +372,7 @@ class Node:
     # Settings that change --------------------------------------------------------------------------------------------
 
     def _take(self, told: Told) -> None:
-        """Go on with other settings; only those differ that `sidecar.told.RELOADABLE` names."""
+        """Go on with other settings; only those differ that `sidecar.settings.told.RELOADABLE` names."""
         self.told = told
         self.settings = settings = told.settings
         configure(settings.log_level, settings.log_format, node_id=settings.node_id)

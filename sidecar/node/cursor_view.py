@@ -1,12 +1,12 @@
-"""Cursors and numbers of shadow topics as the HTTP side sees them: that part of `sidecar.shadow_port.ShadowPort`."""
+"""Cursors and numbers of shadow topics as the HTTP side sees them: that part of `shadow_port.ShadowPort`."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from sidecar import shadow_port as port
-from sidecar.node_port import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sidecar.node import shadow_port as port
+from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.shadow.cursor_reset import AtOffset, AtTime, Earliest, InUseError, Latest, OutOfLogError
@@ -15,7 +15,7 @@ from sidecar.shadow.cursors import ClosedError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from sidecar.node import Node
+    from sidecar.node.node import Node
     from sidecar.shadow.cursor_reset import Target
     from sidecar.shadow.cursor_room import CursorRoom
     from sidecar.shadow.cursors import Cursor

@@ -1,6 +1,6 @@
 """The program that reads a node's settings again, a process of its own: what reads and checks them is large, and has no
-place in a node. On standard input what the node was told (`sidecar.told.Told`), on standard output either what it
-would be told now, or all that is wrong.
+place in a node. On standard input what the node was told (`told.Told`), on standard output either what it would
+be told now, or all that is wrong.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 def main() -> int:
     """Read, resolve, answer; 0 also where the settings are wrong."""
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     if root not in sys.path:  # run from a directory of sources that is not installed
         sys.path.append(root)
     from sidecar.settings import SettingsError, resolve  # noqa: PLC0415 - the path has to be right first
-    from sidecar.told import Told  # noqa: PLC0415
+    from sidecar.settings.told import Told  # noqa: PLC0415
 
     told = Told.from_json(sys.stdin.read())
     try:

@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from metadata import MetadataMisconfigured, MetadataProtocolError
-from sidecar.node import Node
+from sidecar.node.node import Node
 from sidecar.telemetry.hooks import NodeMetrics
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.client_view import page_of
 from sidecar.exclusive import identity
+from sidecar.node.client_view import page_of
 from sidecar.protocol.api_versions import ClientSoftware
 
 
