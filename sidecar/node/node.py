@@ -13,7 +13,6 @@ import secrets
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
@@ -23,42 +22,25 @@ from metadata import MetadataError, MetadataMisconfigured, MetadataStore, Metada
 from metadata.nodes import Node as Registration
 from sidecar import __version__
 from sidecar.changelog import Changelog, ChangelogError, RetryTimeoutError
-from sidecar.cluster.membership import Membership
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.dedup.content import Headers
-from sidecar.exclusive.governor import Governor
-from sidecar.exclusive.tenure import Surroundings
-from sidecar.exclusive.upkeep import Keeper
-from sidecar.forwarder.forwarder import Forwarder
-from sidecar.gateway.apis import cold_apis
-from sidecar.gateway.fetch import FetchApi
-from sidecar.gateway.handler import Apis, Gateway
-from sidecar.gateway.metadata import ClusterApi, served_versions
-from sidecar.gateway.own.apis import OwnApis
-from sidecar.gateway.produce import ProduceApi
-from sidecar.gateway.severing import Severing
-from sidecar.gateway.tables import TablesApi
+from sidecar.gateway.handler import Gateway
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import close_server
+from sidecar.node.apis import open_gateway
 from sidecar.node.ending import CUT_OFF, DRAIN_S, Ending, end_process
-from sidecar.node.hooks import NodeHooks, shadow_series
-from sidecar.node.leases import Leases
+from sidecar.node.gauges import observe
+from sidecar.node.hooks import NodeHooks
 from sidecar.node.port import NodeState
 from sidecar.node.reload import Reloader
-from sidecar.node.view import NodeView, known_ids, names_known, queue_of
+from sidecar.node.rooms import Rooms, compose
+from sidecar.node.view import NodeView
 from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.resources.coordinator import Coordinator
-from sidecar.resources.readers import ReaderClaims
 from sidecar.settings import DEDUPLICATES_ALL
-from sidecar.shadow.catalog import ShadowCatalog
-from sidecar.shadow.cursor_room import CursorRoom
-from sidecar.shadow.keeper import ShadowKeeper
-from sidecar.shadow.records import ShadowRecords
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
@@ -74,21 +56,6 @@ _BACKLOG: Final = 4096
 
 class StartError(Exception):
     """The node cannot start; the message says why and what to do."""
-
-
-@dataclass(slots=True)
-class Rooms:
-    """What a serving node is made of."""
-
-    changelog: Changelog
-    governor: Governor
-    forwarder: Forwarder
-    claims: Coordinator
-    membership: Membership
-    shadows: ShadowCatalog
-    cursors: CursorRoom
-    reader_claims: ReaderClaims
-    gateway: Gateway
 
 
 class Node:
@@ -121,7 +88,7 @@ class Node:
         self.rooms: Rooms | None = None
         self.problem = "starting"
         self._redis_keeps = True
-        self._settings_read, self._settings_good = time.time(), True
+        self.settings_read, self.settings_good = time.time(), True
         self.reloader = Reloader(told, self._take, self._reloaded)
         self._lag = LagSampler(self.metrics.loop_lagged)
         self._admin: AdminService | None = admin(NodeView(self), self.metrics, settings) if admin else None
@@ -156,78 +123,27 @@ class Node:
         await self._reach_kafka()
         changelog = await self._open_changelog()
         await self._check_redis()
-        forwarder = Forwarder(
-            self.upstream,
-            linger=settings.linger_ms / 1000,
-            buffer_bytes=settings.retry_buffer_bytes,
-            request_bytes=settings.linger_bytes,
-        )
-        around = Surroundings(settings.node_id, self.boot, settings.cluster, self.upstream, changelog, self.store)
-        governor = Governor(
-            around,
-            forwarder,
-            gateway.tasks,
-            self.hooks,
-            self.resolver,
-            self.nodes,
-            reconnect_grace=settings.reconnect_grace_ms / 1000,
-            disconnect_grace=settings.disconnect_grace_ms / 1000,
-            queue_limit=settings.queue_limit,
-            headers=Headers(settings.sequence_id_header.encode(), settings.producer_name_header.encode()),
-            names_limit=settings.producer_names_limit,
-            deduplication=settings.deduplication,
-        )
-        governor.start()
-        claims = Coordinator(
-            around,
-            self.nodes,
-            gateway.tasks,
-            self.hooks,
-            reconnect_grace=settings.reconnect_grace_ms / 1000,
-            disconnect_grace=settings.disconnect_grace_ms / 1000,
-            queue_limit=settings.queue_limit,
-        )
-        membership = Membership(
-            self.store,
-            self.nodes,
-            self._registration,
-            Leases(governor, claims),
-            failed=self.hooks.redis_failed,
-            restored=self.hooks.redis_restored,
-        )
-        governor.catalog.beat = membership.beat_now
-        records = ShadowRecords(changelog, self.nodes, membership)
-        shadows = ShadowCatalog(self.upstream, changelog, self.resolver, records)
-        cursors = CursorRoom(self.upstream, self.resolver, self.nodes, shadows, records, gateway.tasks, self.hooks)
-        shadows.start()
-        reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, self.resolver, name))
-        Severing(gateway.clients, reader_claims, gateway.tasks).follow()
-        reader_claims.start(changelog.tailer)
-        self.rooms = Rooms(changelog, governor, forwarder, claims, membership, shadows, cursors, reader_claims, gateway)
-        self._observe(self.rooms)
+        rooms = self.rooms = compose(self, gateway, changelog)
+        observe(self, rooms)
         try:
-            await membership.join()
+            await rooms.membership.join()
         except NodeIdTaken as error:
             raise StartError(f"{error}. Give this node another SIDECAR_NODE_ID, or stop the other one") from None
-        await self._open_gateway(self.rooms)
+        ownerships = await open_gateway(self, rooms)
         await self._server.start_serving()
         clients = gateway.clients
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
-        keeper = Keeper(
-            self.upstream, gateway.tasks, governor.kept_topics, governor.assume, self.hooks.operation_failed
-        )
-        governor.catalog.settings_changed = keeper.read_soon
-        shadow_keeper = ShadowKeeper(self.upstream, records, self.nodes, self.hooks)
         self._background += [
             gateway.tasks.start(work)
             for work in (
                 self._refresh(),
                 watch.run(),
-                keeper.run(),
-                governor.keep_ids(),
-                claims.run(),
-                shadow_keeper.run(),
-                cursors.keep(),
+                rooms.keeper.run(),
+                rooms.governor.keep_ids(),
+                rooms.claims.run(),
+                rooms.shadow_keeper.run(),
+                rooms.cursors.keep(),
+                ownerships.run(),
                 self.reloader.run(),
             )
         ]
@@ -282,57 +198,7 @@ class Node:
         except MetadataUnavailable as error:
             self.hooks.redis_failed(error)
 
-    async def _open_gateway(self, rooms: Rooms) -> None:
-        cluster = ClusterApi(self.upstream, self.nodes, self.resolver)
-        cluster.served = served_versions(await self.upstream.api_versions())
-        gateway, tasks = rooms.gateway, rooms.gateway.tasks
-        tables = TablesApi(self.upstream, self.resolver, tasks)
-        fetches = FetchApi(self.upstream, self.resolver, rooms.reader_claims, tasks, rooms.cursors.readers)
-        gateway.closed_callbacks.append(fetches.client_closed)
-        self.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
-        self.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
-        hot = {
-            api.API_VERSIONS: cluster.handle_api_versions,
-            api.PRODUCE: ProduceApi(self.upstream, self.resolver, rooms.governor, tasks).handle,
-            api.FETCH: fetches.handle,
-            api.LIST_OFFSETS: tables.handle,
-            api.DELETE_RECORDS: tables.handle,
-            api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
-        }
-        own = OwnApis(self.upstream, self.nodes, self.resolver, rooms.governor, rooms.claims, tasks)
-        reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
-        cold = cold_apis(self.upstream, self.nodes, self.resolver, reader_claims, rooms.governor, auto_reset)
-        cold |= {
-            api.METADATA: cluster.handle_metadata,
-            api.FIND_COORDINATOR: cluster.handle_find_coordinator,
-            api.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
-            **own.handlers(),
-        }
-        gateway.closed_callbacks.append(lambda client: rooms.governor.connection_closed(client.connection.id))
-        gateway.closed_callbacks.append(lambda client: rooms.claims.connection_closed(client.connection.id))
-        gateway.closed_callbacks.append(own.ownerships.connection_closed)
-        gateway.serve(Apis(hot, cold), cluster.served)
-        self._background.append(tasks.start(own.ownerships.run()))
-
-    def _observe(self, rooms: Rooms) -> None:
-        metrics = self.metrics
-        metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
-        metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
-        metrics.read_gauge("lease_expiry_timestamp_seconds", lambda: rooms.membership.lease_until)
-        metrics.read_gauge("dedup_names", lambda: float(names_known(rooms.governor)))
-        metrics.in_flight = rooms.gateway.unanswered_by_api
-        metrics.queue = lambda topic: queue_of(rooms.governor, topic)
-        metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
-        metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
-        metrics.read_gauge("claims_held", lambda: float(rooms.claims.held))
-        metrics.read_gauge("claims_waiting", lambda: float(rooms.claims.waiting_wishes))
-        metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))
-        metrics.read_shadows(lambda: shadow_series(rooms.cursors.statistics))
-        metrics.read_gauge("config_last_reload_successful", lambda: float(self._settings_good))
-        metrics.read_gauge("config_last_reload_success_timestamp_seconds", lambda: self._settings_read)
-        metrics.read_gauge("live_nodes", lambda: float(len(self.nodes.placement.nodes)))
-
-    def _registration(self) -> Registration:
+    def registration(self) -> Registration:
         """What this node says of itself with each heartbeat."""
         rooms = self.rooms
         return Registration(
@@ -387,9 +253,9 @@ class Node:
 
     def _reloaded(self, *, success: bool) -> None:
         self.metrics.config_reloaded(success=success)
-        self._settings_good = success
+        self.settings_good = success
         if success:
-            self._settings_read = time.time()
+            self.settings_read = time.time()
 
     # End ----------------------------------------------------------------------------------------------------------
 
@@ -454,14 +320,6 @@ class Node:
         await self.upstream.close()
         await self.store.aclose()
         self._log.info("stopped")
-
-
-def _has_exclusive_reader(governor: Governor, resolver: NameResolver, name: bytes) -> bool:
-    """Whether Fetch under a name goes by the claims of readers: a shadow's by the policy of its source."""
-    source = resolver.source(name)
-    topic = name if source is None else source.topic
-    policy = governor.catalog.book.effective(topic.decode(errors="replace"))
-    return policy is not None and bool(policy.exclusive_reader)
 
 
 async def _serve(told: Told, admin: AdminFactory) -> int:

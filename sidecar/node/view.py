@@ -20,17 +20,16 @@ from sidecar.gateway.owners import standing
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why, state_of
 from sidecar.node import port
 from sidecar.node.client_view import page_of
+from sidecar.node.gauges import known_ids
 from sidecar.node.shadow_view import ShadowView
 from sidecar.protocol.caller import Lane, UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
-from sidecar.telemetry.series import Queue
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from sidecar.exclusive.governor import Governor
     from sidecar.gateway.owners import Owner
     from sidecar.node.node import Node, Rooms
     from sidecar.protocol.metadata import TopicState
@@ -370,33 +369,6 @@ async def _newest(
 
 def _unknown_name(topic: str, producer: str) -> port.NotFoundError:
     return port.NotFoundError(f"no sequence id of a producer {producer!r} is known in {topic}")
-
-
-def known_ids(governor: Governor) -> port.Deduplicated:
-    """The topics that this node serves, by what it knows of their sequence ids."""
-    topics = [governor.topic(name) for name in governor.served_topics()]
-    states = [state_of(topic, elsewhere=False)[0].value for topic in topics]
-    count = {state: states.count(state.value) for state in port.IdsState}
-    return port.Deduplicated(
-        ready=count[port.IdsState.READY], reading=count[port.IdsState.READING], lost=count[port.IdsState.LOST]
-    )
-
-
-def names_known(governor: Governor) -> int:
-    """The producer names whose sequence ids are in memory, each counted in each partition."""
-    ids = [governor.topic(name).ids for name in governor.served_topics()]
-    return sum(len(state.marks) for each in ids if each is not None for state in each.partitions.values())
-
-
-def queue_of(governor: Governor, topic: str) -> Queue:
-    """Who waits for a topic, or for its partitions, at this node."""
-    waiting = stranded = 0
-    for part in governor.topic(topic).parts if governor.serves(topic) else ():
-        there = len(part.queue_in_ms())
-        waiting += there
-        if part.current_holder is None and not part.shared.connected():
-            stranded += there
-    return Queue(waiting, stranded)
 
 
 def _owner(found: Owner) -> port.Owner:

@@ -429,7 +429,7 @@ async def open_room(
     disconnect_grace: float = 0.0,
     lease_ms: int = 3000,
 ) -> AsyncIterator[Room]:
-    """A room as a node composes it (sidecar/node/node.py)."""
+    """A room as a node composes it (sidecar/node/rooms.py)."""
     gates, told, boot = Gates(), Told(), secrets.token_hex(8)
     host, port = kafka.split(",", maxsplit=1)[0].rsplit(":", 1)
     upstream = GatedUpstream([(host, int(port))], connect_timeout=5.0, request_timeout=15.0)

@@ -205,7 +205,7 @@ async def open_room(
     lease_ms: int = 1000,
     queue_limit: int = 100,
 ) -> AsyncIterator[Room]:
-    """A room as a node composes it (sidecar/node/node.py)."""
+    """A room as a node composes it (sidecar/node/rooms.py)."""
     gates, told, boot = Gates(), Told(), secrets.token_hex(8)
     host, port = kafka.split(",", maxsplit=1)[0].rsplit(":", 1)
     upstream = GatedUpstream([(host, int(port))], connect_timeout=5.0, request_timeout=15.0)

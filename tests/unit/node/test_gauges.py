@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sidecar.exclusive.governor import Governor
-from sidecar.node.view import queue_of
+from sidecar.node.gauges import queue_of
 from sidecar.telemetry.series import Queue
 
 

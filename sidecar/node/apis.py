@@ -1,0 +1,53 @@
+"""Which room answers which request of a client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.gateway.apis import cold_apis
+from sidecar.gateway.fetch import FetchApi
+from sidecar.gateway.handler import Apis
+from sidecar.gateway.metadata import ClusterApi, served_versions
+from sidecar.gateway.own.apis import OwnApis
+from sidecar.gateway.produce import ProduceApi
+from sidecar.gateway.tables import TablesApi
+from sidecar.protocol import api
+
+if TYPE_CHECKING:
+    from sidecar.gateway.own.owning import Ownerships
+    from sidecar.node.node import Node
+    from sidecar.node.rooms import Rooms
+
+
+async def open_gateway(node: Node, rooms: Rooms) -> Ownerships:
+    """Answer clients from here on. What is returned has to `run` as long as the node does."""
+    cluster = ClusterApi(node.upstream, node.nodes, node.resolver)
+    cluster.served = served_versions(await node.upstream.api_versions())
+    gateway, tasks = rooms.gateway, rooms.gateway.tasks
+    tables = TablesApi(node.upstream, node.resolver, tasks)
+    fetches = FetchApi(node.upstream, node.resolver, rooms.reader_claims, tasks, rooms.cursors.readers)
+    gateway.closed_callbacks.append(fetches.client_closed)
+    node.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
+    node.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
+    hot = {
+        api.API_VERSIONS: cluster.handle_api_versions,
+        api.PRODUCE: ProduceApi(node.upstream, node.resolver, rooms.governor, tasks).handle,
+        api.FETCH: fetches.handle,
+        api.LIST_OFFSETS: tables.handle,
+        api.DELETE_RECORDS: tables.handle,
+        api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
+    }
+    own = OwnApis(node.upstream, node.nodes, node.resolver, rooms.governor, rooms.claims, tasks)
+    reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
+    cold = cold_apis(node.upstream, node.nodes, node.resolver, reader_claims, rooms.governor, auto_reset)
+    cold |= {
+        api.METADATA: cluster.handle_metadata,
+        api.FIND_COORDINATOR: cluster.handle_find_coordinator,
+        api.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
+        **own.handlers(),
+    }
+    gateway.closed_callbacks.append(lambda client: rooms.governor.connection_closed(client.connection.id))
+    gateway.closed_callbacks.append(lambda client: rooms.claims.connection_closed(client.connection.id))
+    gateway.closed_callbacks.append(own.ownerships.connection_closed)
+    gateway.serve(Apis(hot, cold), cluster.served)
+    return own.ownerships

@@ -1,0 +1,62 @@
+"""Figures of a node that are read from its rooms when they are asked for, not counted as things happen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.gateway.sequence_ids import state_of
+from sidecar.node import port
+from sidecar.node.hooks import shadow_series
+from sidecar.telemetry.series import Queue
+
+if TYPE_CHECKING:
+    from sidecar.exclusive.governor import Governor
+    from sidecar.node.node import Node
+    from sidecar.node.rooms import Rooms
+
+
+def observe(node: Node, rooms: Rooms) -> None:
+    """Have every scrape read them."""
+    metrics = node.metrics
+    metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
+    metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
+    metrics.read_gauge("lease_expiry_timestamp_seconds", lambda: rooms.membership.lease_until)
+    metrics.read_gauge("dedup_names", lambda: float(names_known(rooms.governor)))
+    metrics.in_flight = rooms.gateway.unanswered_by_api
+    metrics.queue = lambda topic: queue_of(rooms.governor, topic)
+    metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governor).reading))
+    metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governor).lost))
+    metrics.read_gauge("claims_held", lambda: float(rooms.claims.held))
+    metrics.read_gauge("claims_waiting", lambda: float(rooms.claims.waiting_wishes))
+    metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))
+    metrics.read_shadows(lambda: shadow_series(rooms.cursors.statistics))
+    metrics.read_gauge("config_last_reload_successful", lambda: float(node.settings_good))
+    metrics.read_gauge("config_last_reload_success_timestamp_seconds", lambda: node.settings_read)
+    metrics.read_gauge("live_nodes", lambda: float(len(node.nodes.placement.nodes)))
+
+
+def known_ids(governor: Governor) -> port.Deduplicated:
+    """The topics that this node serves, by what it knows of their sequence ids."""
+    topics = [governor.topic(name) for name in governor.served_topics()]
+    states = [state_of(topic, elsewhere=False)[0].value for topic in topics]
+    count = {state: states.count(state.value) for state in port.IdsState}
+    return port.Deduplicated(
+        ready=count[port.IdsState.READY], reading=count[port.IdsState.READING], lost=count[port.IdsState.LOST]
+    )
+
+
+def names_known(governor: Governor) -> int:
+    """The producer names whose sequence ids are in memory, each counted in each partition."""
+    ids = [governor.topic(name).ids for name in governor.served_topics()]
+    return sum(len(state.marks) for each in ids if each is not None for state in each.partitions.values())
+
+
+def queue_of(governor: Governor, topic: str) -> Queue:
+    """Who waits for a topic, or for its partitions, at this node."""
+    waiting = stranded = 0
+    for part in governor.topic(topic).parts if governor.serves(topic) else ():
+        there = len(part.queue_in_ms())
+        waiting += there
+        if part.current_holder is None and not part.shared.connected():
+            stranded += there
+    return Queue(waiting, stranded)

@@ -1,0 +1,120 @@
+"""The rooms of a node, made and tied together. Nothing in here waits for anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sidecar.cluster.membership import Membership
+from sidecar.dedup.content import Headers
+from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.tenure import Surroundings
+from sidecar.exclusive.upkeep import Keeper
+from sidecar.forwarder.forwarder import Forwarder
+from sidecar.gateway.severing import Severing
+from sidecar.node.leases import Leases
+from sidecar.resources.coordinator import Coordinator
+from sidecar.resources.readers import ReaderClaims
+from sidecar.shadow.catalog import ShadowCatalog
+from sidecar.shadow.cursor_room import CursorRoom
+from sidecar.shadow.keeper import ShadowKeeper
+from sidecar.shadow.records import ShadowRecords
+
+if TYPE_CHECKING:
+    from sidecar.changelog import Changelog
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.gateway.handler import Gateway
+    from sidecar.node.node import Node
+
+
+@dataclass(slots=True)
+class Rooms:
+    """What a serving node is made of."""
+
+    changelog: Changelog
+    governor: Governor
+    forwarder: Forwarder
+    claims: Coordinator
+    membership: Membership
+    shadows: ShadowCatalog
+    cursors: CursorRoom
+    reader_claims: ReaderClaims
+    gateway: Gateway
+    keeper: Keeper
+    shadow_keeper: ShadowKeeper
+
+
+def compose(node: Node, gateway: Gateway, changelog: Changelog) -> Rooms:
+    """All rooms of a node whose changelog is read; they follow it from here on."""
+    settings = node.settings
+    forwarder = Forwarder(
+        node.upstream,
+        linger=settings.linger_ms / 1000,
+        buffer_bytes=settings.retry_buffer_bytes,
+        request_bytes=settings.linger_bytes,
+    )
+    around = Surroundings(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
+    governor = Governor(
+        around,
+        forwarder,
+        gateway.tasks,
+        node.hooks,
+        node.resolver,
+        node.nodes,
+        reconnect_grace=settings.reconnect_grace_ms / 1000,
+        disconnect_grace=settings.disconnect_grace_ms / 1000,
+        queue_limit=settings.queue_limit,
+        headers=Headers(settings.sequence_id_header.encode(), settings.producer_name_header.encode()),
+        names_limit=settings.producer_names_limit,
+        deduplication=settings.deduplication,
+    )
+    governor.start()
+    claims = Coordinator(
+        around,
+        node.nodes,
+        gateway.tasks,
+        node.hooks,
+        reconnect_grace=settings.reconnect_grace_ms / 1000,
+        disconnect_grace=settings.disconnect_grace_ms / 1000,
+        queue_limit=settings.queue_limit,
+    )
+    membership = Membership(
+        node.store,
+        node.nodes,
+        node.registration,
+        Leases(governor, claims),
+        failed=node.hooks.redis_failed,
+        restored=node.hooks.redis_restored,
+    )
+    governor.catalog.beat = membership.beat_now
+    records = ShadowRecords(changelog, node.nodes, membership)
+    shadows = ShadowCatalog(node.upstream, changelog, node.resolver, records)
+    cursors = CursorRoom(node.upstream, node.resolver, node.nodes, shadows, records, gateway.tasks, node.hooks)
+    shadows.start()
+    reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, node.resolver, name))
+    Severing(gateway.clients, reader_claims, gateway.tasks).follow()
+    reader_claims.start(changelog.tailer)
+    keeper = Keeper(node.upstream, gateway.tasks, governor.kept_topics, governor.assume, node.hooks.operation_failed)
+    governor.catalog.settings_changed = keeper.read_soon
+    shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
+    return Rooms(
+        changelog,
+        governor,
+        forwarder,
+        claims,
+        membership,
+        shadows,
+        cursors,
+        reader_claims,
+        gateway,
+        keeper,
+        shadow_keeper,
+    )
+
+
+def _has_exclusive_reader(governor: Governor, resolver: NameResolver, name: bytes) -> bool:
+    """Whether Fetch under a name goes by the claims of readers: a shadow's by the policy of its source."""
+    source = resolver.source(name)
+    topic = name if source is None else source.topic
+    policy = governor.catalog.book.effective(topic.decode(errors="replace"))
+    return policy is not None and bool(policy.exclusive_reader)
