@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.wait import wait_for
 
-NOT_THERE = (
+_NOT_THERE = (
+    KafkaError._TIMED_OUT,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -37,16 +38,22 @@ def read_messages(bootstrap: str, topic: str, partition: int = 0) -> list[Messag
 
 def watermarks(consumer: Consumer, at: TopicPartition) -> tuple[int, int]:
     """The first offset of a partition and the one behind its last, once it has a leader that knows it is one."""
+    refused: list[KafkaException] = []
 
     def found() -> tuple[int, int] | None:
         try:
-            return consumer.get_watermark_offsets(at, timeout=20)
+            return consumer.get_watermark_offsets(at, timeout=5)
         except KafkaException as error:
-            if error.args[0].code() not in NOT_THERE:
+            if error.args[0].code() not in _NOT_THERE:
                 raise
+            refused.append(error)
+            consumer.list_topics(at.topic, timeout=5)  # or the leader it knows is asked again and again
             return None
 
-    known = wait_for(found, f"{at.topic}-{at.partition} to be known", 20)
+    try:
+        known = wait_for(found, f"{at.topic}-{at.partition} to be known", 60)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {len(refused)} times refused: {refused[-1]}") from None
     assert known is not None
     return known
 

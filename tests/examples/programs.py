@@ -14,10 +14,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from sidecar.local.process import Child, Command
-from tests.logs import NOT_THERE
+from tests.logs import watermarks
 from tests.wait import wait_for
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -134,7 +134,7 @@ class Reader:
         self._consumer.close()
 
     def read(self) -> list[Entry]:
-        first, end = wait_for(self._watermarks, "the partition to be known", PATIENCE) or (0, 0)
+        first, end = watermarks(self._consumer, TopicPartition(self._topic, self._partition))
         if self._next < first:  # at the beginning, and where retention was faster than this
             self._consumer.assign([TopicPartition(self._topic, self._partition, first)])
         self._next = max(self._next, first)
@@ -149,11 +149,3 @@ class Reader:
     def _position(self) -> int:
         """The next offset; negative before the first record."""
         return self._consumer.position([TopicPartition(self._topic, self._partition)])[0].offset
-
-    def _watermarks(self) -> tuple[int, int] | None:
-        try:
-            return self._consumer.get_watermark_offsets(TopicPartition(self._topic, self._partition), timeout=20)
-        except KafkaException as error:
-            if error.args[0].code() not in NOT_THERE:
-                raise
-            return None  # a topic that was created this moment
