@@ -54,7 +54,7 @@ async def _no_beat() -> None:
 class PolicyCatalog:
     """`book` and `version` are what this node applies; `live` is what the last heartbeat said of the others. `beat`
     sends one now, `settings_changed` is called where a topic's settings in Kafka changed, `changed` where this node
-    changed a policy (its body, empty where it is gone).
+    changed a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
     """
 
     def __init__(self, around: Surroundings, default: PolicyFields | None = None) -> None:
@@ -65,7 +65,7 @@ class PolicyCatalog:
         self.live: LiveNodes | None = None
         self.beat: Callable[[], Awaitable[None]] = _no_beat
         self.settings_changed: Callable[[], None] = lambda: None
-        self.changed: Callable[[str, str], None] = lambda name, body: None
+        self.changed: Callable[[str, str, int], None] = lambda name, body, at_ms: None
         self._around = around
         self._governing: dict[str, asyncio.Lock] = {}
 
@@ -100,8 +100,9 @@ class PolicyCatalog:
             if bool(merged.log_append_time) != bool(before.log_append_time):
                 await self._stamp_records(name, by_brokers=bool(before.log_append_time))
             raise
-        await self._append(Record(policy_key(name), merged.to_record(version, int(time.time() * 1000))))
-        self.changed(name, merged.body())
+        at_ms = _now_ms()
+        await self._append(Record(policy_key(name), merged.to_record(version, at_ms)))
+        self.changed(name, merged.body(), at_ms)
         return merged
 
     async def govern(self, topic: str) -> KafkaError | None:
@@ -133,8 +134,9 @@ class PolicyCatalog:
         store = self._around.store
         version = await store.set_policy(topic, policy.body(), self._known(), secrets.token_bytes(16), only_new=True)
         if version:
-            await self._append(Record(policy_key(topic), policy.to_record(version, int(time.time() * 1000))))
-            self.changed(topic, policy.body())
+            at_ms = _now_ms()
+            await self._append(Record(policy_key(topic), policy.to_record(version, at_ms)))
+            self.changed(topic, policy.body(), at_ms)
         return bool(version)
 
     async def delete(self, name: str, generations: Generations = None) -> bool:
@@ -143,8 +145,9 @@ class PolicyCatalog:
             return False
         under = await self._under(name, generations)
         await self._around.store.delete_policy(name, self._known(), secrets.token_bytes(16), under=under)
+        at_ms = _now_ms()
         await self._append(Record(policy_key(name), None))
-        self.changed(name, "")
+        self.changed(name, "", at_ms)
         return True
 
     async def _under(self, name: str, generations: Generations) -> Under:
@@ -192,6 +195,10 @@ class PolicyCatalog:
             name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
         }
         return Policies(max([self.version, *[policy.version for policy in by_name.values()]]), by_name)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _covers(name: str, topic: str) -> bool:

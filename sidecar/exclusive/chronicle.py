@@ -120,10 +120,13 @@ class Chronicle:
             event.start.CopyFrom(ownership.start)
         self._tasks.start(self._append_event(event))
 
-    def policy_changed(self, name: str, body: str) -> None:
-        """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone."""
+    def policy_changed(self, name: str, body: str, at_ms: int) -> None:
+        """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone.
+
+        `at_ms` is no later than what nodes do because of it: an audit tells by it which epochs came before.
+        """
         event = state.Event(
-            id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=self._wall_ms(), topic=name,
+            id=secrets.token_bytes(16), kind=state.Event.POLICY, at_ms=at_ms, topic=name,
             node=self._around.node_id, detail=body or "deleted",
         )  # fmt: skip
         self._tasks.start(self._append_event(event))

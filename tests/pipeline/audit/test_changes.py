@@ -13,6 +13,7 @@ from confluent_kafka.cimpl import NewPartitions
 from pyspark.sql import SparkSession
 
 from metadata import MetadataStore
+from sidecar.changelog import MASTER_SLOT
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.pipeline import auditing
 from sidecar.cli.pipeline.knowledge import Knowledge, _topic_id, facts_of, learn
@@ -70,6 +71,33 @@ def test_what_is_written_while_a_topic_has_no_policy_passes(spark: SparkSession,
         pass
     (found,) = nodes.audit(spark, topic)
     assert found.totals == CLEAN, found.examples
+
+
+def test_an_epoch_that_a_change_of_policy_brings_is_no_older_than_the_event_of_the_change(nodes: Nodes) -> None:
+    topic = create_topic(nodes.kafka, 1)
+    nodes.govern(topic, "shared")
+    with nodes.writer(topic, "one;"):
+        serving = nodes.serving(topic)
+        silent = nodes.other(serving)
+        silent.pause()  # the change is waited for while it holds at the other node
+        try:
+            assert Rest(serving.admin_url).call("DELETE", f"/v1/topics/{topic}/policy")[0] == 204
+        finally:
+            silent.resume()
+    with Kafka(nodes.kafka) as kafka:
+        found = wait_for(lambda: freed_and_deleted(learn(kafka, nodes.kafka, nodes.cluster), topic), "both")
+    assert found is not None
+    opened, deleted = found
+    assert opened >= deleted
+
+
+def freed_and_deleted(known: Knowledge, topic: str) -> tuple[int, int] | None:
+    """When the epoch was opened that ended what had been governed, and when the event says that the policy went."""
+    freed = known.view.serving(topic, MASTER_SLOT)
+    deleted = [event.at_ms for event in known.events if event.topic == topic and event.detail == "deleted"]
+    if freed is None or not freed.value.producer_epoch or not deleted:
+        return None
+    return freed.value.since_ms, deleted[0]
 
 
 def is_passed_on(nodes: Nodes, topic: str, plain: RawProducer) -> bool:
