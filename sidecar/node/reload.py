@@ -85,7 +85,7 @@ def merged(old: Told, new: Told) -> tuple[Told, list[str], list[str]]:
     merged_settings = replace(old.settings, **{name: getattr(new.settings, name) for name in taken})
     origins = {name: origin for name, origin in old.origins.items() if name not in RELOADABLE}
     origins |= {name: origin for name, origin in new.origins.items() if name in RELOADABLE}
-    told = replace(old, settings=merged_settings, origins=origins, outdated=False)
+    told = replace(old, settings=merged_settings, origins=origins, config=new.config, outdated=False)
     return told, [full_name(name) for name in taken], [full_name(name) for name in differs if name not in RELOADABLE]
 
 

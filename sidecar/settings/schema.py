@@ -391,7 +391,7 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
         raise SettingsError(problems, _unknown_variables())
     settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields})
     given = {name: value for name, value in flags.items() if value is not None}
-    told = Told(settings, origins, given, None if config is None else str(config))
+    told = Told(settings, origins, given, None if path is None else str(path))
     return Resolved(told, tuple(_warnings(settings)))
 
 

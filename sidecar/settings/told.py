@@ -40,7 +40,8 @@ class Shown(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Told:
     """All that a node is told: its settings, where each value was found (by field name; default where it is missing),
-    and what it takes to read them again: the flags, the file that was asked for, which worker the node is.
+    and what it takes to read them again: the flags, the file that was read (None: there was none), which worker the
+    node is.
     `outdated`: they were read before the last SIGHUP, so they are to be read again at once.
     """
 

@@ -41,6 +41,10 @@ class Reloaded:
     def reload(self, text: str) -> dict[str, float]:
         """Write the file, send SIGHUP, wait; how often it went well and not so far."""
         self.file.write_text(text)
+        return self.hangup()
+
+    def hangup(self) -> dict[str, float]:
+        """Send SIGHUP, wait; how often it went well and not so far."""
         before = sum(self.counts().values())
         os.kill(self.node.child.pid, signal.SIGHUP)
         wait_for(lambda: sum(self.counts().values()) == before + 1, "the file to be read again")
@@ -157,6 +161,23 @@ def test_a_file_with_a_fault_changes_nothing_and_every_fault_is_told(
     assert reloaded.setting("SIDECAR_QUEUE_LIMIT")["value"] == "5"
     assert reloaded.node.status() == 200
     assert reloaded.reload("queue_limit = 6\n") == {"success": 1, "failure": 1}
+    assert reloaded.setting("SIDECAR_QUEUE_LIMIT")["value"] == "6"
+
+
+def test_a_file_that_is_gone_changes_nothing(reloaded: Reloaded) -> None:
+    reloaded.reload('admin_token = "hush-hush"\n')
+    reloaded.file.unlink()
+    assert reloaded.hangup() == {"success": 1, "failure": 1}
+    [told] = reloaded.events("settings_not_reloaded")
+    assert "sidecar.toml" in str(told["problems"])
+    assert reloaded.setting("SIDECAR_ADMIN_TOKEN")["value"] == "***"
+
+
+def test_a_file_that_came_while_the_node_ran_counts_from_then_on(node_process: StartNode, tmp_path: Path) -> None:
+    reloaded = Reloaded(node_process(LOG_FORMAT="json"), tmp_path / "sidecar.toml")
+    assert reloaded.reload("queue_limit = 6\n") == {"success": 1, "failure": 0}
+    reloaded.file.unlink()
+    assert reloaded.hangup() == {"success": 1, "failure": 1}
     assert reloaded.setting("SIDECAR_QUEUE_LIMIT")["value"] == "6"
 
 
