@@ -8,17 +8,35 @@ have no place on a command line, and in an environment only where somebody put t
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sidecar.settings.told import Told
 
 _PROGRAM: Final = Path(__file__).with_name("node_process.py")
 _PIPE_BYTES: Final = 60_000
 """Fits into a pipe that nobody reads yet."""
 _TAKE_AN_ARGUMENT: Final = ("-W", "-X")
+
+
+@contextmanager
+def hangups_held() -> Iterator[None]:
+    """Keep SIGHUP meanwhile for whoever listens later, in what this process becomes and in what it starts too.
+
+    A node and a supervisor take it once they can act on it. One that came behind the reading of the settings would end
+    a younger process, or be lost with what has changed in the file.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def become_node(told: Told, workers: int = 1) -> NoReturn:

@@ -16,7 +16,6 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> int:
     """Run the node, which ends the process itself, or the supervisor of several; its exit code."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the node can read its settings again, which it has just done
     descriptor, workers, parent = map(int, sys.argv[1:])
     root = str(Path(__file__).resolve().parents[2])
     if root not in sys.path:  # run from a directory of sources that is not installed

@@ -8,7 +8,7 @@ import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.launch import become_node
+from sidecar.cli.launch import become_node, hangups_held
 from sidecar.cli.options import pass_shared
 from sidecar.cli.setting_flags import resolve_settings, with_setting_flags
 
@@ -35,9 +35,10 @@ _MOST_WORKERS = 256
 @pass_shared
 def serve(shared: Shared, workers: int, **flags: Any) -> None:
     """Run a node until SIGTERM or Ctrl-C. Logs go to stderr."""
-    resolved = resolve_settings(shared, flags)
-    _check_workers(resolved.settings, workers)
-    become_node(resolved.told, workers)
+    with hangups_held():
+        resolved = resolve_settings(shared, flags)
+        _check_workers(resolved.settings, workers)
+        become_node(resolved.told, workers)
 
 
 def _check_workers(settings: Settings, workers: int) -> None:

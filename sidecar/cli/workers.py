@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from sidecar.cli.launch import node_command, settings_pipe
+from sidecar.cli.launch import hangups_held, node_command, settings_pipe
 from sidecar.telemetry import logs
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class _Worker:
         try:
             command = node_command(descriptor, parent=os.getpid())
             # A session of its own: Ctrl-C reaches the supervisor alone, which passes it on once.
-            self.process = subprocess.Popen(command, pass_fds=(descriptor,), start_new_session=True)
+            with hangups_held():
+                self.process = subprocess.Popen(command, pass_fds=(descriptor,), start_new_session=True)
         finally:
             os.close(descriptor)
         self._started = now
@@ -104,6 +105,7 @@ class _Supervisor:
     def run(self) -> int:
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # held since before the settings were read
         while True:
             while self._signals:
                 self._act(self._signals.pop())

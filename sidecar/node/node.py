@@ -328,6 +328,7 @@ async def _serve(told: Told, admin: AdminFactory) -> int:
     ending.listen()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, node.reloader.ask)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # held since before the settings were read
     starting = loop.create_task(node.start())
     asked = loop.create_task(ending.asked.wait())
     code = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Producer
 
-from tests.conftest import StartNode
+from tests.conftest import StartNode, Unique
 from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.integration.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
@@ -203,3 +204,29 @@ def test_many_signals_at_once_leave_a_node_with_the_last_file(reloaded: Reloaded
         os.kill(reloaded.node.child.pid, signal.SIGHUP)
     wait_for(lambda: reloaded.setting("SIDECAR_QUEUE_LIMIT")["value"] == "19", "the last file to be taken")
     assert reloaded.counts()["failure"] == 0
+
+
+def test_a_signal_while_a_node_starts_is_heard_when_it_can_be(
+    services: Services, tmp_path: Path, unique: Unique
+) -> None:
+    file = tmp_path / "sidecar.toml"
+    file.write_text("queue_limit = 5\n")
+    node = NodeProcess(tmp_path, services.kafka_bootstrap, services.redis_url, cluster=unique("c"))
+    with ThreadPoolExecutor() as beside:
+        starting = beside.submit(node.start)
+        wait_for(lambda: is_another_program(node), "the settings to be read and the node to be started")
+        file.write_text("queue_limit = 6\n")
+        os.kill(node.child.pid, signal.SIGHUP)
+        try:
+            reloaded = Reloaded(starting.result(), file)
+            wait_for(lambda: reloaded.setting("SIDECAR_QUEUE_LIMIT")["value"] == "6", "the file to be read again")
+        finally:
+            assert node.stop() == 0
+
+
+def is_another_program(node: NodeProcess) -> bool:
+    """Whether the command line has become a node, which has no handler for signals yet."""
+    try:
+        return "node_process" in Path(f"/proc/{node.child.pid}/cmdline").read_text()
+    except (AssertionError, OSError):
+        return False

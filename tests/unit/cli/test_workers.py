@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sidecar.cli.launch import hangups_held
 from tests.wait import wait_for
 
 SUPERVISOR = """
@@ -34,6 +36,7 @@ signal.signal(signal.SIGINT, stop)
 def reload(signum, frame):
     with open("log", "a") as log: print(json.dumps([number, "reload", os.getpid()]), file=log)
 signal.signal(signal.SIGHUP, reload)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 if settings["outdated"]: reload(signal.SIGHUP, None)
 with open("log", "a") as log: print(json.dumps([number, "start", os.getpid()]), file=log)
 {behaviour}
@@ -44,17 +47,18 @@ while True: time.sleep(60)
 class Supervised:
     """A supervisor of workers 10 and 11 in a directory where they leave notes."""
 
-    def __init__(self, directory: Path, behaviour: str, exit_code: int) -> None:
+    def __init__(self, directory: Path, behaviour: str, exit_code: int, early: str = "") -> None:
         self._log = directory / "log"
-        worker = WORKER.replace("{behaviour}", behaviour).replace("{exit_code}", str(exit_code))
+        worker = early + WORKER.replace("{behaviour}", behaviour).replace("{exit_code}", str(exit_code))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SIDECAR_")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR, worker],
-            cwd=directory,
-            env={**environment, "PYTHONPATH": str(Path(__file__).parents[3])},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with hangups_held():
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SUPERVISOR, worker],
+                cwd=directory,
+                env={**environment, "PYTHONPATH": str(Path(__file__).parents[3])},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
 
     def notes(self, what: str) -> list[tuple[int, int]]:
         if not self._log.exists():
@@ -69,8 +73,8 @@ class Supervised:
 
 @pytest.fixture
 def supervised(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supervised]:
-    behaviour, exit_code = getattr(request, "param", ("", 0))
-    found = Supervised(tmp_path, behaviour, exit_code)
+    behaviour: tuple[Any, ...] = getattr(request, "param", ("", 0))
+    found = Supervised(tmp_path, *behaviour)
     yield found
     if found.process.poll() is None:
         found.process.terminate()
@@ -113,6 +117,27 @@ def test_a_hangup_has_every_worker_read_its_settings_again_and_whoever_replaces_
     supervised.process.terminate()
     code, _ = supervised.end()
     assert code == 0
+
+
+IS_SLOW_TO_LISTEN = """
+import os, time
+with open("born", "a") as born: print(os.getpid(), file=born)
+while not os.path.exists("grown"): time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("supervised", [("", 0, IS_SLOW_TO_LISTEN)], indirect=True)
+def test_a_hangup_ends_no_worker_however_young_and_is_heard_later(supervised: Supervised, tmp_path: Path):
+    born = tmp_path / "born"
+    wait_for(lambda: born.exists() and len(born.read_text().split()) == 2, "both workers to run")
+    supervised.process.send_signal(signal.SIGHUP)
+    pending = [Path(f"/proc/{pid}/status") for pid in born.read_text().split()]
+    wait_for(lambda: all(re.search("ShdPnd:.*1\n", each.read_text()) for each in pending), "both to be signalled")
+    (tmp_path / "grown").touch()
+    wait_for(lambda: len(supervised.notes("reload")) == 2, "both to hear of it")
+    supervised.process.terminate()
+    code, events = supervised.end()
+    assert (code, [event for event in events if event["event"] == "worker_crashed"]) == (0, [])
 
 
 DIES_YOUNG = """
