@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from metadata import GenerationChanged, MetadataUnavailable
+from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
 from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
@@ -89,17 +89,20 @@ class PolicyCatalog:
         is another at the moment of the change.
         """
         under = await self._under(name, generations)
-        before = self.book.exact(name) or PolicyFields()
-        merged = before.merged(change)
-        if bool(merged.log_append_time) != bool(before.log_append_time):
-            await self._stamp_records(name, by_brokers=bool(merged.log_append_time))
-        token = secrets.token_bytes(16)
-        try:
-            version = await self._around.store.set_policy(name, merged.body(), self._known(), token, under=under)
-        except GenerationChanged:
-            if bool(merged.log_append_time) != bool(before.log_append_time):
-                await self._stamp_records(name, by_brokers=bool(before.log_append_time))
-            raise
+        before = self.book.exact(name)
+        was = before or PolicyFields()
+        merged = was.merged(change)
+        restamps = bool(merged.log_append_time) != bool(was.log_append_time)
+        if restamps and name.endswith("*"):
+            raise UnservedError("log_append_time is a setting of each topic in Kafka: name one topic, not a prefix")
+        version = await self._decide(name, merged, under)
+        if restamps:  # not before Redis has decided: what brokers stamp meanwhile stays so
+            try:
+                await self._stamp_records(name, by_brokers=bool(merged.log_append_time))
+            except BaseException:
+                with suppress(MetadataUnavailable):
+                    await self._decide(name, before, ANY)
+                raise
         at_ms = _now_ms()
         await self._append(Record(policy_key(name), merged.to_record(version, at_ms)))
         self.changed(name, merged.body(), at_ms)
@@ -129,6 +132,13 @@ class PolicyCatalog:
             self._governing.pop(topic, None)
         return None
 
+    async def _decide(self, name: str, policy: PolicyFields | None, under: Under) -> int:
+        """Have Redis give a change its version; None deletes."""
+        store, known, token = self._around.store, self._known(), secrets.token_bytes(16)
+        if policy is None:
+            return await store.delete_policy(name, known, token, under=under)
+        return await store.set_policy(name, policy.body(), known, token, under=under)
+
     async def _begin(self, topic: str, policy: PolicyFields) -> bool:
         """Write a topic's first policy down, unless somebody else was first."""
         store = self._around.store
@@ -144,7 +154,7 @@ class PolicyCatalog:
         if self.book.exact(name) is None:
             return False
         under = await self._under(name, generations)
-        await self._around.store.delete_policy(name, self._known(), secrets.token_bytes(16), under=under)
+        await self._decide(name, None, under)
         at_ms = _now_ms()
         await self._append(Record(policy_key(name), None))
         self.changed(name, "", at_ms)
@@ -168,8 +178,6 @@ class PolicyCatalog:
 
     async def _stamp_records(self, topic: str, *, by_brokers: bool) -> None:
         """Have brokers give records their time, or leave it to writers; the keep-alive that must follow reads it."""
-        if topic.endswith("*"):
-            raise UnservedError("log_append_time is a setting of each topic in Kafka: name one topic, not a prefix")
         kind = "LogAppendTime" if by_brokers else "CreateTime"
         done = await self._around.upstream.call(None, AlterTopicConfig(topic, "message.timestamp.type", kind))
         if done.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -12,9 +12,12 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient as KafkaAdmin
+from confluent_kafka.admin import ConfigResource  # pyright: ignore[reportPrivateImportUsage]
 
+from metadata import MetadataStore
 from sidecar.client import AdminClient, SidecarError
-from tests.conftest import StartNode, Unique
+from tests.conftest import OwnValkey, StartNode, Unique
 from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.integration.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
@@ -241,3 +244,38 @@ async def test_the_sdk_says_under_which_generation(node: NodeProcess, topic: str
                 assert (refused.value.code, refused.value.retryable) == (HTTPStatus.PRECONDITION_FAILED, False)
             assert (await admin.set_policy(topic, access_mode="exclusive", if_generation=1)).generation == 1
             assert (await admin.release(topic, if_generation=1)).owner is None
+
+
+def test_what_redis_does_not_decide_changes_nothing_in_kafka(
+    node_process: StartNode, services: Services, own_valkey: OwnValkey
+) -> None:
+    valkey, topic = own_valkey(), create_topic(services.kafka_bootstrap, 1)
+    rest = Rest(node_process(redis=valkey.url).admin_url)
+    path = f"/v1/topics/{topic}/policy"
+    assert rest.call("PUT", path, {"access_mode": "exclusive"})[0] == 200
+    valkey.pause()
+    try:
+        assert rest.call("PUT", path, {"log_append_time": True})[0] == 503
+    finally:
+        valkey.resume()
+    assert stamped_by(services, topic) == "CreateTime"
+    wait_for(lambda: rest.call("PUT", path, {"log_append_time": True})[0] == 200, "Redis to be back", 30)
+    assert stamped_by(services, topic) == "LogAppendTime"
+
+
+async def test_what_kafka_refuses_is_not_left_in_redis(
+    node_process: StartNode, services: Services, unique: Unique
+) -> None:
+    cluster, topic = unique("c"), unique("not-there")
+    node = node_process(cluster=cluster)
+    status, refused = Rest(node.admin_url).call("PUT", f"/v1/topics/{topic}/policy", {"log_append_time": True})
+    assert (status, "create it first" in refused["message"]) == (400, True)
+    store = MetadataStore(services.redis_url, cluster, lease_ms=3_000)
+    assert (await store.policies()).by_name == {}
+    await store.aclose()
+
+
+def stamped_by(services: Services, topic: str) -> str:
+    admin = KafkaAdmin({"bootstrap.servers": services.kafka_bootstrap})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    return admin.describe_configs([resource])[resource].result(20)["message.timestamp.type"].value
