@@ -100,7 +100,7 @@ function ask(title, verb, dangerous, lines, act, after) {
   button.className = dangerous ? 'danger solid' : 'primary';
   button.hidden = false;
   button.disabled = false;
-  fill(byId('result'));
+  tell('');
   pending = async () => {
     try {
       return await act();
@@ -115,18 +115,36 @@ function ask(title, verb, dangerous, lines, act, after) {
 
 async function run() {
   const button = /** @type {HTMLButtonElement} */ (byId('dialog-act'));
-  if (!pending || button.disabled) return;
+  const [asked, title] = [pending, byId('dialog-title').textContent];
+  if (!asked || button.disabled) return;
   button.disabled = true;
   fill(byId('dialog-error'));
   try {
-    fill(byId('result'), await pending());
-    /** @type {HTMLDialogElement} */ (byId('dialog')).close();
+    const told = await asked();
+    if (pending === asked) /** @type {HTMLDialogElement} */ (byId('dialog')).close();
+    tell(told);
   } catch (error) {
-    button.hidden = error instanceof Refusal && error.status === 412;
-    fill(byId('dialog-error'), explained(/** @type {Error} */ (error)));
-  } finally {
+    const told = explained(/** @type {Error} */ (error));
+    if (pending !== asked) { // the dialog was closed meanwhile, or is about something else
+      tell(`${title} ${told}`, false);
+      return;
+    }
     button.disabled = false;
+    button.hidden = error instanceof Refusal && error.status === 412;
+    fill(byId('dialog-error'), told);
   }
+}
+
+/**
+ * Above the sections: what came of something.
+ *
+ * @param {string} text
+ * @param {boolean} [good]
+ */
+export function tell(text, good = true) {
+  const place = byId('result');
+  place.classList.toggle('bad', !good);
+  fill(place, text);
 }
 
 /** @param {Error} error */

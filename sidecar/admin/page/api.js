@@ -101,13 +101,21 @@ export function path(...names) {
 function read(answer, text) {
   let found = null;
   try {
-    found = text ? JSON.parse(text, exact) : null;
+    found = text ? decoded(text) : null;
   } catch {
     throw new Refusal(answer.status, `${answer.status} ${answer.statusText}: no JSON came back; is this the node's admin port?`);
   }
   if (!answer.ok) throw new Refusal(answer.status, found?.message ?? `${answer.status} ${answer.statusText}`);
   return found;
 }
+
+/**
+ * JSON with every whole number as it was written.
+ *
+ * @param {string} text
+ * @returns {any}
+ */
+export const decoded = (text) => JSON.parse(text, exact);
 
 /**
  * Generations and sequence ids go up to 2^63 - 1, a number here is exact up to 2^53: beyond, it is a BigInt, where the

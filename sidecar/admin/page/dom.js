@@ -55,7 +55,8 @@ export function fill(node, ...parts) {
 }
 
 /**
- * One child for each item, in this order; a child stays the same node as long as its key does.
+ * One child for each item, in this order; a child stays the same node as long as its key does. Of items that share a key
+ * the first keeps the first node, and so on.
  *
  * @template T
  * @param {Element} parent
@@ -66,9 +67,12 @@ export function fill(node, ...parts) {
  */
 export function keyed(parent, items, key, make, update) {
   const before = new Map([...parent.children].map((node) => [/** @type {HTMLElement} */ (node).dataset.key, node]));
+  const times = new Map();
   let next = parent.firstElementChild;
   for (const item of items) {
-    const name = key(item);
+    const count = times.get(key(item)) ?? 0;
+    times.set(key(item), count + 1);
+    const name = `${count} ${key(item)}`;
     const node = before.get(name) ?? make(item);
     /** @type {HTMLElement} */ (node).dataset.key = name;
     before.delete(name);

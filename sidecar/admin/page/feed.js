@@ -5,7 +5,7 @@
  * back and resumes where it was. A refusal is told and tried again slowly; everything else on the page goes on without.
  */
 
-import { Refusal, connection, path } from './api.js';
+import { Refusal, connection, decoded, path } from './api.js';
 import { byId, build, fill } from './dom.js';
 import { clock, number } from './format.js';
 
@@ -77,7 +77,7 @@ async function refusal() {
 /** @param {MessageEvent} message */
 function take(message) {
   position = Math.max(position ?? 0, Number(message.lastEventId));
-  const event = JSON.parse(message.data);
+  const event = decoded(message.data);
   if (seen.has(event.id)) return;
   seen.add(event.id);
   const list = byId('feed');

@@ -1,9 +1,9 @@
 /** Puts the page together: which section is shown (by the part of the address behind #), the token, the two streams. */
 
 import { token } from './api.js';
-import { startActs } from './acts.js';
+import { startActs, tell } from './acts.js';
 import { Clients } from './clients.js';
-import { byId, fill } from './dom.js';
+import { byId } from './dom.js';
 import { feed, startFeed } from './feed.js';
 import { startHealth } from './health.js';
 import { Settings } from './settings.js';
@@ -13,6 +13,8 @@ import { Topic } from './topic.js';
 import { Topics } from './topics.js';
 
 const HAPPENED_MS = 300;
+/** What a header can hold, and the node's setting takes. */
+const TOKEN = /^[!-~]+$/;
 
 /** By the address: a section, and one thing in it. */
 const VIEWS = {
@@ -28,7 +30,7 @@ let shown = null;
 /** @param {boolean} asked whether a person went there, whose focus then belongs at the heading */
 function route(asked) {
   const [section, name] = location.hash.replace(/^#\//, '').split('/');
-  const place = section in VIEWS ? section : 'topics';
+  const place = Object.hasOwn(VIEWS, section) ? section : 'topics';
   const known = VIEWS[place];
   const view = (name && known.one) || known.all;
   for (const link of document.querySelectorAll('.tabs a')) {
@@ -67,14 +69,18 @@ function startToken() {
     event.preventDefault();
     const typed = /** @type {HTMLInputElement} */ (byId('token')).value.trim();
     if (!typed) return;
+    if (!TOKEN.test(typed)) {
+      tell('That is no token: one is made of ASCII characters, without spaces.', false);
+      return;
+    }
     token.set(typed);
     tellToken();
-    fill(byId('result'), 'The token is kept in this tab until it is closed.');
+    tell('The token is kept in this tab until it is closed.');
   });
   byId('token-forget').addEventListener('click', () => {
     token.set('');
     tellToken();
-    fill(byId('result'), 'The token is forgotten.');
+    tell('The token is forgotten.');
     byId('token').focus();
   });
   tellToken();

@@ -2,7 +2,7 @@
  * Reads one resource again and again: while the page is visible, one request at a time, less often the more tries fail.
  */
 
-import { connection } from './api.js';
+import { Refusal, Silence, connection } from './api.js';
 
 const SLOWEST_MS = 15_000;
 
@@ -38,6 +38,7 @@ export class Poll {
 
   start() {
     this.#running = true;
+    this.#failures = 0;
     this.now();
   }
 
@@ -82,6 +83,7 @@ export class Poll {
         this.show(found);
       }
     } catch (error) {
+      if (!(error instanceof Refusal || error instanceof Silence)) reportError(error); // a fault of the page itself
       if (question === this.#question) {
         this.#failures += 1;
         this.fail(/** @type {Error} */ (error));

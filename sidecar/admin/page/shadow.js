@@ -6,14 +6,13 @@ import { build, fill } from './dom.js';
 import { bar, number, since, size, tag } from './format.js';
 import { stateOf } from './shadows.js';
 import { table } from './table.js';
-import { View, emptiness, facts } from './view.js';
+import { Named, emptiness, facts } from './view.js';
 
 const PAGE = 100;
 
-export class Shadow extends View {
+export class Shadow extends Named {
   constructor() {
     super({ title: 'Shadow', every: 5_000 });
-    this.name = '';
     this.source = '';
     /** @type {string | null} the group behind which the page begins */
     this.token = null;
@@ -35,18 +34,8 @@ export class Shadow extends View {
     });
   }
 
-  /** @param {string} name */
-  open(name) {
-    if (name !== this.name) {
-      this.name = name;
-      this.token = null;
-      fill(this.heading, name);
-      fill(this.buttons);
-      fill(this.problem);
-      this.content.hidden = true;
-      this.poll.renew();
-    }
-    super.open(name);
+  forget() {
+    this.token = null;
   }
 
   async load() {
@@ -63,9 +52,9 @@ export class Shadow extends View {
 
   /** @param {{shadow: any, cursors: any, why: string}} found */
   show({ shadow, cursors, why }) {
+    super.show(shadow);
     this.source = shadow.source;
     this.next = cursors.next_page_token;
-    this.content.hidden = false;
     fill(this.buttons, ['button', { type: 'button', 'data-act': 'delete', class: 'danger' }, 'Delete…']);
     fill(this.facts, facts(aboutShadow(shadow)));
     const largest = Math.max(0, ...cursors.items.map((each) => each.lag));
@@ -75,15 +64,6 @@ export class Shadow extends View {
     this.pager.hidden = this.token === null && this.next === null;
     /** @type {HTMLButtonElement} */ (this.pager.children[0]).disabled = this.token === null;
     /** @type {HTMLButtonElement} */ (this.pager.children[1]).disabled = this.next === null;
-  }
-
-  /** @param {Error} error */
-  failed(error) {
-    super.failed(error);
-    if (error instanceof Refusal && error.status === 404) {
-      this.content.hidden = true;
-      fill(this.buttons);
-    }
   }
 }
 

@@ -5,17 +5,16 @@ import { askToCreateShadow, askToDeleteShadow, askToEnd } from './acts.js';
 import { build, fill } from './dom.js';
 import { bar, number, since, tag } from './format.js';
 import { table } from './table.js';
-import { View, facts } from './view.js';
+import { Named, facts } from './view.js';
 
-export class Topic extends View {
+export class Topic extends Named {
   constructor() {
     super({ title: 'Topic', every: 3_000 });
-    this.name = '';
     /** @type {any} */
     this.topic = null;
     this.facts = build(['div', {}]);
     this.owners = table('Owners by partition', (each) => each.partition, OWNERS);
-    this.waiting = table('Waiting', (each) => each.session, WAITING);
+    this.waiting = table('Waiting', (each) => `${each.session} ${each.partition}`, WAITING);
     this.producers = table('Producers', (each) => each.name, PRODUCERS);
     this.shadows = table('Shadows', (each) => each.name, SHADOWS);
     this.blocks = {
@@ -28,18 +27,8 @@ export class Topic extends View {
     this.element.addEventListener('click', (event) => this.#act(event));
   }
 
-  /** @param {string} name */
-  open(name) {
-    if (name !== this.name) {
-      this.name = name;
-      this.topic = null;
-      fill(this.heading, name);
-      fill(this.buttons);
-      fill(this.problem);
-      this.content.hidden = true;
-      this.poll.renew();
-    }
-    super.open(name);
+  forget() {
+    this.topic = null;
   }
 
   async load() {
@@ -49,8 +38,8 @@ export class Topic extends View {
 
   /** @param {{topic: any, producers: {items: any[], why: string}}} found */
   show({ topic, producers }) {
+    super.show(topic);
     this.topic = topic;
-    this.content.hidden = false;
     const legal = topic.partitions > 0;
     fill(
       this.buttons,
@@ -66,15 +55,6 @@ export class Topic extends View {
     this.blocks.waiting.show(this.waiting, topic.waiting, topic.policy ? 'Nobody waits.' : '');
     this.blocks.producers.show(this.producers, producers.items, producers.why);
     this.blocks.shadows.show(this.shadows, topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), legal ? 'It has no shadow.' : '');
-  }
-
-  /** @param {Error} error */
-  failed(error) {
-    super.failed(error);
-    if (error instanceof Refusal && error.status === 404) {
-      this.content.hidden = true;
-      fill(this.buttons);
-    }
   }
 
   /** @param {MouseEvent} event */
@@ -187,7 +167,8 @@ const OWNERS = [
 
 const WAITING = [
   { title: 'Producer', parts: (each) => [['span', { class: 'name' }, each.name]] },
-  { title: 'Session', parts: (each) => [each.session] },
+  { title: 'Session', parts: (each) => [['span', { class: 'name' }, each.session]] },
+  { title: 'Partition', parts: (each) => [each.partition ?? 'all'] },
   { title: 'Waiting for', parts: (each) => [since(each.since)] },
 ];
 

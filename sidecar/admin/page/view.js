@@ -3,7 +3,7 @@
  * while the section is shown.
  */
 
-import { Refusal } from './api.js';
+import { Refusal, Silence } from './api.js';
 import { build, fill } from './dom.js';
 import { Poll } from './poll.js';
 
@@ -43,7 +43,7 @@ export class View {
   /** @param {Error} error */
   failed(error) {
     this.content.setAttribute('aria-busy', 'false');
-    if (error instanceof Refusal) fill(this.problem, error.message);
+    if (!(error instanceof Silence)) fill(this.problem, error.message);
   }
 
   /** @param {any} found */
@@ -51,6 +51,42 @@ export class View {
     this.content.setAttribute('aria-busy', 'false');
     fill(this.problem);
     this.show(found);
+  }
+}
+
+/** A view of one thing, which has a name: nothing of the one that was shown before is left when another is opened. */
+export class Named extends View {
+  name = '';
+
+  /** @param {string} name */
+  open(name) {
+    if (name !== this.name) {
+      this.name = name;
+      this.forget();
+      fill(this.heading, name);
+      fill(this.buttons);
+      fill(this.problem);
+      this.content.hidden = true;
+      this.poll.stop(); // what is under way answers for another name
+    }
+    super.open(name);
+  }
+
+  /** What was known belongs to another name. */
+  forget() {}
+
+  /** @param {any} _found */
+  show(_found) {
+    this.content.hidden = false;
+  }
+
+  /** @param {Error} error */
+  failed(error) {
+    super.failed(error);
+    if (error instanceof Refusal && error.status === 404) {
+      this.content.hidden = true;
+      fill(this.buttons);
+    }
   }
 }
 

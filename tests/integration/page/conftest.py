@@ -63,20 +63,28 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Visit]:
     """`visit(url, width=360, token=TOKEN)`: a page in a context of its own, in which nothing may have gone wrong:
-    nothing against the policy, no request to anywhere else. `fault`: what has to go wrong, and may.
+    nothing against the policy, no request to anywhere else. `fault`: what has to go wrong, and may;
+    `script` runs first.
     """
     problems: list[str] = []
     expected: list[str] = []
     with ExitStack() as open_contexts:
 
         def go(
-            url: str, *, width: int = 1280, height: int = 900, token: str = "", fault: str = "", **options: Any
+            url: str,
+            *,
+            width: int = 1280,
+            height: int = 900,
+            token: str = "",
+            fault: str = "",
+            script: str = "",
+            **options: Any,
         ) -> Page:
             expected.extend([fault] if fault else [])
             viewport: Any = {"width": width, "height": height}
             context = browser.new_context(viewport=viewport, reduced_motion="reduce", **options)
             open_contexts.callback(context.close)
-            context.add_init_script(_TELL_VIOLATIONS)
+            context.add_init_script(_TELL_VIOLATIONS + script)
             page = context.new_page()
             page.set_default_timeout(PATIENCE_MS)
             origin = "/".join(url.split("/")[:3])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.conftest import StartNode
 from tests.integration.page.cluster import Cluster
@@ -67,6 +67,7 @@ def test_generations_and_ids_beyond_the_numbers_of_a_browser_are_exact(visit: Vi
     topic = cluster.govern(cluster.name("nanoseconds"), access_mode="exclusive")
     producer = cluster.produce(topic, f"clockwork;mode=exclusive_with_fencing;generation={now}")
     page = visit(f"{cluster.url}#/topics/{topic}", token=TOKEN)
+    expect(page.locator("#feed li").filter(has_text=topic).first).to_contain_text(f"generation {now:,}")
     dialog = press(page, "Fence…")
     expect(dialog).to_contain_text(f"{now:,}")
     confirm(dialog, "Fence")
@@ -136,7 +137,7 @@ def test_without_the_token_everything_is_shown_and_nothing_is_changed(visit: Vis
     expect(dialog.get_by_role("alert")).to_contain_text("enter it at the top")
     assert cluster.topic(topic)["owner"]["name"] == "owner-of-guarded"
     dialog.get_by_role("button", name="Cancel").click()
-    enter_token(page, "a guess")
+    enter_token(page, "a-guess")
     dialog = press(page, "Fence…")
     confirm(dialog, "Fence")
     expect(dialog.get_by_role("alert")).to_contain_text("The token at the top is not the node's")
@@ -154,6 +155,38 @@ def test_who_saw_an_older_generation_changes_nothing(visit: Visit, cluster: Clus
     assert cluster.topic(topic)["owner"]["name"] == "faster"
     dialog.get_by_role("button", name="Cancel").click()
     expect(press(page, "Fence…")).to_contain_text("faster")
+
+
+@pytest.mark.parametrize("status", [409, 200])
+def test_an_answer_that_comes_when_its_dialog_is_closed_is_told_above_and_leaves_the_next_one_alone(
+    visit: Visit, cluster: Cluster, status: int
+) -> None:
+    topic = owned(cluster, f"slow-{status}")
+    page = visit(f"{cluster.page_of(topic)}#/topics/{topic}", token=TOKEN)
+    held: list[Route] = []
+    page.route("**/fence", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks what it is given
+    dialog = press(page, "Fence…")
+    confirm(dialog, "Fence")
+    dialog.get_by_role("button", name="Cancel").click()
+    dialog = press(page, "Create shadow…")
+    dialog.get_by_label("Name of the shadow").fill("half typed")
+    wait_for(lambda: page.evaluate("true") and held, "the request", 20)
+    held[0].fulfill(status=status, content_type="application/json", body='{"message": "nobody owns it"}')
+    told = "was fenced." if status == 200 else f"Fence the owner of {topic}? nobody owns it"
+    expect(page.locator("#result")).to_contain_text(told)
+    expect(dialog.get_by_role("heading")).to_have_text("Create a shadow")
+    expect(dialog.get_by_role("alert")).to_be_empty()
+    expect(dialog.get_by_label("Name of the shadow")).to_have_value("half typed")
+    expect(dialog.get_by_role("button", name="Create", exact=True)).to_be_enabled()
+
+
+@pytest.mark.parametrize("typed", ["two words", "zürich", "密碼"])
+def test_what_no_node_has_for_a_token_is_not_taken_for_one(visit: Visit, cluster: Cluster, typed: str) -> None:
+    page = visit(cluster.url)
+    page.get_by_label("Admin token").fill(typed)
+    page.get_by_role("button", name="Use").click()
+    expect(page.locator("#result")).to_contain_text("That is no token")
+    assert page.evaluate("sessionStorage.length") == 0
 
 
 def test_the_token_stays_in_the_tab_and_out_of_every_address(visit: Visit, cluster: Cluster) -> None:

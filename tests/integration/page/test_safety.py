@@ -44,6 +44,8 @@ def test_an_address_with_markup_in_it_is_text(visit: Visit, cluster: Cluster) ->
     page = visit(f"{cluster.url}#/topics/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
     expect(page.get_by_role("heading", name="<img src=x onerror=alert(1)>")).to_be_visible()
     expect(page.locator("main").get_by_role("alert")).to_contain_text("there is no topic <img")
+    page.goto(f"{cluster.url}#/constructor")  # what every object of JavaScript has
+    expect(page.get_by_role("heading", name="Topics", exact=True)).to_be_visible()
     page.goto(f"{cluster.url}#/topics/%")
     expect(page.get_by_role("heading", name="%", exact=True)).to_be_visible()
 

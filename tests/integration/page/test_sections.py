@@ -9,6 +9,12 @@ from tests.integration.page.cluster import Cluster
 from tests.integration.page.conftest import Visit
 from tests.wait import wait_for
 
+WAITS = 7
+NO_LONG_TIMERS = """
+const timer = window.setTimeout;
+window.setTimeout = (run, ms, ...more) => ms < 1000 ? timer(run, ms, ...more) : 0;
+"""
+
 
 def row(page: Page, name: str) -> Locator:
     """The row of the main part that is named so."""
@@ -157,6 +163,37 @@ def test_a_takeover_appears_in_the_feed_and_in_the_table_without_a_reload(visit:
     expect(cell(page, topic, "Owner")).to_contain_text("after")
     expect(cell(page, topic, "Generation")).to_have_text("2")
     assert page.evaluate("window.unmoved")
+
+
+def test_what_happens_is_read_at_once(visit: Visit, cluster: Cluster) -> None:
+    """No section of this page ever reads by itself again: whatever changes in it, an event has brought."""
+    topic = cluster.govern(cluster.name("at-once"), access_mode="exclusive_with_fencing")
+    cluster.produce(topic, "before")
+    page = visit(cluster.url, script=NO_LONG_TIMERS)
+    expect(page.locator("#feed-state")).to_have_text("live")
+    expect(cell(page, topic, "Owner")).to_contain_text("before")
+    cluster.produce(topic, "after")
+    expect(cell(page, topic, "Owner")).to_contain_text("after")
+    page.locator("main").get_by_role("link", name=topic).click()
+    expect(fact(page, "Owner").first).to_contain_text("after")
+    cluster.produce(topic, "last")
+    expect(fact(page, "Owner").first).to_contain_text("last")
+
+
+def test_who_waits_for_several_partitions_stands_once_for_each(visit: Visit, cluster: Cluster) -> None:
+    topic = cluster.govern(cluster.name("queued"), 3, access_mode="wait_for_exclusive", scope="partition")
+    for partition in range(2):
+        cluster.produce(topic, f"owner-{partition}", partition=partition)
+    waiter = cluster.produce(topic, "waiter", partition=2)
+    page = visit(f"{cluster.page_of(topic)}#/topics/{topic}")
+    waiting = page.get_by_role("table", name="Waiting")
+    for _ in range(3):  # whoever waits says so again and again
+        for partition in range(2):
+            assert waiter.send(topic, b"1", sequence=0, partition=partition).error == WAITS
+        with page.expect_response(lambda answer: answer.url.endswith(topic)):
+            page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(waiting.locator("td[data-label=Partition]")).to_have_text(["0", "1"])
+    expect(waiting.get_by_role("rowheader")).to_have_text(["waiter", "waiter"])
 
 
 def test_the_feed_begins_with_what_has_happened_before(visit: Visit, cluster: Cluster) -> None:
