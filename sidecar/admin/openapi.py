@@ -286,6 +286,7 @@ def _schemas() -> Schema:
         "node": NUMBER,
         "detail": TEXT,
     }
+    waited_for = {"type": ["integer", "null"], "description": "Which one, of scope partition."}
     topic = {
         "topic": TEXT,
         "policy": {"oneOf": [ref("Policy"), {"type": "null"}]},
@@ -295,7 +296,7 @@ def _schemas() -> Schema:
             "description": "Rises with each change of owner; 0: never owned.",
         },
         "owner": {"oneOf": [ref("Owner"), {"type": "null"}]},
-        "waiting": list_of(fields({"name": TEXT, "session": TEXT, "since": TIME})),
+        "waiting": list_of(fields({"name": TEXT, "session": TEXT, "since": TIME}, {"partition": waited_for})),
         "producers": {
             **list_of(ref("Producer")),
             "description": f"Of one topic whose ids are known: the newest {PRODUCERS}.",

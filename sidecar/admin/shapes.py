@@ -152,7 +152,8 @@ def _owner(owner: Owner) -> dict[str, Any]:
 
 
 def _waiting(waiting: Waiting) -> dict[str, Any]:
-    return {"name": waiting.name, "session": waiting.session, "since": time_to_json(waiting.since_ms)}
+    since = time_to_json(waiting.since_ms)
+    return {"name": waiting.name, "session": waiting.session, "since": since, "partition": waiting.partition}
 
 
 def producer_to_json(producer: Producer) -> dict[str, Any]:

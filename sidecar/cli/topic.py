@@ -201,8 +201,8 @@ def _as_text(found: dict[str, Any]) -> str:
         ]
         parts.append(table(("partition", "owner", "session", "mode", "generation", "since"), rows))
     if found["waiting"]:
-        rows = [(each["name"], each["session"], each["since"]) for each in found["waiting"]]
-        parts.append(table(("waiting", "session", "since"), rows))
+        rows = [(each["name"], each["session"], each.get("partition"), each["since"]) for each in found["waiting"]]
+        parts.append(table(("waiting", "session", "partition", "since"), rows))
     if found["producers"]:
         parts.append(producer_table(found["producers"]))
     return "\n\n".join(parts)

@@ -127,11 +127,12 @@ class PartitionOwner(Owner):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who waits for a topic, since when."""
+    """Who waits for a topic, or for one partition of it, since when."""
 
     name: str
     session: str
     since: datetime
+    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

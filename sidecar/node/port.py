@@ -97,11 +97,12 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A session in a topic's queue. `since_ms`: Unix milliseconds."""
+    """A session in a topic's queue, or in that of one of its partitions. `since_ms`: Unix milliseconds."""
 
     name: str
     session: str
     since_ms: int
+    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

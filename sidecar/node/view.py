@@ -162,7 +162,7 @@ class NodeView:
             owners={index: found for index, found in owners.items() if index is not None}
             if stands.by_partition
             else None,
-            waiting=[port.Waiting(found.name, found.session, found.since_ms) for found in stands.waiting],
+            waiting=[port.Waiting(each.name, each.session, each.since_ms, each.partition) for each in stands.waiting],
             shadows=self._names(name),
             serving_node=stands.serving_node,
             generations={index: found for index, found in stands.generations.items() if index is not None}

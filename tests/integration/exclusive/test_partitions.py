@@ -83,7 +83,8 @@ def test_an_owner_that_leaves_frees_its_partitions_and_nobody_elses(topic: str, 
     assert waiter.send(topic, b"w", sequence=0).error == AGAIN
     assert waiter.send(topic, b"w", sequence=0, partition=1).error == AGAIN
     assert waiter.send(topic, b"w", sequence=0, partition=2).error == OK
-    assert [found["name"] for found in rest.topic(topic)["waiting"]] == ["waiter", "waiter"]
+    found = [(each["name"], each["partition"]) for each in rest.topic(topic)["waiting"]]
+    assert found == [("waiter", 0), ("waiter", 1)]
     one.close()
     wait_for(lambda: waiter.send(topic, b"w", sequence=0).error == OK, "its turn")
     assert waiter.send(topic, b"w", sequence=0, partition=1).error == AGAIN

@@ -54,7 +54,7 @@ def test_a_topic_has_exactly_the_fields_of_the_contract():
             "since": "2023-11-14T22:13:20.123Z",
             "client": "10.0.0.1:5",
         },
-        "waiting": [{"name": "next", "session": "conn:1", "since": "1970-01-01T00:00:00.000Z"}],
+        "waiting": [{"name": "next", "session": "conn:1", "since": "1970-01-01T00:00:00.000Z", "partition": None}],
         "producers": [{"name": "billing", "last_sequence_id": 8, "last_sequence_ids": {"0": 9, "1": 8}}],
         "shadows": ["orders-audit"],
         "serving_node": 1,
