@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from sidecar.cli.output import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,7 +34,7 @@ def confirm(yes: bool, question: Callable[[], str]) -> None:
     empty. `question` may ask the node what would happen, and raise CommandError.
     """
     if has_to_ask(yes) and (text := question()):
-        click.confirm(text, abort=True, err=True)
+        click.confirm("\n".join(map(printable, text.split("\n"))), abort=True, err=True)
 
 
 def ownership(topic: dict[str, Any], partition: int | None = None) -> str:

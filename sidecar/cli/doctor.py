@@ -15,7 +15,7 @@ from sidecar.cli.checks.redis import check_redis
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import Exit
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import write
+from sidecar.cli.output import printable, write
 from sidecar.cli.setting_flags import resolve_here
 from sidecar.settings import SettingsError
 
@@ -80,7 +80,7 @@ def _as_text(found: list[Finding]) -> str:
     lines: list[str] = []
     for each in found:
         level = click.style(each.level.ljust(4), fg=_COLORS[each.level], bold=True)
-        lines.append(f"{level}  {each.name.ljust(width)}  {each.detail}")
+        lines.append(f"{level}  {each.name.ljust(width)}  {printable(each.detail)}")
         if each.remedy:
-            lines.append(f"{' ' * (width + 6)}  -> {each.remedy}")
+            lines.append(f"{' ' * (width + 6)}  -> {printable(each.remedy)}")
     return "\n".join(lines)

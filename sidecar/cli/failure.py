@@ -7,6 +7,7 @@ from typing import IO, Any
 
 import click
 
+from sidecar.cli.output import complain, printable
 from sidecar.settings import SettingsError
 
 
@@ -32,9 +33,9 @@ class CommandError(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the message to stderr."""
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {self.message}", file=file, err=True)
+        complain("error", self.message, file)
         if self.remedy:
-            click.echo(f"  -> {self.remedy}", file=file, err=True)
+            click.echo(f"  -> {printable(self.remedy)}", file=file, err=True)
 
 
 def settings_error(error: SettingsError) -> CommandError:

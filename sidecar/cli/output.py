@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import IO, Any, Final, Literal, cast
 
 import click
 
@@ -21,19 +21,43 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-Paint = Callable[[str], str]
+class OutputError(click.ClickException):
+    """Standard output took no data: the disk is full, say."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the message to stderr."""
+        complain("error", self.message, file)
+
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none"})
-_ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
-_PARTS: Final = re.compile(rf"{_ESCAPES.pattern}|(?:(?!{_ESCAPES.pattern}).)+", re.DOTALL)
+_COLORS: Final = {"error": "red", "warning": "yellow"}
 
 
-def colors_wanted() -> bool:
+class Painted(str):
+    """A cell with colours of ours, which is printed as it is; in any other each escape sequence is somebody's name."""
+
+    __slots__ = ()
+
+
+def painted(text: str, color: str) -> Painted:
+    """`text` in a colour."""
+    return Painted(click.style(text, fg=color))
+
+
+def colors_wanted(stream: IO[Any] | None = None) -> bool:
     """True for a terminal, or where FORCE_COLOR says so; never where NO_COLOR is set (no-color.org)."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+    stream = sys.stdout if stream is None else stream
+    return bool(os.environ.get("FORCE_COLOR")) or (stream is not None and stream.isatty())
+
+
+def complain(level: Literal["error", "warning"], text: str, file: IO[Any] | None = None) -> None:
+    """An error or a warning, on standard error. Names in it are made harmless, its lines stay."""
+    head = click.style(f"{level}:", fg=_COLORS[level], bold=True)
+    lines = "\n".join(map(printable, text.split("\n")))
+    click.echo(f"{head} {lines}", file=file, err=True, color=colors_wanted(file or sys.stderr))
 
 
 def write_list(found: Sequence[Any], form: Format, as_table: Callable[[], str], empty: str) -> None:
@@ -53,14 +77,19 @@ def write(data: Any, form: Format, as_table: Callable[[], str]) -> None:
             text = to_yaml(data)
         case Format.TABLE:
             text = as_table()
-    click.echo(text, color=colors_wanted())
+    try:
+        click.echo(text, color=colors_wanted())
+    except BrokenPipeError:
+        raise  # whoever reads has read enough
+    except OSError as error:
+        raise OutputError(f"the answer cannot be written: {error.strerror}") from None
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Left-aligned columns two spaces apart, as wide as needed; no cell is ever cut off."""
     cells = [[_cell(value) for value in row] for row in rows]
     heads = [column.upper() for column in columns]
-    widths = [max(len(_bare(row[i])) for row in (heads, *cells)) for i in range(len(heads))]
+    widths = [max(len(click.unstyle(row[i])) for row in (heads, *cells)) for i in range(len(heads))]
     lines = [click.style(_line(heads, widths), bold=True), *(_line(row, widths) for row in cells)]
     return "\n".join(lines)
 
@@ -74,12 +103,8 @@ def pairs(found: Mapping[str, object]) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell + " " * (width - len(_bare(cell))) for cell, width in zip(cells, widths, strict=True))
+    padded = (cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(cells, widths, strict=True))
     return "  ".join(padded).rstrip()
-
-
-def _bare(text: str) -> str:
-    return _ESCAPES.sub("", text)
 
 
 def _cell(value: object) -> str:
@@ -89,10 +114,10 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         return _cell(", ".join(f"{key}: {each}" for key, each in cast("Mapping[object, object]", value).items()))
-    return "".join(each if _ESCAPES.fullmatch(each) else _printable(each) for each in _PARTS.findall(str(value)))
+    return value if isinstance(value, Painted) else printable(str(value))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """In one line and without a word to the terminal: names are what clients say they are."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 

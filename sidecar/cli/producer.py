@@ -12,7 +12,7 @@ from sidecar.cli.confirm import confirm, generation_of, has_to_ask, ownership, y
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import table, write, write_list
+from sidecar.cli.output import printable, table, write, write_list
 from sidecar.cli.topic import owner_text, topic_argument
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def _end(
             generation = generation_of(found, partition) if generation is None else generation
     query = {} if partition is None else {"partition": partition}
     found = api.post(topic_path(topic, what), if_generation=generation, **query)
-    write(found, shared.output, lambda: f"{topic}: {what}d; owner now: {owner_text(found['owner']) or 'nobody'}")
+    now = printable(owner_text(found["owner"])) or "nobody"
+    write(found, shared.output, lambda: f"{topic}: {what}d; owner now: {now}")
 
 
 def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -106,7 +107,7 @@ def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [_row(found, "owner", each, int(partition)) for partition, each in owners.items()]
     if found["owner"] is not None:
         rows.append(_row(found, "owner", found["owner"], None))
-    return rows + [_row(found, "waiting", each, None) for each in found["waiting"]]
+    return rows + [_row(found, "waiting", each, each.get("partition")) for each in found["waiting"]]
 
 
 def _row(found: dict[str, Any], role: str, who: dict[str, Any], partition: int | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import rich_click as click
 
 from sidecar.cli.failure import settings_error
 from sidecar.cli.options import Shared, config_option
+from sidecar.cli.output import complain
 from sidecar.settings import ENV_PREFIX, SettingsError, resolve
 from sidecar.settings.schema import Schema, is_secret, shown_default
 
@@ -55,7 +56,7 @@ def resolve_settings(shared: Shared, flags: Mapping[str, Any], problems: Sequenc
 def tell_warnings(warnings: Iterable[Problem]) -> None:
     """What is odd about the settings, on stderr."""
     for warning in warnings:
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
+        complain("warning", str(warning))
 
 
 def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) -> tuple[Resolved, str]:

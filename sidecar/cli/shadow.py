@@ -14,7 +14,7 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import pairs, table, write, write_list
+from sidecar.cli.output import complain, pairs, table, write, write_list
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
@@ -156,7 +156,7 @@ def _path(shadow: str) -> str:
 
 def _warn(found: dict[str, Any]) -> None:
     if found["warning"]:
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {found['warning']}", err=True)
+        complain("warning", found["warning"])
 
 
 def _as_text(found: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import rich_click as click
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import Format, pairs, table, write
+from sidecar.cli.output import Format, Painted, painted, pairs, table, write
 from sidecar.cli.topic import topic_table
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _topics(api: AdminApi) -> tuple[list[dict[str, Any]] | None, CommandError | 
 def _as_text(found: dict[str, Any]) -> str:
     head = {
         "node": f"{found['node_id']} of cluster {found['cluster']}, version {found['version']}",
-        "state": found["state"] if found["ready"] else f"{found['state']}, {click.style('not ready', fg='red')}",
+        "state": found["state"] if found["ready"] else Painted(f"{found['state']}, {painted('not ready', 'red')}"),
         "since": found["started"],
         "advertised": found["advertise"],
         "clients": found["client_connections"],
@@ -136,5 +136,5 @@ def _deduplication(count: dict[str, int]) -> dict[str, str]:
 
 def _verdict(check: dict[str, Any]) -> str:
     if check["ok"]:
-        return click.style("ok", fg="green")
-    return click.style("fail", fg="red") if check["required"] else click.style("warn", fg="yellow")
+        return painted("ok", "green")
+    return painted("fail", "red") if check["required"] else painted("warn", "yellow")

@@ -16,6 +16,7 @@ import rich_click as click
 from sidecar.cli.api import ApiError, topic_path
 from sidecar.cli.bench.client import Connection, DeleteTopic, RefusedError
 from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.output import complain
 from sidecar.pipeline.requests import ClusterLayout, DescribeCluster
 from sidecar.protocol.calls import CreateTopics, NewTopic
 from sidecar.protocol.errors import ErrorCode
@@ -108,7 +109,7 @@ class Stage:
                 left.append(f"the policy of {self._governed}")
             left += [topic for name, topic in self.topics.items() if not self._delete(name, topic)]
         if left:
-            click.echo(f"{click.style('warning:', fg='yellow', bold=True)} left behind: {', '.join(left)}", err=True)
+            complain("warning", f"left behind: {', '.join(left)}")
 
     def _delete(self, name: str, topic: str) -> bool:
         """Delete a topic if it is there; whether it is gone."""

@@ -175,7 +175,7 @@ def test_an_answer_that_comes_when_its_dialog_is_closed_is_told_above_and_leaves
     told = "was fenced." if status == 200 else f"Fence the owner of {topic}? nobody owns it"
     expect(page.locator("#result")).to_contain_text(told)
     expect(dialog.get_by_role("heading")).to_have_text("Create a shadow")
-    expect(dialog.get_by_role("alert")).to_be_empty()
+    expect(page.locator("#dialog-error")).to_be_empty()
     expect(dialog.get_by_label("Name of the shadow")).to_have_value("half typed")
     expect(dialog.get_by_role("button", name="Create", exact=True)).to_be_enabled()
 

@@ -1,4 +1,6 @@
 import json
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -6,7 +8,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.cli.output import Format, colors_wanted, pairs, table, to_yaml, write, write_list
+from sidecar.cli.failure import CommandError
+from sidecar.cli.output import (
+    Format,
+    OutputError,
+    colors_wanted,
+    painted,
+    pairs,
+    table,
+    to_yaml,
+    write,
+    write_list,
+)
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 DATA = st.recursive(
@@ -102,7 +115,46 @@ def test_what_a_client_calls_itself_says_nothing_to_the_terminal(name: str):
 
 
 def test_our_own_colors_stay_in_a_cell():
-    from click import style  # noqa: PLC0415
-
-    assert style("ok", fg="green") in table(("state",), [(style("ok", fg="green"),)])
+    assert "\x1b[32mok\x1b[0m" in table(("state",), [(painted("ok", "green"),)])
     assert "\\x1b]0;x\\x07" in table(("state",), [("\x1b]0;x\x07",)])
+
+
+HIDES = "\x1b[8mhidden\x1b[1A\x1b]0;title\x07\u202e"
+"""What a client may call itself: what comes behind it is not shown, stands a line above, or backwards."""
+
+
+def test_a_name_says_nothing_to_the_terminal_and_colours_of_our_own_do():
+    lines = table(("name", "state"), [(HIDES, painted("ok", "green"))]).splitlines()
+    assert lines[1].endswith("  \x1b[32mok\x1b[0m")
+    assert lines[1].count("\x1b") == 2
+    assert lines[1].startswith("\\x1b[8mhidden")
+    assert lines[0].index("STATE") == lines[1].index("\x1b[32m") + len("\x1b[1m")
+
+
+@pytest.mark.parametrize(("no_color", "escapes"), [("", True), ("1", False)])
+def test_an_error_says_nothing_of_others_to_the_terminal_and_is_plain_where_no_colours_are_wanted(
+    no_color: str, escapes: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", no_color)
+    CommandError(f"owned by {HIDES}\nin two lines", remedy=f"fence {HIDES}").show()
+    told = capsys.readouterr().err
+    assert ("\x1b" in told) is escapes
+    assert told.count("\n") == 3
+    assert told.count("\\x1b[8mhidden") == 2
+
+
+def test_an_answer_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(OutputError, match="cannot be written: No space left"):
+            write({"a": 1}, Format.JSON, str)
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
+
+
+def test_where_standard_output_is_closed_there_are_no_colours(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert colors_wanted() is False
