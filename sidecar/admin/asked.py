@@ -1,17 +1,27 @@
-"""What a request names: topics, numbers, flags, a JSON body. Each fault is told by a ShapeError."""
+"""What a request names: topics, numbers, flags, a JSON body. Each fault is told by a ShapeError.
+
+A parameter of `/v1` that nobody knows is one too, and one that is said twice: who misspells a condition must not be
+answered as if there were none.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aiohttp import web
 
 from sidecar.admin import names
 from sidecar.admin.shapes import ShapeError
 from sidecar.node.port import IfMatch
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from collections.abc import Callable
+
+    from aiohttp.typedefs import Handler
+
+HandlerT = TypeVar("HandlerT")
 
 LAST_PARTITION: Final = 2**31 - 1
 _ONE: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
@@ -22,6 +32,35 @@ _HIGHEST: Final = 2**63 - 1
 _DIGITS: Final = len(str(_HIGHEST))
 PAGE_SIZE: Final = 1_000
 """What one page of a list holds at most, and, unless something else is said, if nobody asks for fewer."""
+
+
+def takes(*parameters: str) -> Callable[[HandlerT], HandlerT]:
+    """Mark a handler of `/v1` with the query parameters that it knows; others know none."""
+
+    def mark(handler: HandlerT) -> HandlerT:
+        handler.parameters = parameters  # pyright: ignore[reportAttributeAccessIssue]
+        return handler
+
+    return mark
+
+
+def parameters_of(handler: object) -> tuple[str, ...]:
+    """The query parameters that a handler knows."""
+    return getattr(handler, "parameters", ())
+
+
+@web.middleware
+async def known_parameters_alone(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuses what `takes` does not name."""
+    if request.query and request.path.startswith("/v1/") and request.match_info.http_exception is None:
+        known = parameters_of(request.match_info.handler)
+        for name in request.query:
+            if name not in known:
+                possible = f"possible: {', '.join(known)}" if known else "there are none here"
+                raise ShapeError(f"there is no parameter {name[:100]!r}; {possible}")
+            if len(request.query.getall(name)) > 1:
+                raise ShapeError(f"{name} is said more than once")
+    return await handler(request)
 
 
 def governable(request: web.Request) -> str:

@@ -27,6 +27,7 @@ class CursorRest:
             web.post(r"/v1/shadows/{shadow}/cursors/{group:[^/]+}/reset", self.reset),
         ]
 
+    @asked.takes("page_size", "page_token")
     async def cursors(self, request: web.Request) -> web.Response:
         """A page of cursors by group; `page_token` is the last group of the page before."""
         size = asked.page_size(request)

@@ -63,6 +63,7 @@ class Rest:
         """The node and what it sees."""
         return reply(status_to_json(await self._port.status(), __version__))
 
+    @asked.takes("page_size", "page_token")
     async def clients(self, request: web.Request) -> web.Response:
         """A page of the clients connected to this node, the oldest first."""
         size = asked.page_size(request, CLIENTS)
@@ -79,6 +80,7 @@ class Rest:
         """What the node was told."""
         return reply({"items": [each._asdict() for each in self._port.settings()], "next_page_token": None})
 
+    @asked.takes("page_size", "page_token", "governed", "contains")
     async def topics(self, request: web.Request) -> web.Response:
         """A page of topics and prefixes by name; `page_token` is the last name of the page before."""
         size, after = asked.page_size(request), asked.last_topic(request)
@@ -89,6 +91,7 @@ class Rest:
         items = [topic_to_json(topic) for topic in await self._port.topics(page)]
         return reply({"items": items, "next_page_token": page[-1] if len(page) < len(known) else None})
 
+    @asked.takes("partition")
     async def topic(self, request: web.Request) -> web.Response:
         """One topic or prefix, as the node that serves it tells: who waits, and the ids, it alone knows. Where that one
         does not answer, as this one knows it.
@@ -116,6 +119,7 @@ class Rest:
                 return answer if answer.status == web.HTTPOk.status_code else None
         return None
 
+    @asked.takes("partition")
     async def put_policy(self, request: web.Request) -> web.Response:
         """Merge fields into a policy; answers with the topic as it is then."""
         name = asked.governable(request)
@@ -124,11 +128,13 @@ class Rest:
         topic = await self._port.merge_policy(name, change, match)
         return _shown(topic, None if match is None or topic.generations is None else match.partition)
 
+    @asked.takes("partition")
     async def delete_policy(self, request: web.Request) -> web.Response:
         """Forget a policy."""
         await self._port.delete_policy(asked.governable(request), asked.generations(request))
         return web.Response(status=204)
 
+    @asked.takes("topic", "from", "last")
     async def events(self, request: web.Request) -> web.StreamResponse:
         """What happens, as server-sent events; who comes again says by Last-Event-ID where it was."""
         first = asked.number(request, "from", 0, 2**63 - 1)
@@ -152,10 +158,12 @@ class Rest:
                     await answer.write(_server_sent(event, topic))
         return answer
 
+    @asked.takes("partition")
     async def fence(self, request: web.Request) -> web.Response:
         """Depose the owner for ever."""
         return await self._end_ownership(request, self._port.fence)
 
+    @asked.takes("partition")
     async def release(self, request: web.Request) -> web.Response:
         """Clear the owner, who may claim again."""
         return await self._end_ownership(request, self._port.release)
@@ -171,6 +179,7 @@ class Rest:
 
         return await _where_it_is_served(request, answer)
 
+    @asked.takes("page_size", "page_token")
     async def producers(self, request: web.Request) -> web.Response:
         """A page of the producer names that wrote to a topic, the newest first."""
         name = asked.one_topic(request, "sequence ids belong")

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from sidecar import __version__
 from sidecar.admin.access import Caller, refusal_of_write
+from sidecar.admin.asked import known_parameters_alone
 from sidecar.admin.cursor_rest import CursorRest
 from sidecar.admin.health import Health
 from sidecar.admin.page_files import Page
@@ -53,7 +54,8 @@ class AdminServer:
         self._listen = settings.admin_listen
         self._token = settings.admin_token
         application = web.Application(
-            middlewares=[self._only_who_may, errors_as_json, _in_time], client_max_size=_BODY_LIMIT
+            middlewares=[self._only_who_may, errors_as_json, known_parameters_alone, _in_time],
+            client_max_size=_BODY_LIMIT,
         )
         application.add_routes(
             [

@@ -36,10 +36,12 @@ class ShadowRest:
             web.patch("/v1/shadows/{shadow}", self.change),
         ]
 
+    @asked.takes("page_size", "page_token")
     async def shadows(self, request: web.Request) -> web.Response:
         """A page of the shadows of a topic."""
         return await self._page(request, asked.one_topic(request, _BELONG))
 
+    @asked.takes("page_size", "page_token")
     async def every(self, request: web.Request) -> web.Response:
         """A page of all shadows, those too whose source is gone."""
         return await self._page(request, None)
@@ -74,6 +76,7 @@ class ShadowRest:
         wanted = change_from_json(await asked.body(request))
         return reply(shadow_to_json(await self._port.change(request.match_info["shadow"], wanted)))
 
+    @asked.takes("force")
     async def delete_topic(self, request: web.Request) -> web.Response:
         """Delete a topic, with its shadows where that is said."""
         topic = asked.one_topic(request, "a deletion belongs")

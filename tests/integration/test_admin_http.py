@@ -179,6 +179,33 @@ async def test_a_query_that_makes_no_sense_is_400(served: Served, query: str):
     assert (await served.ask("GET", f"/v1/topics?{query}")).status == 400
 
 
+@pytest.mark.parametrize(
+    ("method", "target", "told"),
+    [
+        ("GET", "/v1/topics?governd=true", "'governd'; possible: page_size, page_token, governed, contains"),
+        ("POST", "/v1/topics/orders/fence?partitoin=1", "'partitoin'; possible: partition"),
+        ("POST", "/v1/topics/orders/fence?generation=1", "'generation'; possible: partition"),
+        ("DELETE", "/v1/topics/orders/policy?x", "'x'; possible: partition"),
+        ("GET", "/v1/status?verbose=1", "'verbose'; there are none here"),
+        ("GET", "/v1/topics?page_size=1&page_size=2", "page_size is said more than once"),
+    ],
+)
+async def test_a_parameter_that_nobody_knows_is_an_error_and_nothing_is_done(
+    served: Served, method: str, target: str, told: str
+):
+    before = (await served.ask("GET", "/v1/topics/orders")).body
+    answer = await served.ask(method, target)
+    assert answer.status == 400
+    assert told in answer.body["message"]
+    assert (await served.ask("GET", "/v1/topics/orders")).body == before
+
+
+async def test_pages_metrics_and_health_take_whatever_is_said_besides(served: Served):
+    """A scraper, a load balancer, or a browser adds its own."""
+    for path in ("/", "/livez", "/readyz", "/metrics", "/openapi.json"):
+        assert (await served.ask("GET", f"{path}?cache=1")).status in (200, 503)
+
+
 async def test_a_policy_is_merged_field_by_field(served: Served):
     put = {"access_mode": "exclusive"}
     assert (await served.ask("PUT", "/v1/topics/plain/policy", json=put)).body["policy"] == put

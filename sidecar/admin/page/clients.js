@@ -22,6 +22,7 @@ export class Clients extends Listed {
       about: 'Connections to this node; each node tells of its own.',
       every: 4_000,
       path: 'v1/clients',
+      page: 100,
       key: (each) => `${each.address} ${each.since}`,
       columns: COLUMNS,
       none: 'No client is connected to this node.',

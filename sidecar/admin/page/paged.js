@@ -7,7 +7,8 @@ import { View, emptiness } from './view.js';
 
 export class Listed extends View {
   /**
-   * @param {{title: string, about: string, every: number, path: string, key: (item: any) => string, columns: any[], none: string}} told
+   * @param {{title: string, about: string, every: number, path: string, page?: number, key: (item: any) => string, columns: any[], none: string}} told
+   *   `page`: how many at a time, where the node has pages of it
    */
   constructor(told) {
     super(told);
@@ -30,7 +31,8 @@ export class Listed extends View {
   }
 
   async load() {
-    const wanted = new URLSearchParams({ page_size: '100' });
+    if (!this.told.page) return get(this.told.path);
+    const wanted = new URLSearchParams({ page_size: String(this.told.page) });
     const token = this.tokens[this.tokens.length - 1];
     if (token) wanted.set('page_token', token);
     return get(`${this.told.path}?${wanted}`);

@@ -6,11 +6,13 @@ import pytest
 from aiohttp import web
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from sidecar.admin.asked import parameters_of
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
 from sidecar.admin.shapes import POLICY_FIELDS
 from sidecar.settings import load
 from sidecar.telemetry.hooks import NodeMetrics
+from tests.openapi import operations
 from tests.unit.admin.paper_node import PaperNode
 
 DOCUMENT = document("0.1.0")
@@ -41,6 +43,22 @@ def test_every_route_is_described_and_every_description_has_its_route():
     }
     described = {(method, path) for path, item in DOCUMENT["paths"].items() for method in item if method in METHODS}
     assert served == described
+
+
+def test_every_parameter_is_described_and_every_described_one_is_taken():
+    server = AdminServer(PaperNode(), NodeMetrics({}, "0.1.0"), load())
+    application: web.Application = server._runner.app
+    taken = {
+        (route.method, route.resource.canonical): set(parameters_of(route.handler))
+        for route in application.router.routes()
+        if route.resource is not None and route.resource.canonical.startswith("/v1/") and route.method != "HEAD"
+    }
+    described = {
+        (each.method, each.path): {found["name"] for found in each.parameters if found["in"] == "query"}
+        for each in operations(DOCUMENT)
+        if each.path.startswith("/v1/")
+    }
+    assert taken == described
 
 
 def test_every_reference_points_at_a_schema_and_every_schema_is_used():
