@@ -245,8 +245,11 @@ class UpstreamConnection(FrameReceiver):
             self._transport.abort()
         pending, self._pending = self._pending, deque()
         self._owner.upstream_closed(self)
-        for reply in pending:
+        now, before = perf_counter(), TURN.waited
+        for reply, sent_at in zip(pending, self._sent_at, strict=True):
+            TURN.waited = now - sent_at  # it was waited for all the same
             reply.answer_lost(error)
+        TURN.waited = before
 
     # FrameReceiver ------------------------------------------------------------------------------------------------
 

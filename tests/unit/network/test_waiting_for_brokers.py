@@ -89,6 +89,24 @@ def test_an_answer_of_the_nodes_own_waited_for_no_broker(node: PaperNode) -> Non
     assert node.done == [(100.0, 3.0), (100.0, 0.0)]
 
 
+async def test_a_broker_that_is_lost_was_waited_for_until_then(node: PaperNode) -> None:
+    node.turn(lambda: node.send(1), node.passes, lambda: node.send(2))
+    node.now = 103.0
+    node.broker.close("lost")
+    node.request(3).answer([b"from a timer"])
+    assert node.done == [(100.0, 3.0), (100.0, pytest.approx(2.999)), (103.0, 0.0)]
+
+
+def test_an_answer_that_makes_no_sense_was_waited_for_and_so_were_those_behind_it(node: PaperNode) -> None:
+    def nonsense() -> None:
+        node.answer(9)  # nobody asked that
+
+    node.turn(lambda: node.send(1), lambda: node.send(2))
+    node.now = 103.0
+    node.turn(nonsense)
+    assert node.done == [(100.0, 3.0), (100.0, 3.0)]
+
+
 async def test_what_is_answered_after_a_brokers_turn_did_not_wait_for_that_broker(node: PaperNode) -> None:
     node.turn(lambda: node.send(1))
     node.now = 103.0
