@@ -156,7 +156,7 @@ DAMAGE = {
     "NoOwner": ("sidecar_producer_stranded", "sidecar_producer_waiting"),
     "DuplicateStorm": ("> 0.5", "> 0.1"),
     "ShadowLagGrowing": ("> 10000", "> 10"),
-    "UpstreamConnectionErrors": ("for: 5m", "for: 4m"),
+    "UpstreamConnectionErrors": ("[2m]", "[5m]"),
     "ClientUpstreamDivergence": ("rate(sidecar_requests_total[5m])", "sidecar_requests_total"),
     "EventLoopBlocked": ("0.99", "0.999"),
     "SequenceIdsLost": ("for: 1m", "for: 0m"),
