@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from metadata import MetadataUnavailable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from sidecar.exclusive.tenure import Surroundings
 
 _SEEN_S: Final = 5.0
+_FINISH_S: Final = 40.0
+"""Behind it whoever decided on a policy has given up writing it down: his tries take 30 seconds together."""
 
 
 class Wanted(NamedTuple):
@@ -68,6 +71,7 @@ class PolicyCatalog:
         self.changed: Callable[[str, str, int], None] = lambda name, body, at_ms: None
         self._around = around
         self._governing: dict[str, asyncio.Lock] = {}
+        self._missing: dict[str, tuple[int, float]] = {}
 
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
@@ -103,9 +107,7 @@ class PolicyCatalog:
                 with suppress(MetadataUnavailable):
                     await self._decide(name, before, ANY)
                 raise
-        at_ms = _now_ms()
-        await self._append(Record(policy_key(name), merged.to_record(version, at_ms)))
-        self.changed(name, merged.body(), at_ms)
+        await self._write_down(name, merged, version)
         return merged
 
     async def govern(self, topic: str) -> KafkaError | None:
@@ -120,8 +122,10 @@ class PolicyCatalog:
                 if self.book.effective(topic) is None:
                     await self._around.upstream.layout(topic)
                     known = await self._around.store.policies()
-                    there = any(_covers(name, topic) for name in known.by_name)
-                    if there or not await self._begin(topic, PolicyFields(AccessMode.SHARED)):  # on its way here
+                    there = [name for name in known.by_name if _covers(name, topic)]
+                    for name in there:  # it is on its way here
+                        await self._finish(name, known.by_name[name])
+                    if there or not await self._begin(topic, PolicyFields(AccessMode.SHARED)):
                         return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic} is not settled yet")
         except KafkaError as error:
             return KafkaError(error.code, error.message)
@@ -144,10 +148,21 @@ class PolicyCatalog:
         store = self._around.store
         version = await store.set_policy(topic, policy.body(), self._known(), secrets.token_bytes(16), only_new=True)
         if version:
-            at_ms = _now_ms()
-            await self._append(Record(policy_key(topic), policy.to_record(version, at_ms)))
-            self.changed(topic, policy.body(), at_ms)
+            await self._write_down(topic, policy, version)
         return bool(version)
+
+    async def _finish(self, name: str, policy: Policy) -> None:
+        """Write a policy down that Redis has and the changelog does not, once nobody else does so any more: a node
+        died, or Kafka took no record. It would be neither in force nor out of the way.
+        """
+        now = asyncio.get_running_loop().time()
+        version, since = self._missing.get(name, (0, now))
+        if version != policy.version:
+            self._missing[name] = policy.version, now
+        elif now - since > _FINISH_S and self.book.exact(name) is None:
+            wanted = replace(PolicyFields.of_body(policy.body), log_append_time=None)  # a setting of Kafka that is not
+            await self._write_down(name, wanted, await self._decide(name, wanted, ANY))
+            del self._missing[name]
 
     async def delete(self, name: str, generations: Generations = None) -> bool:
         """Take a policy away; whether there was one. Raises as `set`."""
@@ -155,9 +170,7 @@ class PolicyCatalog:
             return False
         under = await self._under(name, generations)
         await self._decide(name, None, under)
-        at_ms = _now_ms()
-        await self._append(Record(policy_key(name), None))
-        self.changed(name, "", at_ms)
+        await self._write_down(name, None)
         return True
 
     async def _under(self, name: str, generations: Generations) -> Under:
@@ -186,6 +199,12 @@ class PolicyCatalog:
             raise KafkaError(done.error, f"message.timestamp.type of {topic}: {done.message or 'refused'}")
         self.settings_changed()
 
+    async def _write_down(self, name: str, policy: PolicyFields | None, version: int = 0) -> None:
+        """Have every node follow a change, and tell of it; None: the policy is gone."""
+        at_ms = int(time.time() * 1000)
+        await self._append(Record(policy_key(name), None if policy is None else policy.to_record(version, at_ms)))
+        self.changed(name, "" if policy is None else policy.body(), at_ms)
+
     async def _append(self, record: Record) -> None:
         """Write it down and wait until every live node applies it, or has let its lease run out."""
         changelog, loop = self._around.changelog, asyncio.get_running_loop()
@@ -203,10 +222,6 @@ class PolicyCatalog:
             name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
         }
         return Policies(max([self.version, *[policy.version for policy in by_name.values()]]), by_name)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _covers(name: str, topic: str) -> bool:

@@ -42,6 +42,16 @@ class PolicyFields:
         """As the metadata store keeps it."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
+    @classmethod
+    def of_body(cls, body: str) -> PolicyFields:
+        """The opposite of `body`."""
+        found: dict[str, Any] = json.loads(body)
+        if "access_mode" in found:
+            found["access_mode"] = AccessMode(found["access_mode"])
+        if "scope" in found:
+            found["scope"] = Scope(found["scope"])
+        return cls(**found)
+
     def to_record(self, version: int, at_ms: int) -> state.Policy:
         """As the changelog keeps it."""
         record = state.Policy(version=version, at_ms=at_ms)

@@ -10,8 +10,9 @@ import pytest
 
 from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode, ClaimRequest, Generation, Ownership
-from sidecar.exclusive import arbitration, operations
+from sidecar.exclusive import arbitration, catalog, operations
 from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.policies import PolicyFields
 from sidecar.fencing import EpochsUsedUpError, WriterSlot
 from sidecar.forwarder.lane import Lane
 from sidecar.protocol.caller import DisconnectedError
@@ -524,3 +525,26 @@ async def test_nothing_grows_with_connections_that_came_and_went(room: Room, top
     newcomers = room.topic(topic).newcomers
     assert (newcomers.ghosts, newcomers.tainted, newcomers.struck) == ({}, set(), {})
     assert set(room.governor._of_connection) == {owner.connection_id}
+
+
+# A policy that one half of the cluster has -------------------------------------------------------------------------
+
+
+async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_down_by_another(
+    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+    policies, store = room.governor.catalog, room.governor.around.store
+    decided = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True)
+    await store.set_policy(topic, decided.body(), policies._known(), b"of-a-dead-node-1")
+    refused = await policies.govern(topic)
+    assert refused is not None, "it may be on its way"
+    assert "not settled yet" in refused.message
+    monkeypatch.setattr(catalog, "_FINISH_S", 0.0)
+    await wait_for_async(lambda: settled(room, topic), "the topic to be governed")
+    assert policies.book.exact(topic) == decided
+    assert (await store.policies()).by_name[topic].version == policies.version
+
+
+async def settled(room: Room, topic: str) -> bool:
+    return await room.governor.catalog.govern(topic) is None

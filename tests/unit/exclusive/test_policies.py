@@ -119,3 +119,8 @@ def test_a_mode_or_scope_of_a_newer_node_leaves_the_decision_to_wider_policies(n
     record = state.Policy()
     record.ParseFromString(state.Policy(deduplication=True).SerializeToString() + bytes([0x08, number, 0x20, number]))
     assert PolicyFields.of_record(record) == PolicyFields(deduplication=True)
+
+
+@given(policies)
+def test_what_redis_keeps_is_what_is_read_again(policy: PolicyFields) -> None:
+    assert PolicyFields.of_body(policy.body()) == policy
