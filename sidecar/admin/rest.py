@@ -11,7 +11,7 @@ import re
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout, web
 from yarl import URL
 
 from sidecar import __version__
@@ -41,6 +41,7 @@ _PASS_ON_S: Final = 15.0
 _TOLD_S: Final = 2.0
 """Seconds for another node to describe a topic: behind them this one tells what it knows."""
 _WITH_IT: Final = ("Authorization", "If-Match")
+_READS: Final = frozenset({"GET", "HEAD"})
 _BACK: Final = ("ETag", "Cache-Control")
 CLIENTS: Final = 100
 """Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
@@ -268,7 +269,10 @@ async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float
             back = {name: answer.headers[name] for name in _BACK if name in answer.headers}
             return web.Response(body=body, status=answer.status, content_type=kind, headers=back)
     except (ClientError, TimeoutError) as error:
-        raise UnavailableError(f"{elsewhere}, which does not answer: {error}") from None
+        silent = UnavailableError(f"{elsewhere}, which does not answer: {error or f'{limit:g} s are over'}")
+        if request.method in _READS or isinstance(error, ClientConnectorError):
+            raise silent from None
+        raise UnavailableError.unsettled(silent, f"sidecar topic show {request.match_info['topic']}") from None
 
 
 def _server_sent(event: Event | None, topic: str | None) -> bytes:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from typing import Any
 
 from tests.conftest import StartNode, Unique
 from tests.integration.dedup.ids import IdProducer
-from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.integration.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
 from tests.services import Services
@@ -54,6 +55,31 @@ def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_tha
     finally:
         for each in for_ids:
             each.close()
+
+
+def test_a_change_that_the_serving_node_took_and_did_not_answer_may_have_been_done(
+    node_process: StartNode, services: Services, unique: Unique
+) -> None:
+    cluster = unique("two")
+    nodes = [node_process(node_id=number, cluster=cluster, LEASE_MS="60000") for number in (1, 2)]
+    topic = create_topic(services.kafka_bootstrap, 1)
+    govern(Rest(nodes[0].admin_url), topic)
+    with ExitStack() as clients:
+        owners = [clients.enter_context(RawProducer(each.bootstrap, "owner")) for each in nodes]
+        wait_for(lambda: any(each.send(topic, b"v").error == 0 for each in owners), "an owner", 60)
+        number = wait_for(lambda: told(nodes[0], topic)["serving_node"], "a node that serves it")
+        serving, other = nodes[number - 1], nodes[2 - number]
+        wait_for(lambda: told(other, topic)["serving_node"] == number, "the other node to know", 30)
+        serving.pause()
+        try:
+            status, answer = Rest(other.admin_url).call("POST", f"/v1/topics/{topic}/fence")
+        finally:
+            serving.resume()
+        assert (status, f"look with `sidecar topic show {topic}`" in answer["message"]) == (503, True), answer
+        wait_for(lambda: told(serving, topic)["owner"] is None, "the fence, which had arrived")
+    serving.kill()
+    status, answer = Rest(other.admin_url).call("POST", f"/v1/topics/{topic}/fence")
+    assert (status, "may have been done" in answer["message"]) == (503, False), answer
 
 
 def told(node: NodeProcess, topic: str) -> dict[str, Any]:
