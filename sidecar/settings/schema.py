@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_", "SIDECAR_PURE")
 """Beginnings of variables that belong to `sidecar up` and its embedded parts."""
+_ESCAPED: Final = "In a user's name and password / ? # are written %2F %3F %23"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,9 @@ def _redis_url(value: str) -> str:
         raise ValueError(f"has scheme {url.scheme!r}")
     if url.scheme == "unix":
         return value
-    _check_port(url.port, url.hostname)
+    _check_place(url)
     if not re.fullmatch(r"(/\d*)?", url.path):
-        raise ValueError(f"names the database {url.path[1:]!r}, which is not a number")
+        raise ValueError(f"names a database that is not a number. {_ESCAPED}")
     return value
 
 
@@ -86,7 +87,7 @@ def _http_url(value: str) -> str:
     url = urlsplit(value)
     if url.scheme not in {"http", "https"}:
         raise ValueError(f"has scheme {url.scheme!r}")
-    _check_port(url.port, url.hostname)
+    _check_place(url)
     return value.rstrip("/")
 
 
@@ -99,8 +100,12 @@ def _registry_url(value: str | None) -> str | None:
     return _http_url(value)
 
 
-def _check_port(port: int | None, host: str | None) -> None:
-    if not host:
+def _check_place(url: SplitResult) -> None:
+    try:
+        port = url.port
+    except ValueError:  # its message holds what stands in place of a port: a piece of a password
+        raise ValueError(f"has no port from 0 to 65535 behind its host. {_ESCAPED}") from None
+    if not url.hostname:
         raise ValueError("names no host")
     if port == 0:
         raise ValueError("names port 0")

@@ -23,7 +23,7 @@ RELOADABLE: Final = frozenset(
 )
 """Settings of which a node takes other values while it runs (`sidecar.node.reload`)."""
 _MASK: Final = "***"
-_PASSWORD_PARAMETER: Final = re.compile(r"(?i)(?<=[?&])(password|pass|auth|token)=[^&#]*")
+_PASSWORD_PARAMETER: Final = re.compile(r"(?i)(?<=[?&])(\w*(?:password|pass|auth|token))=[^&#]*")
 
 
 class Shown(NamedTuple):

@@ -194,6 +194,7 @@ def test_secrets_are_never_shown(environment: Environment):
     ("url", "shown"),
     [
         ("unix:///run/redis.sock?db=1&password=hush", "unix:///run/redis.sock?db=1&password=***"),
+        ("rediss://host:1/0?ssl_password=hush&db=1", "rediss://host:1/0?ssl_password=***&db=1"),
         ("redis://:hush@host:6379/0", "redis://:***@host:6379/0"),
         ("redis://user:hu@sh@host", "redis://user:***@host"),
         ("redis://user@host", "redis://user@host"),
@@ -209,6 +210,19 @@ def test_passwords_are_masked_wherever_they_stand_in_a_url(environment: Environm
 def test_what_is_no_url_is_told_without_its_password(environment: Environment, url: str):
     environment(REDIS_URL=url)
     assert "sh" not in problems()["SIDECAR_REDIS_URL"].partition("(")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("REDIS_URL", "redis://me/x:hush@host/0"),
+        *(("REDIS_URL", f"redis://me:hush{mark}x@host:6379/0") for mark in "/#?"),
+        *(("SCHEMA_REGISTRY_URL", f"http://me:hush{mark}x@host:8081") for mark in "/#?"),
+    ],
+)
+def test_no_piece_of_a_password_that_is_not_escaped_is_told(environment: Environment, name: str, url: str):
+    environment(**{name: url})
+    assert "hush" not in problems()[f"SIDECAR_{name}"]
 
 
 def test_settings_survive_the_way_into_another_process():
