@@ -34,7 +34,7 @@ _BEFORE: Final = f"""
 _BEHIND: Final = """
     `sidecar_produce_records_total` and `sidecar_produce_bytes_total` count when a batch is taken, before its
     answer; one that is refused then, by its ids or by Kafka, is counted too. `sidecar_kafka_up` follows the reading of
-    the ownership topic: 0 while its leader does not answer.
+    the ownership topic: 0 while its leader does not answer, and at a node that has found no Kafka yet.
 
     Is it the node or Kafka? `sidecar_request_duration_seconds` runs from reading a request off its socket to handing
     the answer to the socket. Of Produce and Fetch it is in two parts. `sidecar_upstream_duration_seconds`: from handing

@@ -159,7 +159,12 @@ class Node:
             port = self._server.sockets[0].getsockname()[1]
             self.nodes = NodeDirectory(NodeAddress(self.nodes.me.id, self.nodes.me.host, port))
 
+    def _kafka_answers(self, *, yes: bool) -> None:
+        """Until the changelog is read, whose tailer tells it from then on."""
+        self.metrics.read_gauge("kafka_up", lambda: float(yes))
+
     async def _reach_kafka(self) -> None:
+        self._kafka_answers(yes=False)
         while True:
             try:
                 await self.upstream.brokers()
@@ -168,6 +173,7 @@ class Node:
                 self._log.warning("kafka_unreachable", problem=str(error), retry_in_s=_KAFKA_RETRY_S)
                 await asyncio.sleep(_KAFKA_RETRY_S)
             else:
+                self._kafka_answers(yes=True)
                 return
 
     async def _open_changelog(self) -> Changelog:
@@ -181,6 +187,7 @@ class Node:
             except ChangelogError as error:
                 raise StartError(str(error)) from None
             except (UpstreamError, KafkaError, RetryTimeoutError, TimeoutError) as error:
+                self._kafka_answers(yes=False)
                 self.problem = f"the changelog cannot be read: {error}"
                 self._log.warning("changelog_unreadable", problem=str(error), retry_in_s=_KAFKA_RETRY_S)
                 await asyncio.sleep(_KAFKA_RETRY_S)
