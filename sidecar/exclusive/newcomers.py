@@ -86,9 +86,7 @@ class Newcomers:
         """The sessions that wait, in order; whoever has not tried for a while is gone."""
         if self._order and now - self._pruned > _PRUNE_S:
             self._pruned = now
-            for session, (_, _, until) in list(self._waiting.items()):
-                if now > until:
-                    self.leave(session)
+            self._leave([session for session, (_, _, until) in self._waiting.items() if now > until])
         return self._order
 
     def wait(self, claimant: Claimant, now: float, patience: float = _PATIENCE_S, *, came: float | None = None) -> None:
@@ -117,13 +115,25 @@ class Newcomers:
 
     def leave(self, session: str) -> None:
         """It waits no more."""
-        if self._waiting.pop(session, None) is not None:
+        self._leave((session,))
+
+    def _leave(self, sessions: Iterable[str]) -> None:
+        """However many they are, the queue is walked once."""
+        before = len(self._waiting)
+        for session in sessions:
+            self._waiting.pop(session, None)
+        if len(self._waiting) != before:
             self._order = tuple(self._waiting)
 
     def waiting(self, now: float) -> list[tuple[Claimant, float]]:
         """Who waits, in order, and since when."""
         self.queue(now)
         return [(claimant, since) for claimant, since, _ in self._waiting.values() if claimant is not None]
+
+    def count(self, now: float) -> int:
+        """How many wait."""
+        self.queue(now)
+        return sum(claimant is not None for claimant, _, _ in self._waiting.values())
 
     # Refusals -----------------------------------------------------------------------------------------------------
 
@@ -141,8 +151,7 @@ class Newcomers:
         """A session owns the topic now, and those `evicted` wait no more; the changelog lists `deposed` ones."""
         self.ghosts.clear()
         self.struck = {session: found for session, found in self.struck.items() if session not in deposed}
-        for gone in (session, *evicted):
-            self.leave(gone)
+        self._leave((session, *evicted))
 
     def connection_closed(self, connection: int, now: float) -> None:
         """A plain session dies with its connection; an idempotent one keeps its place for a while."""

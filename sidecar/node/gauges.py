@@ -55,8 +55,8 @@ def queue_of(governor: Governor, topic: str) -> Queue:
     """Who waits for a topic, or for its partitions, at this node."""
     waiting = stranded = 0
     for part in governor.topic(topic).parts if governor.serves(topic) else ():
-        there = len(part.queue_in_ms())
-        waiting += there
-        if part.current_holder is None and not part.shared.connected():
-            stranded += there
+        if there := part.waiting():
+            waiting += there
+            if part.current_holder is None and not part.shared.connected():
+                stranded += there
     return Queue(waiting, stranded)

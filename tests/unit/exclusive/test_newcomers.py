@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.newcomers import Newcomers, Refusals
@@ -138,3 +142,29 @@ def test_who_lost_its_place_and_comes_again_stands_before_all_who_came_later() -
     assert newcomers.queue(14.0) == ("pid:1", "pid:2", "pid:3")
     newcomers.wait(Claimant("pid:4", "", False, 1), 15.0)
     assert newcomers.queue(15.0) == ("pid:1", "pid:2", "pid:3", "pid:4")
+
+
+class Walked(dict[str, tuple[Claimant | None, float, float]]):
+    """Counts how often all of it is looked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("ended", ["by time", "by a fence"])
+def test_a_queue_that_ends_is_walked_once_however_many_wait(ended: str) -> None:
+    """Once for each that goes, a thousand hold the loop up for tens of milliseconds, twenty thousand for seconds."""
+    newcomers = Newcomers(GRACE)
+    sessions = [f"s{number}" for number in range(100)]
+    for session in sessions:
+        newcomers.wait(claimant(session), 0.0)
+    assert newcomers.count(0.0) == len(sessions)
+    newcomers._waiting = walked = Walked(newcomers._waiting)
+    if ended == "by a fence":
+        newcomers.claimed("fencer", sessions, ())
+    assert newcomers.count(100.0) == 0
+    assert newcomers.order == ()
+    assert walked.walks == 1

@@ -14,7 +14,7 @@ class PaperTopic:
 
     def __init__(self, *, serving: bool, waiting: int, looked: Callable[[], None]) -> None:
         shared = SimpleNamespace(connected=list[str])
-        part = SimpleNamespace(queue_in_ms=lambda: ["somebody"] * waiting, current_holder=None, shared=shared)
+        part = SimpleNamespace(waiting=lambda: waiting, current_holder=None, shared=shared)
         self.parts = (part,)
         self._serving, self._looked = serving, looked
 
