@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from jsonschema import Draft202012Validator
 
 from sidecar.cli.api import AdminApi
-from sidecar.cli.bench.load import Clients, Load, Writer
+from sidecar.cli.bench.load import Clients, Load, Writer, _Lane
 from sidecar.cli.bench.report import percentile
 from sidecar.cli.bench.stage import Stage, describe
 from sidecar.local.ports import free_ports
@@ -227,6 +228,34 @@ def test_time_ends_a_round_with_what_was_acknowledged(node_process: StartNode):
             writer.close()
     assert 0 < done < 10_000_000
     assert found.topics[stage.topics["node"]].leaders.keys() == {0}
+
+
+def test_what_is_sent_is_made_before_the_clock_runs(node_process: StartNode, monkeypatch: pytest.MonkeyPatch):
+    """More lanes than batches of the round that does not count, a last batch that is not full, two writers."""
+    node = node_process()
+    load = Load(record_bytes=10, batch_bytes=220, acks=-1, codec=Codec.NONE, in_flight=5, seconds=60)
+    made: list[float] = []
+    began: list[float] = []
+    make, append = _Lane.prepare, Writer.append
+
+    def prepare(lane: _Lane, records: int) -> None:
+        if records not in lane._frames:
+            made.append(time.perf_counter())
+        make(lane, records)
+
+    def appended(writer: Writer, records: int, stop: threading.Event) -> int:
+        began.append(time.perf_counter())
+        return append(writer, records, stop)
+
+    monkeypatch.setattr(_Lane, "prepare", prepare)
+    monkeypatch.setattr(Writer, "append", appended)
+    with Stage({"node": addresses(node.bootstrap)}, AdminApi(AdminAccess(node.admin_url, None))) as stage:
+        leaders = stage.create("node", 6, -1)
+        with Clients(stage.topics["node"], leaders, load, 2) as clients:
+            assert clients.append(10).records == 10
+            began.clear()
+            assert clients.append(167).records == 167
+    assert max(made) < min(began)
 
 
 def test_percentiles_are_values_that_were_measured():

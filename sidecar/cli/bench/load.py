@@ -13,6 +13,7 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from sidecar.changelog.records import RawRecord, build_batch
@@ -70,6 +71,10 @@ class Load:
         return built
 
 
+_batch = lru_cache(maxsize=8)(Load.batch)
+"""Letters at random take longer to make than to append: each batch is made once, for all lanes of all writers."""
+
+
 class _Lane:
     """One partition under one producer id: its sequence, and the connection to its leader."""
 
@@ -88,9 +93,13 @@ class _Lane:
 
     def frame(self, records: int) -> bytearray:
         """The frame of the next batch."""
-        if records not in self._frames:
-            self._frames[records] = BatchFrame(self._partition, self._load.batch(records), acks=self._load.acks)
+        self.prepare(records)
         return self._frames[records].stamped(self._stamp, self._sequence, int(time.time() * 1000))
+
+    def prepare(self, records: int) -> None:
+        """Make the frame for batches of so many records, unless it is there."""
+        if records not in self._frames:
+            self._frames[records] = BatchFrame(self._partition, _batch(self._load, records), acks=self._load.acks)
 
     def receive(self, records: int) -> None:
         """Take the answer to the oldest batch in flight, of so many records. Raises RefusedError, OSError."""
@@ -143,10 +152,21 @@ class Writer:
             self.close()
             raise
 
+    def prepare(self, records: int) -> None:
+        """Make what `append` sends, so that it costs no time there."""
+        sizes = self._sizes(records)
+        last = range(len(sizes))[-1:]  # it alone may not be full
+        for index in (*range(min(len(sizes), len(self._lanes))), *last):
+            self._lanes[index % len(self._lanes)].prepare(sizes[index])
+
+    def _sizes(self, records: int) -> list[int]:
+        """The batches, by their records."""
+        full, rest = divmod(records, self._load.per_batch)
+        return [self._load.per_batch] * full + [rest] * bool(rest)
+
     def append(self, records: int, stop: threading.Event) -> int:
         """Append `records`, or fewer where time is over; how many were acknowledged."""
-        full, rest = divmod(records, self._load.per_batch)
-        sizes = [self._load.per_batch] * full + [rest] * bool(rest)
+        sizes = self._sizes(records)
         in_flight: deque[tuple[_Lane, int]] = deque()
         acknowledged, deadline = 0, time.monotonic() + self._load.seconds
         for index, size in enumerate(sizes):
@@ -209,6 +229,8 @@ class Clients:
     def append(self, records: int) -> Rate:
         """All writers together append `records`, each its share."""
         shares = [len(range(index, records, len(self._writers))) for index in range(len(self._writers))]
+        for writer, share in zip(self._writers, shares, strict=True):
+            writer.prepare(share)
         with ThreadPoolExecutor(len(self._writers)) as threads:
             start = time.perf_counter()
             try:
