@@ -4,6 +4,7 @@ itself.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from sidecar.settings.told import Shown
 
 NO_CHANGE = "no topic can change its owner now"
+_PER_TURN: Final = 64
+"""Topics that are described in one turn of the event loop: a page may name a thousand."""
 PRODUCERS: Final = 100
 """Names that are shown with a topic."""
 _EVENT_STREAMS = 8
@@ -111,8 +114,12 @@ class NodeView:
     async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
         real = tuple(name for name in names if not name.endswith("*"))
         found = {topic.name: topic for topic in await self._ask(MetadataRequest(real, allow_auto_topic_creation=False))}
-        described = [self._prefix(name) if name.endswith("*") else self._topic(name, found.get(name)) for name in names]
-        topics = [topic for topic in described if topic is not None]
+        topics: list[port.Topic] = []
+        for number, name in enumerate(names, start=1):
+            described = self._prefix(name) if name.endswith("*") else self._topic(name, found.get(name))
+            topics += [described] if described is not None else []
+            if number % _PER_TURN == 0:
+                await asyncio.sleep(0)
         if not producers:
             return topics
         shown = [await self._with_producers(topic, found.get(topic.name)) for topic in topics]
