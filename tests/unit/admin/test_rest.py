@@ -6,7 +6,7 @@ import json
 from aiohttp.test_utils import make_mocked_request
 
 from sidecar.admin.rest import Rest
-from sidecar.node_port import Topic
+from sidecar.node.port import Topic
 from tests.unit.admin.paper_node import PaperNode
 
 
