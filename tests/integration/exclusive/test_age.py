@@ -231,7 +231,7 @@ def test_where_brokers_stamp_records_any_age_is_taken(kafka: Kafka, aged: dict[A
 
 def test_the_policy_has_brokers_stamp_records(kafka: Kafka, topic: str, connect: Connect, rest: Rest) -> None:
     owner = connect("owner")
-    assert owner.send(topic, b"0", sequence=0).error == OK
+    wait_for(lambda: owner.send(topic, b"0", sequence=0).error == OK, "the first")  # slower than a second, it is old
     status, found = rest.call("PUT", f"/v1/topics/{topic}/policy", {"log_append_time": True})
     assert (status, found["policy"]["log_append_time"]) == (200, True)
     wait_for(lambda: owner.send(topic, b"1", sequence=1, timestamp_ms=ago(86_400)).error == OK, "old ones to be taken")

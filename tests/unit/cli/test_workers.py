@@ -20,7 +20,7 @@ SUPERVISOR = """
 import sys
 from sidecar.cli import workers
 from sidecar.settings import resolve
-workers._STARTED_AFTER, workers._PAUSE_FIRST, workers._PAUSE_MOST = 0.3, 0.2, 0.4
+workers._STARTED_AFTER, workers._PAUSE_FIRST, workers._PAUSE_MOST = float(sys.argv[2]), 0.2, 0.4
 workers.node_command = lambda descriptor, parent: [sys.executable, "-c", sys.argv[1], str(descriptor)]
 sys.exit(workers.supervise(resolve({"node_id": "10", "log_format": "json"}).told, 2))
 """
@@ -47,13 +47,15 @@ while True: time.sleep(60)
 class Supervised:
     """A supervisor of workers 10 and 11 in a directory where they leave notes."""
 
-    def __init__(self, directory: Path, behaviour: str, exit_code: int, early: str = "") -> None:
+    def __init__(
+        self, directory: Path, behaviour: str, exit_code: int, early: str = "", started_after: float = 0.3
+    ) -> None:
         self._log = directory / "log"
         worker = early + WORKER.replace("{behaviour}", behaviour).replace("{exit_code}", str(exit_code))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SIDECAR_")}
         with hangups_held():
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SUPERVISOR, worker],
+                [sys.executable, "-c", SUPERVISOR, worker, str(started_after)],
                 cwd=directory,
                 env={**environment, "PYTHONPATH": str(Path(__file__).parents[3])},
                 stderr=subprocess.PIPE,
@@ -180,7 +182,7 @@ def test_a_worker_killed_while_all_end_shows_as_a_shell_would_show_it(supervised
     assert ends == {10: (-signal.SIGTERM, "info"), 11: (-signal.SIGKILL, "error")}
 
 
-@pytest.mark.parametrize("supervised", [("if number == 11: sys.exit(2)", 0)], indirect=True)
+@pytest.mark.parametrize("supervised", [("if number == 11: sys.exit(2)", 0, "", 30.0)], indirect=True)
 def test_a_worker_that_cannot_start_ends_all_with_its_exit_code(supervised: Supervised):
     code, events = supervised.end()
     assert code == 2
