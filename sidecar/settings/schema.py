@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_", "SIDECAR_PURE")
 """Beginnings of variables that belong to `sidecar up` and its embedded parts."""
+_SECURITY: Final = re.compile(r"SIDECAR_(KAFKA_)?(TLS|SASL|SSL|SECURITY)(_(?!SERVICE_|PORT$|PORT_)|$)")
+"""Variables that ask for TLS or SASL; a Kubernetes Service called so has others made (`…_SERVICE_HOST`, `…_PORT`)."""
 _ESCAPED: Final = "In a user's name and password / ? # are written %2F %3F %23"
 
 
@@ -386,6 +388,7 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
         except SettingsError as error:
             problems.extend(error.problems)
     _take(EnvSettingsSource(Schema)(), "environment", values, origins)
+    problems.extend(_unserved_security())
     _take({name: value for name, value in flags.items() if value is not None}, "flag", values, origins)
     try:
         found = Schema(**values)
@@ -430,12 +433,19 @@ def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[Proble
     return list(found.values())
 
 
+def _unserved_security() -> list[Problem]:
+    """Whoever asks for security must not get a node without."""
+    advice = "this version has no TLS and no SASL, to clients or to Kafka: keep both in a closed network; take it out"
+    return [Problem(name, "environment", "", advice) for name in sorted(os.environ) if _SECURITY.match(name.upper())]
+
+
 def _unknown_variables() -> list[Problem]:
     """A misspelt variable is told; it is no error, as orchestrators set some of their own."""
     known = {full_name(name) for name in Schema.model_fields}
     found: list[Problem] = []
     for name in sorted(os.environ):
-        if name.startswith(ENV_PREFIX) and not name.startswith(_NOT_OURS) and name.upper() not in known:
+        ours = name.startswith(ENV_PREFIX) and not name.startswith(_NOT_OURS)
+        if ours and name.upper() not in known and not _SECURITY.match(name.upper()):
             near = get_close_matches(name, known, 1, cutoff=0.8)
             advice = f"ignored: there is no such setting{f'; did you mean {near[0]}?' if near else '.'}"
             found.append(Problem(name, "environment", "", advice))

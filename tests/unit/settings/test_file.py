@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -67,10 +65,10 @@ def written(name: str, value: object) -> str:
     return f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
 
 
-def check(path: Path) -> int:
-    """What check-jsonschema says of a file, as an editor or a pipeline would ask it."""
-    command = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(DEPLOY / "sidecar.schema.json"), str(path)]
-    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode
+def is_valid(path: Path) -> bool:
+    """What the published schema says of a file, as an editor would ask it."""
+    schema = json.loads((DEPLOY / "sidecar.schema.json").read_text(encoding="utf-8"))
+    return Draft202012Validator(schema).is_valid(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def test_the_example_has_every_setting_once_with_its_default():
@@ -91,12 +89,12 @@ def test_an_editor_finds_the_schema_beside_the_example():
 def test_the_example_is_taken_with_everything_in_it_in_force(tmp_path: Path):
     path = tmp_path / "sidecar.toml"
     load(path, ALL_OF_IT)
-    assert check(path) == 0
-    assert check(DEPLOY / "sidecar.toml") == 0
+    assert is_valid(path)
+    assert is_valid(DEPLOY / "sidecar.toml")
     path.write_text(ALL_OF_IT.replace("lease_ms", "lese_ms", 1), encoding="utf-8")
-    assert check(path) == 1
+    assert not is_valid(path)
     path.write_text(ALL_OF_IT.replace('log_level = "info"', 'log_level = "loud"'), encoding="utf-8")
-    assert check(path) == 1
+    assert not is_valid(path)
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)

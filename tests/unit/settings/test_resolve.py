@@ -167,6 +167,24 @@ def test_a_file_that_was_asked_for_has_to_be_there(tmp_path: Path):
     assert "cannot be read" in problems(config=tmp_path / "missing.toml")["file"]
 
 
+@pytest.mark.parametrize(
+    "name", ["TLS_CERT", "SASL_MECHANISMS", "KAFKA_SECURITY_PROTOCOL", "KAFKA_SASL_PASSWORD", "KAFKA_SSL_CAFILE", "TLS"]
+)
+def test_who_asks_for_security_that_is_not_there_gets_no_node_without(environment: Environment, name: str):
+    environment(**{name: "secret"})
+    with pytest.raises(SettingsError) as refused:
+        resolve()
+    [problem] = refused.value.problems
+    assert problem.setting == f"SIDECAR_{name}"
+    assert "no TLS and no SASL" in str(problem)
+    assert "secret" not in str(problem)
+
+
+def test_a_service_of_kubernetes_that_is_called_tls_asks_for_none(environment: Environment):
+    environment(TLS_SERVICE_HOST="10.0.0.1", TLS_SERVICE_PORT="1", TLS_PORT="tcp://10.0.0.1:1", TLS_PORT_1_TCP="x")
+    assert len(resolve().warnings) == 4
+
+
 def test_unknown_variables_are_warnings_as_orchestrators_inject_some(environment: Environment):
     environment(SERVICE_HOST="10.0.0.1", QUEUE_LIMT="3", LOCAL_KAFKA_PORT="1", STATE_DIR="x")
     warnings = {warning.setting: warning.advice for warning in resolve().warnings}
