@@ -68,7 +68,7 @@ class ShadowRest:
         name = request.match_info["shadow"]
         found = next((each for each in await self._port.known() if each.name == name), None)
         if found is None:
-            raise NotFoundError(f"there is no shadow {name}; GET /v1/shadows lists them")
+            raise NotFoundError(f"there is no shadow {name}")
         return reply({**shadow_to_json(found), "stats": stats_to_json(await self._port.stats(name))})
 
     async def change(self, request: web.Request) -> web.Response:

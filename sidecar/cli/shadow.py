@@ -146,7 +146,7 @@ def delete(shared: Shared, shadow: str, yes: bool) -> None:
 
 def _question(found: dict[str, Any]) -> str:
     groups = (found.get("stats") or {}).get("groups")
-    readers = "everybody" if groups is None else f"{groups} groups"
+    readers = "everybody" if groups is None else "1 group" if groups == 1 else f"{groups} groups"
     return f"The cursors of {readers} reading {found['name']} go with it; {found['source']} stays. Delete it?"
 
 
