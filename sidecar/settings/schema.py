@@ -436,7 +436,8 @@ def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[Proble
 def _unserved_security() -> list[Problem]:
     """Whoever asks for security must not get a node without."""
     advice = "this version has no TLS and no SASL, to clients or to Kafka: keep both in a closed network; take it out"
-    return [Problem(name, "environment", "", advice) for name in sorted(os.environ) if _SECURITY.match(name.upper())]
+    asked = sorted(name for name, value in os.environ.items() if value and _SECURITY.match(name.upper()))
+    return [Problem(name, "environment", "", advice) for name in asked]
 
 
 def _unknown_variables() -> list[Problem]:

@@ -180,6 +180,11 @@ def test_who_asks_for_security_that_is_not_there_gets_no_node_without(environmen
     assert "secret" not in str(problem)
 
 
+def test_a_variable_for_security_that_is_empty_asks_for_none(environment: Environment):
+    environment(KAFKA_SASL_PASSWORD="")
+    assert not resolve().warnings
+
+
 def test_a_service_of_kubernetes_that_is_called_tls_asks_for_none(environment: Environment):
     environment(TLS_SERVICE_HOST="10.0.0.1", TLS_SERVICE_PORT="1", TLS_PORT="tcp://10.0.0.1:1", TLS_PORT_1_TCP="x")
     assert len(resolve().warnings) == 4
