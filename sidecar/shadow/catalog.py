@@ -89,6 +89,7 @@ class ShadowCatalog:
         self._changelog = changelog
         self._resolver = resolver
         self._records = records
+        self._of: dict[str, list[Shadow]] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
         self.changed: Callable[[Sequence[Shadow]], None] = lambda shadows: None
         """Told of all shadows whenever one of them changes."""
@@ -108,13 +109,16 @@ class ShadowCatalog:
 
     def _apply(self) -> None:
         self._resolver.set_shadows({entry.key.topic.encode(): _source(entry.value) for entry in self._records.all()})
-        self.changed(self.all())
+        every, self._of = self.all(), {}
+        for shadow in every:
+            self._of.setdefault(shadow.source, []).append(shadow)
+        self.changed(every)
 
     # What is there --------------------------------------------------------------------------------------------------
 
-    def of(self, source: str) -> list[Shadow]:
-        """The shadows of a topic, by name."""
-        return [found for found in self.all() if found.source == source]
+    def of(self, source: str) -> Sequence[Shadow]:
+        """The shadows of a topic, by name: looked up, as lists of topics ask for each of them."""
+        return self._of.get(source, ())
 
     def all(self) -> list[Shadow]:
         """Every shadow, by name."""
