@@ -104,7 +104,8 @@ class KnownIds(NamedTuple):
         self, most: int, behind: tuple[int, bytes] | None = None
     ) -> tuple[list[bytes], tuple[int, bytes] | None]:
         """The `most` names that wrote last, the newest first, of those behind a place (Unix seconds, name); and the
-        place to go on behind, None at the end. Other work of the node goes on between two portions of 10,000 names.
+        place to go on behind, None at the end. Other work of the node goes on between two partitions, and two portions
+        of 10,000 names.
         """
         seen: dict[bytes, int] = {}
         for index in sorted(self.partitions):

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 NO_CHANGE = "no topic can change its owner now"
 _PER_TURN: Final = 64
 """Topics that are described in one turn of the event loop: a page may name a thousand."""
+_NAMES_PER_TURN: Final = 16
+"""Producer names in one turn: each is looked up in every partition."""
 PRODUCERS: Final = 100
 """Names that are shown with a topic."""
 _EVENT_STREAMS = 8
@@ -368,9 +370,11 @@ async def _newest(
 ) -> tuple[list[port.Producer], tuple[int, bytes] | None]:
     found: list[port.Producer] = []
     names, last_place = await known.newest(most, behind)
-    for name in names:
+    for number, name in enumerate(names, start=1):
         last = known.last(name)
         found.append(port.Producer(name.decode(errors="replace"), known.resume(last), last))
+        if number % _NAMES_PER_TURN == 0:
+            await asyncio.sleep(0)
     return found, last_place
 
 
