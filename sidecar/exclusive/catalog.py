@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from sidecar.exclusive.tenure import Surroundings
 
 _SEEN_S: Final = 5.0
-_FINISH_S: Final = 40.0
-"""Behind it whoever decided on a policy has given up writing it down: his tries take 30 seconds together."""
+_STAMP_S: Final = 10.0
+_FINISH_S: Final = 60.0
+"""Behind it whoever decided on a policy has given up writing it down: Kafka's setting takes him `_STAMP_S` at most, the
+record 30 seconds.
+"""
 
 
 class Wanted(NamedTuple):
@@ -192,7 +195,8 @@ class PolicyCatalog:
     async def _stamp_records(self, topic: str, *, by_brokers: bool) -> None:
         """Have brokers give records their time, or leave it to writers; the keep-alive that must follow reads it."""
         kind = "LogAppendTime" if by_brokers else "CreateTime"
-        done = await self._around.upstream.call(None, AlterTopicConfig(topic, "message.timestamp.type", kind))
+        wanted = AlterTopicConfig(topic, "message.timestamp.type", kind)
+        done = await self._around.upstream.call(None, wanted, timeout=_STAMP_S)
         if done.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnservedError(f"log_append_time: topic {topic} does not exist yet; create it first")
         if done.error:
