@@ -154,7 +154,7 @@ async def main() -> int:
     """The exit code."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
     nodes, tempo = bootstrap(), number("DEMO_TEMPO", 1, 0.1, 20)
-    progress = Progress(PARTS)
+    progress = Progress(PARTS, still_s=max(60.0, 60.0 / tempo))
     demo = Demo(nodes, tempo, progress)
     parts = {
         "alpha": partial(demo.rival, "alpha"),

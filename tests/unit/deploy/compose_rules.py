@@ -254,7 +254,7 @@ def hardening(compose: Tree) -> Iterator[str]:
             yield f"{name} has no health check"
         if set(service.get("profiles", [])) != PROFILES.get(name, set()):
             yield f"{name} belongs to the profiles {service.get('profiles')}"
-        if service.get("cap_drop") != ["ALL"]:
+        if service.get("cap_drop") != ["ALL"] or "cap_add" in service:
             yield f"{name} keeps capabilities"
         if service.get("privileged") or service.get("pid") == "host" or service.get("network_mode") == "host":
             yield f"{name} is not kept apart from the host"
