@@ -94,9 +94,7 @@ def fetched_from_elsewhere(site: Path) -> list[str]:
         foreign = [address for address in parser.addresses if re.match(r"(?:[a-z]+:)?//", address)]
         found += [f"{path.relative_to(site)}: {address}" for address in foreign]
     for path in sorted(site.rglob("*.css")):
-        imported = re.findall(
-            r"(?:url\(|@import )\s*['\"]?((?:https?:)?//[^'\")\s]+)", path.read_text(encoding="utf-8")
-        )
+        imported = _IMPORTED.findall(path.read_text(encoding="utf-8"))
         found += [f"{path.relative_to(site)}: {address}" for address in imported]
     return found
 

@@ -1,6 +1,4 @@
-"""What the rooms tell, turned into metrics and log events. The rooms know neither; this is the one place that knows
-both.
-"""
+"""What the rooms tell, turned into metrics and log events. The rooms know neither; `gauges` reads the rest."""
 
 from __future__ import annotations
 
