@@ -24,7 +24,7 @@ from tests.wait import wait_for
 
 from .recipes import CannotBuildError, Recipes, Writer, read
 
-pytestmark = pytest.mark.clients
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 Write = Callable[[str, str], AbstractContextManager[Writer]]
 
 

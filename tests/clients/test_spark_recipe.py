@@ -21,7 +21,7 @@ from tests.services import Services
 
 from .recipes import SOURCES
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1200)]
 
 
 def spark(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

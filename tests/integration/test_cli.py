@@ -283,7 +283,7 @@ def test_the_status_is_watched_until_ctrl_c(running: Running, tmp_path: Path):
         def screens() -> list[str]:
             return (tmp_path / "out").read_text().split("; Ctrl-C ends this")[1:]
 
-        wait_for(lambda: len(screens()) == 1, "a screen")
+        wait_for(screens, "a screen", 60)
         running.node.down = "Redis is away"
         wait_for(lambda: "Redis is away" in screens()[-1], "what is wrong")
         running.node.down = ""

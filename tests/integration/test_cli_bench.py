@@ -169,7 +169,9 @@ def test_a_run_that_is_ended_deletes_its_topics(
             stdout=subprocess.DEVNULL, stderr=err, start_new_session=True,
         )  # fmt: skip
     try:
-        wait_for(lambda: "round 1 of 100" in (tmp_path / "err").read_text() or process.poll() is not None, "a round")
+        wait_for(
+            lambda: "round 1 of 100" in (tmp_path / "err").read_text() or process.poll() is not None, "a round", 60
+        )
         assert len(left(services)) == 2, (tmp_path / "err").read_text()
         process.send_signal(number)
         assert process.wait(30) == 1
@@ -218,7 +220,7 @@ async def read_all(services: Services, topic: str, partitions: int) -> list[byte
 
 def test_time_ends_a_round_with_what_was_acknowledged(node_process: StartNode):
     node = node_process()
-    load = Load(record_bytes=10, batch_bytes=10, acks=-1, codec=Codec.NONE, in_flight=1, seconds=0.2)
+    load = Load(record_bytes=10, batch_bytes=10, acks=-1, codec=Codec.NONE, in_flight=1, seconds=1.0)
     with Stage({"node": addresses(node.bootstrap)}, AdminApi(AdminAccess(node.admin_url, None))) as stage:
         writer = Writer(stage.topics["node"], stage.create("node", 1, -1), load)
         try:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_the_load_is_written_as_fast_as_asked_for_and_ends_by_itself(pair: Pair,
         CLIENT_BOOTSTRAP=node.bootstrap,
         SIDECAR_ADMIN_URL=node.admin_url,
         LOAD_RECORDS_PER_S="200",
-        LOAD_SECONDS="15",
+        LOAD_SECONDS="40",
         LOAD_TOPICS="2",
     )
 
@@ -63,9 +64,9 @@ def test_the_load_is_written_as_fast_as_asked_for_and_ends_by_itself(pair: Pair,
     load.wait_for(lambda: "written" in load.output, "a report")
     written = [pair.sample("sidecar_produce_records_total", topic=topic) for topic in ("load-0", "load-1")]
 
-    assert load.child.wait(60) == 0, load.output
+    assert load.child.wait(90) == 0, load.output
     assert "200 records/s of 1024 bytes to 2 topics" in load.output
-    assert 50 <= min(written) <= max(written) <= 200 * 15, (written, load.output)
+    assert 50 <= min(written) <= max(written) <= 200 * 40, (written, load.output)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +104,12 @@ def test_the_relay_leads_to_the_second_node_and_ends_when_the_first_is_gone(pair
     host, port = listen.split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(b"\x00\x00\x00\x0e\x00\x12\x00\x00\x00\x00\x00\x07\x00\x04demo")  # ApiVersions v0
-        assert connection.recv(8)[4:] == b"\x00\x00\x00\x07"  # the answer to it
+        assert connection.recv(8, socket.MSG_WAITALL)[4:] == b"\x00\x00\x00\x07"  # the answer to it
 
         assert relay.child.stop(grace=10) == 0
-        assert connection.recv(1 << 20) is not None
+        with suppress(ConnectionResetError):  # where the rest of the answer was not sent yet
+            while connection.recv(1 << 20):
+                pass
     assert not relay.healthy()
 
 

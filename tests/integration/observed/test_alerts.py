@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.observed.conftest import Observed
 from tests.integration.observed.prometheus import Prometheus, instance
 from tests.unit.deploy.files import RULES, load_yaml
 from tests.wait import wait_for
 
-TIMEOUT_S = 40
+TIMEOUT_S = 120
+
+pytestmark = pytest.mark.timeout(300)
 
 
 def fires(prometheus: Prometheus, name: str, *nodes: str) -> None:

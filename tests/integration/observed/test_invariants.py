@@ -83,4 +83,5 @@ def test_the_scene_has_left_what_it_did_in_the_numbers(observed: Observed) -> No
     assert [(dict(labels)["owner"], dict(labels)["instance"]) for labels in owner] == [("heir-3", first)]
     assert list(numbers(observed, f'sidecar_producer_generation{{topic="{topic}"}}').values()) == [6]
     lag = numbers(observed, f'sidecar_shadow_max_lag_records{{shadow="{scene.audit}"}}')
-    assert list(lag.values()) == [15], "as the second node counted it when it started"
+    [found] = lag.values()
+    assert found in {15, 20, 25, 30}, "as the second node counted it when it started, or half a minute later"

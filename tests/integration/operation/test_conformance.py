@@ -144,7 +144,9 @@ def streamed(node: NodeProcess, target: str, most: int) -> Iterator[dict[str, An
     schema = {"$ref": "#/components/schemas/Event", "components": DOCUMENT["components"]}
     event: dict[str, str] = {}
     while most:
-        line = answer.readline().decode().rstrip("\n")
+        found = answer.readline()
+        assert found, "the stream ended"
+        line = found.decode().rstrip("\n")
         if line and not line.startswith(":"):
             name, _, value = line.partition(": ")
             event[name] = value

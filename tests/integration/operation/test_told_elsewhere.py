@@ -22,7 +22,7 @@ def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_tha
     node_process: StartNode, services: Services, unique: Unique
 ) -> None:
     cluster = unique("two")
-    nodes = [node_process(node_id=number, cluster=cluster) for number in (1, 2)]
+    nodes = [node_process(node_id=number, cluster=cluster, LEASE_MS="60000") for number in (1, 2)]
     topic = create_topic(services.kafka_bootstrap, 1)
     policy = {"access_mode": "exclusive", "deduplication": True}
     assert Rest(nodes[0].admin_url).call("PUT", f"/v1/topics/{topic}/policy", policy)[0] == 200
@@ -33,8 +33,8 @@ def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_tha
         serving, other = nodes[number - 1], nodes[2 - number]
         assert (serving.node_id, other.node_id) == (number, 3 - number)
         with RawProducer(serving.bootstrap, "next;mode=wait_for_exclusive") as waiter:
+            wait_for(lambda: told(other, topic)["serving_node"] == number, "the other node to know", 30)
             assert waiter.send(topic, [b"v"]).error != 0
-            wait_for(lambda: told(other, topic)["serving_node"] == number, "the other node to know")
             local = told(serving, topic)
             assert [each["name"] for each in local["waiting"]] == ["next"]
             assert [each["name"] for each in local["producers"]] == ["billing"]
@@ -51,7 +51,11 @@ def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_tha
                 os.kill(serving.child.pid, signal.SIGCONT)
             assert (alone["waiting"], alone["producers"]) == ([], [])
             assert alone["owner"]["name"] == "billing", "what the changelog tells it knows by itself"
-            wait_for(lambda: told(other, topic)["waiting"], "the node that serves it to answer again")
+            wait_for(
+                lambda: waiter.send(topic, [b"v"]).error and told(other, topic)["waiting"],  # a place lasts 5 s
+                "the node that serves it to answer again",
+                60,
+            )
     finally:
         for each in for_ids:
             each.close()

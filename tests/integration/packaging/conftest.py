@@ -23,7 +23,7 @@ FILES = tuple(
     if name and (ROOT / name).is_file()
 )
 """What is committed, or would be by `git add --all`."""
-LIMIT_S = 110
+LIMIT_S = 300
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:

@@ -10,11 +10,14 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
+import pytest
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 from tests.integration.packaging.conftest import FILES, Distributions, Installed, run
 from tests.unit.deploy.files import ROOT
+
+pytestmark = pytest.mark.timeout(900)
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

@@ -20,6 +20,8 @@ from tests.integration.packaging.conftest import UV, Installed, run
 from tests.services import Services
 from tests.unit.deploy.files import ROOT
 
+pytestmark = pytest.mark.timeout(900)
+
 WRITE = """
 import asyncio, sys
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -81,7 +83,6 @@ def test_it_serves_and_a_record_is_written_through_it(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_other_versions_of_python_serve_too(
     other_python: Installed, services: Services, unique: Unique, tmp_path: Path
 ):

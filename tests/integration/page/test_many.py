@@ -16,6 +16,7 @@ from tests.integration.page.test_sections import row
 from tests.nodes import running_node
 from tests.services import Services
 
+pytestmark = pytest.mark.timeout(600)
 TOPICS = 1_000
 PAGE = 50
 
@@ -27,7 +28,7 @@ def many(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
     names = [f"{prefix}{number:04}" for number in range(TOPICS)]
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in names], operation_timeout=60).values():
-        made.result(90)
+        made.result(250)
     with ExitStack() as running:
         node = running.enter_context(
             running_node(tmp_path_factory.mktemp("many"), services.kafka_bootstrap, services.redis_url)
@@ -36,7 +37,7 @@ def many(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         assert found.call("PUT", f"/v1/topics/{prefix}*/policy", {"access_mode": "exclusive"})[0] == 200
         yield found
     for gone in admin.delete_topics(names, operation_timeout=60).values():
-        gone.result(90)
+        gone.result(250)
 
 
 def test_a_thousand_topics_are_leafed_through_and_found(visit: Visit, many: Cluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import sys
 import threading
 from contextlib import contextmanager, suppress
@@ -28,7 +29,7 @@ def test_without_a_terminal_a_line_comes_now_and_then(capsys: pytest.CaptureFixt
 
     with Alive("auditing orders", lambda: "7 of 9 tasks", every=0.01):
         wait_for(seen, "three lines")
-    assert set(lines) == {"auditing orders, 0 s, 7 of 9 tasks"}
+    assert all(re.fullmatch(r"auditing orders, \d+ s, 7 of 9 tasks", line) for line in lines)
 
 
 def test_nothing_is_said_of_what_is_over_soon(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +45,7 @@ def test_what_was_told_last_goes_on(capsys: pytest.CaptureFixture[str], monkeypa
 
     def seen() -> bool:
         said.extend(capsys.readouterr().err.splitlines())
-        return "auditing payments, 0 s" in said
+        return any(re.fullmatch(r"auditing payments, \d+ s", line) for line in said)
 
     with running.alive(str):
         running.tell("auditing orders")

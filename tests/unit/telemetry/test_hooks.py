@@ -1,5 +1,4 @@
 import math
-import timeit
 
 import pytest
 from hypothesis import given
@@ -43,12 +42,6 @@ def test_an_api_that_no_table_knows_counts_as_other():
     counted = metrics()
     counted.request_done(1000, 0.1, 1, 1, 0.0, REQUEST)
     assert (counted.other_api.name, counted.other_api.count) == (OTHER, 1)
-
-
-def test_counting_a_request_costs_well_under_a_microsecond():
-    counted = metrics()
-    timed = timeit.repeat(lambda: counted.request_done(0, 0.0004, 1000, 50, 0.0003, REQUEST), number=20_000, repeat=7)
-    assert min(timed) / 20_000 < 2e-6  # 0.5 µs where nothing else runs; the bound leaves room for a busy machine
 
 
 @given(st.lists(st.tuples(st.floats(0, 60), st.floats(0, 90))))
