@@ -37,26 +37,24 @@ def confirm(yes: bool, question: Callable[[], str]) -> None:
         click.confirm("\n".join(map(printable, text.split("\n"))), abort=True, err=True)
 
 
-def ownership(topic: dict[str, Any], partition: int | None = None) -> str:
-    """Who owns a topic, or a partition of it, as `GET /v1/topics/{topic}` says, for a question; "nobody"."""
-    return "; ".join(_owner_text(*each) for each in _owners(topic, partition)) or "nobody"
-
-
-def generation_of(topic: dict[str, Any], partition: int | None = None) -> int:
-    """Under which generation a topic, or a partition of it, is owned; there has to be one owner."""
-    ((_, owner),) = _owners(topic, partition)
-    return int(owner["generation"])
-
-
-def _owners(topic: dict[str, Any], partition: int | None) -> list[tuple[str, dict[str, Any]]]:
-    """Where, and who with the generation."""
+def ownership(topic: dict[str, Any]) -> str:
+    """Who owns a topic, or partitions of it, as `GET /v1/topics/{topic}` says, for a question; "nobody"."""
+    if (owner := owner_of(topic, None)) is not None:
+        return described(owner)
     by_partition: dict[str, dict[str, Any]] = topic.get("owners") or {}
+    return "; ".join(f"partition {number}: {described(each)}" for number, each in by_partition.items()) or "nobody"
+
+
+def owner_of(topic: dict[str, Any], partition: int | None) -> dict[str, Any] | None:
+    """The one owner of a topic, or of a partition of it, with its generation; None where there is none, also where
+    partitions have owners of their own and none of them is named, or the other way round.
+    """
     if partition is not None:
-        return [("", owner) for number, owner in by_partition.items() if number == str(partition)]
-    found = [(f"partition {number}: ", owner) for number, owner in by_partition.items()]
-    return [("", topic["owner"] | {"generation": topic["generation"]})] if topic["owner"] else found
+        return (topic.get("owners") or {}).get(str(partition))
+    return topic["owner"] and topic["owner"] | {"generation": topic["generation"]}
 
 
-def _owner_text(where: str, owner: dict[str, Any]) -> str:
+def described(owner: dict[str, Any]) -> str:
+    """Who it is, for a question."""
     name = owner["name"] or "(no name)"
-    return f"{where}{name} ({owner['session']} at {owner['client']}), generation {owner['generation']}"
+    return f"{name} ({owner['session']} at {owner['client']}), generation {owner['generation']}"

@@ -8,7 +8,7 @@ import rich_click as click
 
 from sidecar.cli.api import topic_path
 from sidecar.cli.completion import topic_names
-from sidecar.cli.confirm import confirm, generation_of, has_to_ask, ownership, yes_option
+from sidecar.cli.confirm import confirm, described, has_to_ask, owner_of, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
@@ -91,11 +91,10 @@ def _end(
     api = shared.api()
     generation = if_generation
     if has_to_ask(yes):
-        found = api.get(topic_path(topic))
-        owner = ownership(found, partition)
-        if owner != "nobody":  # the node says what is wrong otherwise
-            confirm(yes, lambda: f"The owner of {topic} is {owner}. It {fate}. {what.capitalize()} it?")
-            generation = generation_of(found, partition) if generation is None else generation
+        owner = owner_of(api.get(topic_path(topic)), partition)
+        if owner is not None:  # the node says what is wrong otherwise
+            confirm(yes, lambda: f"The owner of {topic} is {described(owner)}. It {fate}. {what.capitalize()} it?")
+            generation = int(owner["generation"]) if generation is None else generation
     query = {} if partition is None else {"partition": partition}
     found = api.post(topic_path(topic, what), if_generation=generation, **query)
     now = printable(owner_text(found["owner"])) or "nobody"

@@ -87,13 +87,35 @@ def test_yes_is_an_answer_beforehand(full: Running, monkeypatch: pytest.MonkeyPa
     assert "[y/N]" not in said.err
 
 
+OTHER = Owner("other", "pid:9", AccessMode.EXCLUSIVE, 0, "10.0.0.2:6", 11)
+BY_PARTITION = replace(
+    ORDERS, policy=Policy(AccessMode.EXCLUSIVE, scope=Scope.PARTITION), owner=None, owners={0: OWNER, 1: OTHER}
+)
+
+
 def test_the_question_about_a_partition_names_its_owner_alone(running: Running, monkeypatch: pytest.MonkeyPatch):
-    owners = {0: OWNER, 1: Owner("other", "pid:9", AccessMode.EXCLUSIVE, 0, "10.0.0.2:6", 11)}
-    policy = Policy(AccessMode.EXCLUSIVE, scope=Scope.PARTITION)
-    running.node.known["orders"] = replace(ORDERS, policy=policy, owner=None, owners=owners)
+    running.node.known["orders"] = BY_PARTITION
     said = at_a_terminal(running, monkeypatch, "producer fence orders --partition 1", "n\n")
     assert "other (pid:9 at 10.0.0.2:6), generation 11" in said.err
     assert "billing" not in said.err
+
+
+@pytest.mark.parametrize("owners", [{}, {0: OWNER}, {0: OWNER, 1: OTHER}])
+@pytest.mark.parametrize("what", ["fence", "release"])
+def test_without_a_partition_nothing_is_asked_where_each_has_its_owner_and_the_node_says_so(
+    running: Running, monkeypatch: pytest.MonkeyPatch, what: str, owners: dict[int, Owner]
+):
+    running.node.known["orders"] = replace(BY_PARTITION, owners=owners)
+    said = at_a_terminal(running, monkeypatch, f"producer {what} orders", "y\n")
+    assert (said.code, "say which one" in said.err, "[y/N]" in said.err) == (2, True, False)
+
+
+def test_the_question_about_a_topic_names_the_owners_of_all_partitions(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+):
+    running.node.known["orders"] = BY_PARTITION
+    said = at_a_terminal(running, monkeypatch, "topic delete orders", "n\n")
+    assert "partition 0: billing (pid:7 at 10.0.0.1:5), generation 4; partition 1: other (" in said.err
 
 
 def test_where_nobody_owns_the_topic_nothing_is_asked_and_the_node_says_so(

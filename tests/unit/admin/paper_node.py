@@ -166,6 +166,8 @@ class PaperNode:
         topic = self.known.get(name)
         if topic is None:
             raise NotFoundError(f"there is no topic {name}")
+        if topic.owners is not None and partition is None:
+            raise InvalidError(f"{name} has the scope partition: say which one")
         if topic.owner is None:
             raise ConflictError(f"nobody owns {name}")
         if generations is not None:
