@@ -111,6 +111,14 @@ def generations(request: web.Request) -> IfMatch | None:
     return IfMatch(frozenset(number for number in numbers if number <= _HIGHEST), partition)
 
 
+def generations_alone(request: web.Request) -> IfMatch | None:
+    """The same, where `partition` has no other meaning: said without If-Match it would be taken for what is changed."""
+    match = generations(request)
+    if match is None and "partition" in request.query:
+        raise ShapeError("partition says whose generation If-Match means: send If-Match, or leave partition out")
+    return match
+
+
 def number(request: web.Request, name: str, low: int, high: int) -> int | None:
     """A parameter that is a whole number, both bounds included; None where it is not there."""
     text = request.query.get(name)

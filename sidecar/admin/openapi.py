@@ -85,6 +85,10 @@ def _paths() -> Schema:
         "schema": {"type": "integer", "minimum": 0, "maximum": LAST_PARTITION},
         "description": "Of a topic whose scope is partition.",
     }
+    whose = partition | {
+        "description": "Whose generation If-Match means, of a topic whose scope is partition; 400 without If-Match. "
+        "The policy is the whole topic's."
+    }
     if_match = {
         "name": "If-Match",
         "in": "header",
@@ -171,7 +175,7 @@ def _paths() -> Schema:
             "delete": deletion(),
         },
         "/v1/topics/{topic}/policy": {
-            "parameters": [topic, partition, if_match],
+            "parameters": [topic, whose, if_match],
             "put": {
                 **write("putPolicy", "Set some fields of the policy, or create it", _under({"200": tagged("Topic")})),
                 "requestBody": {"required": True, "content": {"application/json": {"schema": ref("Policy")}}},

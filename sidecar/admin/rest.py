@@ -131,7 +131,7 @@ class Rest:
     async def put_policy(self, request: web.Request) -> web.Response:
         """Merge fields into a policy; answers with the topic as it is then."""
         name = asked.governable(request)
-        match = asked.generations(request)
+        match = asked.generations_alone(request)
         change = policy_from_json(await asked.body(request))
         topic = await self._port.merge_policy(name, change, match)
         return _shown(topic, None if match is None or topic.generations is None else match.partition)
@@ -139,7 +139,7 @@ class Rest:
     @asked.takes("partition")
     async def delete_policy(self, request: web.Request) -> web.Response:
         """Forget a policy."""
-        await self._port.delete_policy(asked.governable(request), asked.generations(request))
+        await self._port.delete_policy(asked.governable(request), asked.generations_alone(request))
         return web.Response(status=204)
 
     @asked.takes("topic", "from", "last")

@@ -272,6 +272,19 @@ async def test_a_partition_is_named_by_a_number(served: Served):
         assert (await served.ask("POST", f"/v1/topics/orders/fence?partition={text}")).status == 400
 
 
+async def test_a_partition_of_a_policy_is_refused_without_if_match_and_nothing_is_done(served: Served):
+    path, change = "/v1/topics/orders/policy", {"access_mode": "shared"}
+    for answer in (
+        await served.ask("PUT", f"{path}?partition=2", json=change),
+        await served.ask("DELETE", f"{path}?partition=2"),
+    ):
+        assert (answer.status, "send If-Match" in answer.body["message"]) == (400, True)
+    assert served.node.calls == []
+    matching = {"If-Match": '"4"'}
+    assert (await served.ask("PUT", f"{path}?partition=2", json=change, headers=matching)).status == 200
+    assert (await served.ask("DELETE", f"{path}?partition=2", headers=matching)).status == 204
+
+
 async def test_a_producer_name_is_shown_and_forgotten_once(served: Served):
     served.node.ids["orders"] = {"billing": BILLING, "busy": replace(BILLING, name="busy", in_use=True)}
     assert (await served.ask("GET", "/v1/topics/orders/dedup/billing")).body == {
