@@ -44,6 +44,7 @@ _PASS_ON_S: Final = 15.0
 _TOLD_S: Final = 2.0
 """Seconds for another node to describe a topic: behind them this one tells what it knows."""
 _WITH_IT: Final = ("Authorization", "If-Match")
+"""What goes on to another node with a change; a read needs none of it, least of all the token."""
 _READS: Final = frozenset({"GET", "HEAD"})
 _BACK: Final = ("ETag", "Cache-Control")
 CLIENTS: Final = 100
@@ -265,7 +266,8 @@ async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float
     """
     target = URL(f"http://{elsewhere.admin}{request.rel_url.raw_path_qs}", encoded=True)
     headers = {_PASSED_ON: "1"}
-    headers |= {name: ", ".join(request.headers.getall(name)) for name in _WITH_IT if name in request.headers}
+    if request.method not in _READS:
+        headers |= {name: ", ".join(request.headers.getall(name)) for name in _WITH_IT if name in request.headers}
     try:
         async with (
             ClientSession(timeout=ClientTimeout(total=limit)) as session,

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,8 @@ from urllib.parse import quote
 import aiohttp
 import jsonschema
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
@@ -391,6 +394,33 @@ async def test_a_question_for_another_node_is_passed_on_to_it(served: Served, na
     finally:
         await server.stop()
     assert served.node.calls[-1] == ("forget_producer", "orders", name)
+
+
+@asynccontextmanager
+async def another_node(handler: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    """The address of a node that answers every request so."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    async with TestServer(app) as server:
+        yield f"127.0.0.1:{server.port}"
+
+
+async def test_the_token_goes_to_another_node_with_a_change_alone(served: Served):
+    heard: list[tuple[str, str | None, str | None]] = []
+
+    async def hear(request: web.Request) -> web.Response:
+        heard.append((request.method, request.headers.get("Authorization"), request.headers.get("If-Match")))
+        return web.json_response({})
+
+    headers = {"Authorization": "Bearer s3cret", "If-Match": '"4"'}
+    url = f"http://{served.server.address}/v1/topics/orders"
+    served.node.ids["orders"] = {"billing": BILLING}
+    async with another_node(hear) as served.node.elsewhere, aiohttp.ClientSession(headers=headers) as session:
+        for method, path in (("GET", ""), ("GET", "/dedup"), ("HEAD", "/dedup/billing"), ("DELETE", "/dedup/billing")):
+            async with session.request(method, url + path) as answer:
+                assert answer.status == 200
+    reads = [(method, None, None) for method in ("GET", "GET", "HEAD")]
+    assert heard == [*reads, ("DELETE", "Bearer s3cret", '"4"')]
 
 
 @pytest.mark.parametrize(
