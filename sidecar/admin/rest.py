@@ -41,6 +41,9 @@ _PER_TURN: Final = 64
 """Topics that are written down in one turn of the event loop: a page may hold a thousand."""
 _PASSED_ON: Final = "X-Sidecar-Passed-On"
 _PASS_ON_S: Final = 15.0
+"""Seconds for another node to do what was passed on to it."""
+READ_S: Final = 5.0
+"""Seconds for it to answer a read: whoever asked, as the page does, has still to be told which node is silent."""
 _TOLD_S: Final = 2.0
 """Seconds for another node to describe a topic: behind them this one tells what it knows."""
 _WITH_IT: Final = ("Authorization", "If-Match")
@@ -257,10 +260,10 @@ async def _where_it_is_served(request: web.Request, answer: Callable[[], Awaitab
     except ElsewhereError as elsewhere:
         if _PASSED_ON in request.headers:
             raise
-        return await _pass_on(request, elsewhere)
+        return await _pass_on(request, elsewhere, READ_S if request.method in _READS else _PASS_ON_S)
 
 
-async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float = _PASS_ON_S) -> web.Response:
+async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float) -> web.Response:
     """Ask the node that serves the topic, and answer what it answers. The path goes on as it came: a name in it may
     hold whatever stands for something else in a URL. `limit`: seconds.
     """

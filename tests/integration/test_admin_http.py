@@ -3,9 +3,11 @@
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +19,7 @@ from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
+from sidecar.admin import rest
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
 from sidecar.node.port import AccessMode, Check, Owner, Policy, ProducerIds, Topic
@@ -421,6 +424,30 @@ async def test_the_token_goes_to_another_node_with_a_change_alone(served: Served
                 assert answer.status == 200
     reads = [(method, None, None) for method in ("GET", "GET", "HEAD")]
     assert heard == [*reads, ("DELETE", "Bearer s3cret", '"4"')]
+
+
+async def test_a_read_for_a_node_that_is_silent_ends_before_the_page_takes_its_own_node_for_silent(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+):
+    page = (Path(rest.__file__).parent / "page" / "api.js").read_text()
+    assert (found := re.search(r"READ_MS = ([\d_]+);", page)) is not None
+    assert int(found[1]) / 2 >= rest.READ_S * 1_000
+    monkeypatch.setattr(rest, "READ_S", 0.1)
+    over = asyncio.Event()
+
+    async def say_nothing(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            await over.wait()
+        else:
+            await asyncio.sleep(0.3)  # a change is waited for longer
+        return web.Response(status=204)
+
+    served.node.ids["orders"] = {"billing": BILLING}
+    async with another_node(say_nothing) as served.node.elsewhere:
+        answer = await served.ask("GET", "/v1/topics/orders/dedup/billing")
+        assert (answer.status, "which does not answer" in answer.body["message"]) == (503, True)
+        assert (await served.ask("DELETE", "/v1/topics/orders/dedup/billing")).status == 204
+        over.set()
 
 
 @pytest.mark.parametrize(
