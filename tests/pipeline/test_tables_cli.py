@@ -89,6 +89,7 @@ def test_a_failure_is_one_sentence(log: Log, tmp_path: Path) -> None:
     assert "\tat " not in talk
 
 
+@pytest.mark.slow  # a Spark is started for each command
 def test_a_compaction_is_written_and_a_diff_told(log: Log, tmp_path: Path) -> None:
     for key, value in (("a", "1"), ("b", "1"), ("a", "2"), ("b", None), ("c", "1"), (None, "1")):
         log.put(key, value)

@@ -56,7 +56,7 @@ def test_the_load_is_written_as_fast_as_asked_for_and_ends_by_itself(pair: Pair,
         CLIENT_BOOTSTRAP=node.bootstrap,
         SIDECAR_ADMIN_URL=node.admin_url,
         LOAD_RECORDS_PER_S="200",
-        LOAD_SECONDS="40",
+        LOAD_SECONDS="25",
         LOAD_TOPICS="2",
     )
 
@@ -66,7 +66,7 @@ def test_the_load_is_written_as_fast_as_asked_for_and_ends_by_itself(pair: Pair,
 
     assert load.child.wait(90) == 0, load.output
     assert "200 records/s of 1024 bytes to 2 topics" in load.output
-    assert 50 <= min(written) <= max(written) <= 200 * 40, (written, load.output)
+    assert 50 <= min(written) <= max(written) <= 200 * 25, (written, load.output)
 
 
 @pytest.mark.parametrize(

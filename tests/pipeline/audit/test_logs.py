@@ -191,6 +191,7 @@ def test_violations_seeded_past_the_node_are_counted_exactly_and_kept_once(
         nodes.audit(spark, seeded.topic, begin='{"0": 1000000, "1": 0, "2": 0}')
 
 
+@pytest.mark.slow  # a Spark is started for each command
 def test_the_command_says_the_verdict_as_json_writes_a_page_and_fails(
     nodes: Nodes, seeded: Seeded, tmp_path: Path
 ) -> None:
