@@ -133,7 +133,7 @@ def _owner_of(api: AdminApi, topic: str) -> str:
 
 
 def _delete_question(api: AdminApi, topic: str, *, force: bool) -> str:
-    names = [each["name"] for each in api.get(topic_path(topic, "shadows"))["items"]] if force else []
+    names = [each["name"] for each in api.pages(topic_path(topic, "shadows"))] if force else []
     more = f", and its shadows {', '.join(names)} with the cursors of their readers" if names else ""
     return f"All records of {topic} are lost{more}.{_owner_of(api, topic)} Delete it?"
 

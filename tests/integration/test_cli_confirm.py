@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sidecar.admin.asked import PAGE_SIZE
 from sidecar.cli import confirm
 from sidecar.cli.pipeline.compact import compact
 from sidecar.cli.root import cli
@@ -123,6 +124,13 @@ def test_where_nobody_owns_the_topic_nothing_is_asked_and_the_node_says_so(
 ):
     said = at_a_terminal(running, monkeypatch, "producer fence plain", "")
     assert (said.code, "nobody owns plain" in said.err, "[y/N]" in said.err) == (4, True, False)
+
+
+def test_shadows_behind_the_first_page_are_told_too(running: Running, monkeypatch: pytest.MonkeyPatch):
+    names = [f"orders-{number:04}" for number in range(PAGE_SIZE + 2)]
+    running.node.shadows.views = {name: Shadow(name, "orders", ("User:*",), 0, is_made=True) for name in names}
+    said = at_a_terminal(running, monkeypatch, "topic delete orders --force", "n\n")
+    assert f"and its shadows {', '.join(names)} with" in said.err
 
 
 @pytest.mark.parametrize(("typed", "code", "is_there"), [("y\r", 0, False), ("n\r", 1, True)])

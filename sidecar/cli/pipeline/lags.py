@@ -24,7 +24,7 @@ def lags_of(api: AdminApi) -> Callable[[str], list[Lag]]:
         if silent:
             return []
         try:
-            shadows = [each["name"] for each in api.get(topic_path(topic, "shadows"))["items"]]
+            shadows = [each["name"] for each in api.pages(topic_path(topic, "shadows"))]
             found = [(name, each) for name in shadows for each in cursors(api, name)]
         except CommandError as error:
             silent.append(topic)
