@@ -60,7 +60,8 @@ def tell_warnings(warnings: Iterable[Problem]) -> None:
 
 
 def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) -> tuple[Resolved, str]:
-    """The settings; where nobody says which Kafka and Redis, those that `sidecar up` runs here, which is said.
+    """The settings; where nobody says which Kafka and Redis, those that `sidecar up` runs here, which is said
+    by the second value: whoever asks for them tells it.
 
     Raises SettingsError.
     """
@@ -77,4 +78,4 @@ def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) ->
     if running is None or running.endpoints is None:
         return resolved, ""
     given |= {"bootstrap_servers": running.endpoints.kafka, "redis_url": running.endpoints.redis}
-    return resolve(given, config), "; Kafka and Redis are those of `sidecar up`"
+    return resolve(given, config), "Kafka and Redis are those of `sidecar up`"

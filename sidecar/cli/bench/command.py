@@ -163,9 +163,11 @@ def _kafka(shared: Shared, kafka: str | None) -> Sequence[tuple[str, int]]:
     if kafka is not None:
         return _addresses("--kafka", kafka)
     try:
-        resolved, _ = resolve_here(shared.config)
+        resolved, origin = resolve_here(shared.config)
     except SettingsError as error:
         raise settings_error(error) from None
+    if origin:
+        click.echo(origin, err=True)
     return resolved.settings.bootstrap_servers
 
 

@@ -84,7 +84,7 @@ def audit(
     """
     if bool(topics) == every:
         raise CommandError("name topics, or --all of them", Exit.USAGE)
-    settings = settings_of(shared.config, {"cluster": cluster})
+    settings = settings_of(shared.config, {"cluster": cluster}, tells=not (bootstrap and kafka))
     servers = ",".join(map(str, settings.bootstrap_servers))
     bootstrap, kafka = bootstrap or servers, kafka or servers
     with opened_kafka(bootstrap, topics) as data, opened_kafka(kafka) as internal:

@@ -74,14 +74,17 @@ def _in_a_directory(_: click.Context, __: click.Parameter, file: Path | None) ->
     return file
 
 
-def settings_of(config: Path | None, given: dict[str, Any]) -> Settings:
+def settings_of(config: Path | None, given: dict[str, Any], *, tells: bool = True) -> Settings:
     """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
-    of `sidecar up`. Raises CommandError.
+    of `sidecar up`, which is told unless `tells` is off: for a job that asks neither. Raises CommandError.
     """
     try:
-        return resolve_here(config, {name: value for name, value in given.items() if value is not None})[0].settings
+        resolved, origin = resolve_here(config, {name: value for name, value in given.items() if value is not None})
     except SettingsError as error:
         raise settings_error(error) from None
+    if origin and tells:
+        tell(origin)
+    return resolved.settings
 
 
 @contextmanager
