@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from sidecar.cli.output import printable
+from sidecar.cli.output import printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def confirm(yes: bool, question: Callable[[], str]) -> None:
     empty. `question` may ask the node what would happen, and raise CommandError.
     """
     if has_to_ask(yes) and (text := question()):
-        click.confirm("\n".join(map(printable, text.split("\n"))), abort=True, err=True)
+        click.confirm(printable_lines(text), abort=True, err=True)
 
 
 def ownership(topic: dict[str, Any]) -> str:

@@ -56,8 +56,7 @@ def colors_wanted(stream: IO[Any] | None = None) -> bool:
 def complain(level: Literal["error", "warning"], text: str, file: IO[Any] | None = None) -> None:
     """An error or a warning, on standard error. Names in it are made harmless, its lines stay."""
     head = click.style(f"{level}:", fg=_COLORS[level], bold=True)
-    lines = "\n".join(map(printable, text.split("\n")))
-    click.echo(f"{head} {lines}", file=file, err=True, color=colors_wanted(file or sys.stderr))
+    click.echo(f"{head} {printable_lines(text)}", file=file, err=True, color=colors_wanted(file or sys.stderr))
 
 
 def write_list(found: Sequence[Any], form: Format, as_table: Callable[[], str], empty: str) -> None:
@@ -120,6 +119,11 @@ def _cell(value: object) -> str:
 def printable(text: str) -> str:
     """In one line and without a word to the terminal: names are what clients say they are."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same of each line of a text."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def to_yaml(data: Any) -> str:

@@ -12,7 +12,7 @@ import rich_click as click
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import Format, Painted, painted, pairs, table, write
+from sidecar.cli.output import Format, Painted, painted, pairs, printable_lines, table, write
 from sidecar.cli.topic import topic_table
 
 if TYPE_CHECKING:
@@ -82,9 +82,10 @@ def _screen(api: AdminApi, *, clients: bool) -> str:
     try:
         found = _asked(api, clients=clients)
     except CommandError as error:
-        return f"{head}\n\n{error.message}\n"
+        return f"{head}\n\n{printable_lines(error.message)}\n"
     topics, failure = _topics(api)
-    return f"{head}\n\n{_as_text(found)}\n\n{failure.message if failure else _topics_text(topics or [])}\n"
+    listed = printable_lines(failure.message) if failure else _topics_text(topics or [])
+    return f"{head}\n\n{_as_text(found)}\n\n{listed}\n"
 
 
 def _topics_text(topics: list[dict[str, Any]]) -> str:

@@ -284,8 +284,8 @@ def test_the_status_is_watched_until_ctrl_c(running: Running, tmp_path: Path):
             return (tmp_path / "out").read_text().split("; Ctrl-C ends this")[1:]
 
         wait_for(screens, "a screen", 60)
-        running.node.down = "Redis is away"
-        wait_for(lambda: "Redis is away" in screens()[-1], "what is wrong")
+        running.node.down = "Redis is away\x1b[2J"
+        wait_for(lambda: r"Redis is away\x1b[2J" in screens()[-1], "what is wrong, and no word to the terminal")
         running.node.down = ""
         wait_for(lambda: len(screens()) > 2 and "billing (pid:7)" in screens()[-1], "the node as before")
         process.send_signal(signal.SIGINT)
