@@ -41,6 +41,11 @@ export class Listed extends View {
   /** @param {{items: any[], next_page_token: string | null}} found */
   show(found) {
     this.next = found.next_page_token;
+    if (!found.items.length && this.tokens.length > 1) { // what was on this page is gone
+      this.tokens = [''];
+      this.poll.renew();
+      return;
+    }
     this.table.show(found.items);
     this.table.element.hidden = !found.items.length;
     emptiness(this.none, found.items.length ? '' : this.told.none);

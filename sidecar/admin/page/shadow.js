@@ -55,6 +55,11 @@ export class Shadow extends Named {
     super.show(shadow);
     this.source = shadow.source;
     this.next = cursors.next_page_token;
+    if (!cursors.items.length && !why && this.token !== null) { // what was on this page is gone
+      this.token = null;
+      this.poll.renew();
+      return;
+    }
     fill(this.buttons, ['button', { type: 'button', 'data-act': 'delete', class: 'danger' }, 'Delete…']);
     fill(this.facts, facts(aboutShadow(shadow)));
     const largest = Math.max(0, ...cursors.items.map((each) => each.lag));

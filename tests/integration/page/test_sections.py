@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.integration.page.cluster import Cluster
 from tests.integration.page.conftest import Visit
@@ -147,6 +147,37 @@ def test_what_a_node_does_not_have_is_said(visit: Visit, cluster: Cluster) -> No
     page.route("**/v1/clients*", lambda route: route.fulfill(status=404, content_type="application/json", body=missing))
     page.get_by_role("link", name="Clients").click()
     expect(page.get_by_text("This node does not tell its clients: it is of an older version.")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("view", "asked", "item"),
+    [
+        ("clients", "clients", {"name": "{}", "mode": None, "software_name": None, "address": "{}", "since": None}),
+        ("shadows/{}", "shadows/*/cursors", {"group": "{}", "state": "Empty", "members": 0, "lag": 1}),
+    ],
+)
+def test_who_is_on_a_page_that_has_emptied_is_led_to_the_first(
+    visit: Visit, cluster: Cluster, view: str, asked: str, item: dict[str, object]
+) -> None:
+    second = ["other"]
+
+    def tell(route: Route) -> None:
+        is_first = "page_token" not in route.request.url
+        items = [
+            {**{key: name if value == "{}" else value for key, value in item.items()}, "partitions": {}}
+            for name in (["first"] if is_first else second)
+        ]
+        route.fulfill(json={"items": items, "next_page_token": "1" if is_first and second else None})
+
+    page = visit(cluster.url)
+    page.route(f"**/v1/{asked}?*", tell)
+    page.goto(f"{cluster.url}#/{view.format(cluster.name('clicks-search'))}")
+    expect(row(page, "first")).to_be_visible()
+    page.get_by_role("button", name="Next").click()
+    expect(row(page, "other")).to_be_visible()
+    second.clear()
+    expect(row(page, "first")).to_be_visible()
+    expect(page.get_by_role("button", name="Next")).to_be_hidden()
 
 
 def test_a_takeover_appears_in_the_feed_and_in_the_table_without_a_reload(visit: Visit, cluster: Cluster) -> None:
