@@ -93,7 +93,7 @@ def test_a_redis_emptied_in_mid_traffic_changes_nothing_and_no_generation_is_reu
         assert two.send(topic, b"x", sequence=0).error == REFUSED
         one.close()
         flush(valkey.url)
-        wait_for(lambda: two.send(topic, b"x", sequence=1).error == 0, "the second to own the topic")
+        wait_for(lambda: two.send(topic, b"x", sequence=1).error == 0, "the second to own the topic", 60)
         assert rest.topic(topic)["generation"] == 2
         assert rest.topic(topic)["policy"]["access_mode"] == "exclusive"
 
