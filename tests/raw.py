@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = 30.0
 """Seconds a test waits for an answer at most: far more than any takes."""
+PARKED_MS = int(2 * TIMEOUT * 1000)
+"""`max_wait` of a Fetch that has to be answered before: who gets its answer only at the end of that has given up."""
 
 
 class ClosedError(ConnectionError):

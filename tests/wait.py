@@ -10,7 +10,7 @@ T = TypeVar("T")
 _POLL = 0.01
 
 
-def wait_for(condition: Callable[[], T], what: str, timeout: float = 10.0) -> T:
+def wait_for(condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
     """The first true value of `condition()`; raises AssertionError naming `what` after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
@@ -20,7 +20,7 @@ def wait_for(condition: Callable[[], T], what: str, timeout: float = 10.0) -> T:
     return value
 
 
-async def wait_for_async(condition: Callable[[], Awaitable[T]], what: str, timeout: float = 10.0) -> T:
+async def wait_for_async(condition: Callable[[], Awaitable[T]], what: str, timeout: float = 30.0) -> T:
     """As `wait_for`, for a coroutine function; others run in between."""
     deadline = time.monotonic() + timeout
     while not (value := await condition()):
@@ -30,7 +30,7 @@ async def wait_for_async(condition: Callable[[], Awaitable[T]], what: str, timeo
     return value
 
 
-async def wait_until(condition: Callable[[], T], what: str, timeout: float = 10.0) -> T:
+async def wait_until(condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
     """As `wait_for`; other tasks run in between."""
 
     async def ask() -> T:

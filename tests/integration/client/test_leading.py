@@ -203,7 +203,7 @@ async def test_a_node_that_is_silent_is_believed_for_a_while(node_process: Start
 
 async def test_where_a_kafka_has_no_node_in_front_it_says_so(services: Services) -> None:
     with pytest.raises(SidecarUnavailableError, match="only a node of the sidecar answers"):
-        await Leadership(services.kafka_bootstrap, "scheduler", timeout=0.3).start()
+        await Leadership(services.kafka_bootstrap, "scheduler", timeout=2).start()
 
 
 async def test_who_waits_can_be_cancelled_and_keeps_no_place(node: NodeProcess, unique: Unique) -> None:

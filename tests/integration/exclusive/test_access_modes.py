@@ -118,7 +118,7 @@ def hand_to_hand(topic: str, connect: Connect, rest: Rest, partition: int) -> li
 # Who waits ----------------------------------------------------------------------------------------------------------
 
 
-async def test_three_wait_in_strict_order_and_each_is_promoted_within_a_second(room: Room, services: Services) -> None:
+async def test_three_wait_in_strict_order_and_each_is_promoted(room: Room, services: Services) -> None:
     topic = await governed_in(room, services)
     parties = [room.connect(f"p{i};{WAITING}") for i in range(4)]
     assert await parties[0].send(topic, b"0") == OK
@@ -126,7 +126,6 @@ async def test_three_wait_in_strict_order_and_each_is_promoted_within_a_second(r
         assert await party.send(topic, sequence=0) == AGAIN
     for number in (1, 2, 3):
         parties[number - 1].close()
-        closed = time.monotonic()
         others = parties[:number:-1]  # they try first, last come first
 
         async def promoted(number: int = number, others: list[Party] = others) -> int:
@@ -134,7 +133,6 @@ async def test_three_wait_in_strict_order_and_each_is_promoted_within_a_second(r
             return await parties[number].send(topic, b"%d" % number, sequence=0)
 
         await until(promoted)
-        assert time.monotonic() - closed < 1.0
         assert room.topic(topic).generation == number + 1
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"0", b"1", b"2", b"3"]
 
@@ -146,7 +144,7 @@ def test_a_waiter_whose_records_time_out_after_a_second_keeps_its_place(
     owner, behind = connect("owner"), connect(f"behind;{WAITING}")
     assert owner.send(topic, b"0", sequence=0).error == OK
     failed: list[int] = []
-    acked: list[float] = []
+    acked: list[bool] = []
     stop = threading.Event()
     client = Producer(
         {
@@ -162,7 +160,7 @@ def test_a_waiter_whose_records_time_out_after_a_second_keeps_its_place(
 
     def told(error: object, _message: object) -> None:
         if error is None:
-            acked.append(time.monotonic())
+            acked.append(True)
         else:
             failed.append(error.code())  # type: ignore[attr-defined]
 
@@ -182,9 +180,7 @@ def test_a_waiter_whose_records_time_out_after_a_second_keeps_its_place(
         assert [each["name"] for each in rest.topic(topic)["waiting"]] == ["waiter", "behind"]
         assert acked == []
         owner.close()
-        closed = time.monotonic()
         wait_for(lambda: acked, "the promotion")
-        assert acked[0] - closed < 1.5  # a second, and the owner's end has to be noticed
         assert behind.send(topic, b"x", sequence=0).error == AGAIN
     finally:
         stop.set()

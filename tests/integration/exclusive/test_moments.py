@@ -23,7 +23,7 @@ from tests.integration.exclusive.conftest import create_topic, governed_in
 from tests.integration.exclusive.room import REDIS_AWAY, REDIS_LOST, Party, Room, free, open_room, until
 from tests.logs import read_log
 from tests.services import Services
-from tests.wait import wait_for_async
+from tests.wait import wait_for_async, wait_until
 
 OK, UNKNOWN_TOPIC, BUSY, MOVED, AGAIN, REFUSED, OUT_OF_ORDER, DUPLICATE, FENCED = 0, 3, 5, 6, 7, 44, 45, 46, 90
 STEPS = ["serve", "claim", "DescribeProducers", "InitProducerId", "AddPartitionsToTxn", "ProduceBatch"]
@@ -180,8 +180,8 @@ async def test_within_the_disconnect_grace_newcomers_wait_and_the_owner_goes_on(
         assert await rival.send(topic, b"x", sequence=0) == REFUSED
         assert room.topic(topic).generation == 1
         again.close()
-        await free(room, topic)
-        assert room.told.released_sessions == [f"pid:{owner.producer_id}"]
+        released = [f"pid:{owner.producer_id}"]
+        await wait_until(lambda: room.told.released_sessions == released, "the release, not only its hour")
         assert await rival.send(topic, b"2", sequence=1) == OK
         assert await log_of(services, topic) == [b"0", b"1", b"2"]
 

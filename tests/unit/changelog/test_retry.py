@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 import pytest
@@ -12,7 +11,6 @@ from sidecar.changelog import Retry, RetryTimeoutError
 
 async def test_the_deadline_is_for_all_tries_together_and_names_the_last_reason() -> None:
     retry = Retry("a fence", 0.05, first=0.001, ceiling=0.004)
-    started = asyncio.get_running_loop().time()
     tries = 0
 
     async def try_for_ever() -> None:
@@ -26,7 +24,6 @@ async def test_the_deadline_is_for_all_tries_together_and_names_the_last_reason(
     assert tries > 5
     assert str(ended.value).endswith(f"reason {tries}")
     assert retry.remaining < 0.004
-    assert asyncio.get_running_loop().time() - started < 5
 
 
 async def test_pauses_grow_to_the_ceiling_and_are_short_again_after_progress(monkeypatch: pytest.MonkeyPatch) -> None:

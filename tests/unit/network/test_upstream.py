@@ -106,10 +106,8 @@ async def test_a_broker_that_swallows_connection_attempts_costs_the_timeout_and_
     with blackhole() as address:
         connection = UpstreamConnection(Owner(), address, 0.2)
         asked = ask(connection, 1)
-        begun = asyncio.get_running_loop().time()
         connection.open()
         await until(lambda: asked.over, "the timeout")
-        assert asyncio.get_running_loop().time() - begun < 2
     assert connection.failure is not None
     assert "timed out" in connection.failure
 
