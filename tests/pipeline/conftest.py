@@ -1,4 +1,8 @@
-"""One Spark session for all tests of the pipeline: starting it takes longer than most of them."""
+"""One Spark session for all tests of the pipeline: starting it takes longer than most of them.
+
+Even then Spark takes seconds to plan what is nothing to compute. Of the tests that use it those marked `smoke` are in
+the default suite, some for each job; the others run with `make test-slow`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,14 @@ from sidecar.local.jars import resolve_lock
 from sidecar.local.java import find_java
 from sidecar.pipeline.session import open_session
 
+# For a few hundred rows: no code is worth compiling, and no plan is worth changing under way.
 QUICK = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
@@ -24,11 +32,16 @@ QUICK = {
 _PATIENCE_S = 600
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A query that Spark has not seen takes seconds, and a minute where many others want the processor."""
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_PATIENCE_S))
+        if "spark" in item.fixturenames and item.get_closest_marker("smoke") is None:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -90,6 +90,7 @@ def shop(node_process: StartNode, services: Services, unique: Unique, tmp_path: 
     return Shop(node_process(cluster=cluster), services, cluster, tmp_path)
 
 
+@pytest.mark.slow  # a Spark is started for each command
 def test_a_log_passes_then_does_not_and_the_report_has_both(shop: Shop) -> None:
     audit = ("audit", shop.topic, "--table", "audits")
     code, found, talk = shop.run(*audit, "--html", "audit.html")
@@ -122,7 +123,7 @@ def test_a_log_passes_then_does_not_and_the_report_has_both(shop: Shop) -> None:
     [
         (("audit", "no-such-topic"), Exit.NOT_FOUND, "no-such-topic"),
         (("audit",), Exit.USAGE, "name topics, or --all"),
-        (("report", "nothing-there"), Exit.FAILURE, "nothing-there` makes them"),
+        pytest.param(("report", "nothing-there"), Exit.FAILURE, "nothing-there` makes them", marks=pytest.mark.slow),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(shop: Shop, arguments: tuple[str, ...], code: int, said: str) -> None:

@@ -51,6 +51,7 @@ def die(*_: Any) -> None:
     raise DiedError
 
 
+@pytest.mark.smoke
 def test_the_table_of_a_shadow_holds_what_its_log_holds(
     spark: SparkSession, node: NodeProcess, log: Log, unique: Unique, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_the_table_of_a_shadow_holds_what_its_log_holds(
     assert lake.export().rows == 0
 
 
+@pytest.mark.smoke
 def test_a_death_between_the_commit_of_the_table_and_spark_s_doubles_nothing(lake: Lake, log: Log) -> None:
     log.write(300)
     with Kafka(log.bootstrap) as kafka:

@@ -143,6 +143,7 @@ def offsets_of(cluster: Cluster, topic: str, partition: int) -> list[int]:
     return [message.offset() or 0 for message in read_messages(cluster.kafka, topic, partition)]
 
 
+@pytest.mark.smoke
 def test_behind_a_rebuild_a_node_reads_only_the_rest_and_lets_no_duplicate_in(
     filled: Callable[..., tuple[Cluster, str, NodeProcess]],
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_second_run_reads_only_what_came_since(
     assert {each["partition"]: each["outcome"] for each in last["partitions"]}[0] == "rebuilt"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_gone_on_with_where_it_was(
     filled: Callable[..., tuple[Cluster, str, NodeProcess]], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +214,7 @@ def test_a_run_that_was_killed_is_gone_on_with_where_it_was(
     ]
 
 
+@pytest.mark.slow
 def test_redis_may_go_away_meanwhile_and_is_filled_by_the_next_run(
     filled: Callable[..., tuple[Cluster, str, NodeProcess]], own_valkey: OwnValkey
 ) -> None:

@@ -125,7 +125,7 @@ def any_log(partition: int) -> list[Logged]:
     return found
 
 
-@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("compacted", [False, pytest.param(True, marks=pytest.mark.smoke)])
 def test_the_highest_ids_and_their_offsets_are_those_that_reading_record_by_record_finds(
     spark: SparkSession, compacted: bool
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_topic_that_is_not_there_is_told_before_spark_starts(
     assert "starting Spark" not in talk
 
 
+@pytest.mark.slow  # a Spark is started for each command
 def test_a_failure_is_one_sentence(log: Log, tmp_path: Path) -> None:
     log.write(100)
     assert run(log.bootstrap, "export", log.topic, "--to", str(tmp_path / "table"), "--available-now")[0] == Exit.OK

@@ -192,6 +192,7 @@ def test_a_node_in_the_place_of_kafka_is_asked_about(nodes: Nodes) -> None:
     assert raised.value.exit_code == Exit.UNREACHABLE
 
 
+@pytest.mark.smoke
 def test_sequences_that_an_epoch_left_out_are_missed(
     spark: SparkSession, own_kafka: OwnKafka, services: Services, node_process: StartNode
 ) -> None:

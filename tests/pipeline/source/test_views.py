@@ -94,6 +94,7 @@ def test_records_are_those_that_a_consumer_reads_also_through_a_shadow(
     assert sum(row.records for row in runs[0]) == len(expected)
 
 
+@pytest.mark.smoke
 def test_who_wrote_a_record_and_where_it_stood_is_told(services: Services, frame: Frame) -> None:
     topic = create_topic(services.kafka_bootstrap, 1)
     append(
@@ -115,6 +116,7 @@ def test_who_wrote_a_record_and_where_it_stood_is_told(services: Services, frame
     ]
 
 
+@pytest.mark.smoke
 def test_what_is_wrong_with_an_id_is_told_and_counted(services: Services, frame: Frame) -> None:
     topic = create_topic(services.kafka_bootstrap, 1)
     wrong = [b"x", b"-1", b"", str(2**63).encode()]
@@ -164,6 +166,7 @@ def test_the_brokers_time_stands_for_the_producers_where_the_topic_says_so(servi
 # Transactions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_transactions_show_their_markers_and_a_log_may_end_in_one(
     services: Services, frame: Frame, node: NodeProcess, rest: Rest, unique: Unique
 ) -> None:
@@ -196,6 +199,7 @@ def test_transactions_show_their_markers_and_a_log_may_end_in_one(
 # Ranges ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_splits_cut_batches_and_count_nothing_twice(services: Services, frame: Frame) -> None:
     topic = create_topic(services.kafka_bootstrap, 1)
     produce(services.kafka_bootstrap, topic, 1_000, **{"batch.num.messages": 64})
