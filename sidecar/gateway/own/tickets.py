@@ -177,8 +177,9 @@ class Tickets:
             _take_out(self._waiting, target, ticket)
 
     def over(self, ticket: Ticket) -> None:
-        """Nothing is left of it; its token is remembered for a while."""
+        """Nothing is left of it; its token is remembered for a while, and a Watch for it ends."""
         ticket.stand = Stand.OVER
+        ticket.notify()
         if self._is_known(ticket):
             self._over[ticket.asked.token] = None
         while len(self._over) > LOST_KEPT:

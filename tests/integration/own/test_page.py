@@ -15,7 +15,7 @@ from tests.integration.dedup.ids import IdProducer
 from tests.integration.exclusive.conftest import Rest, create_topic, govern
 from tests.nodes import NodeProcess
 from tests.own import EXCLUSIVE, FENCING, WAIT, OwnClient, claims, new_token, string, topic
-from tests.raw import ClosedError, RawClient, metadata
+from tests.raw import PARKED_MS, ClosedError, RawClient, metadata
 from tests.services import Services
 from tests.unit.docs.pages import page
 from tests.wait import wait_for
@@ -71,7 +71,7 @@ def test_what_is_sent_behind_a_watch_waits_with_it(node: NodeProcess, connect: C
     name, token, other = string(unique("s")), new_token(), connect()
     with RawClient(node.bootstrap) as client:
         asked = control.OwnRequest(claims=claims(name), token=token, producer_id=-1)
-        watched = control.WatchRequest(token=token, wait_ms=20_000)
+        watched = control.WatchRequest(token=token, wait_ms=PARKED_MS)
         for key, message in ((1000, asked), (1004, watched)):
             body = message.SerializeToString()
             head = key.to_bytes(2, "big") + bytes(6) + b"\xff\xff"
