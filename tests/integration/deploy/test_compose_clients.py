@@ -48,6 +48,7 @@ def test_a_demo_that_cannot_set_its_policies_says_so_and_ends_with_1(pair: Pair,
     assert not demo.healthy()
 
 
+@pytest.mark.slow  # it is written for 25 s
 def test_the_load_is_written_as_fast_as_asked_for_and_ends_by_itself(pair: Pair, start: Start):
     node = pair.nodes[0]
     load = start(

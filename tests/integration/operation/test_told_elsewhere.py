@@ -7,6 +7,8 @@ import signal
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
+
 from tests.conftest import StartNode, Unique
 from tests.integration.dedup.ids import IdProducer
 from tests.integration.exclusive.conftest import Rest, create_topic, govern
@@ -22,7 +24,7 @@ def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_tha
     node_process: StartNode, services: Services, unique: Unique
 ) -> None:
     cluster = unique("two")
-    nodes = [node_process(node_id=number, cluster=cluster, LEASE_MS="60000") for number in (1, 2)]
+    nodes = [node_process(node_id=number, cluster=cluster, LEASE_MS="12000") for number in (1, 2)]
     topic = create_topic(services.kafka_bootstrap, 1)
     policy = {"access_mode": "exclusive", "deduplication": True}
     assert Rest(nodes[0].admin_url).call("PUT", f"/v1/topics/{topic}/policy", policy)[0] == 200
@@ -61,11 +63,12 @@ def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_tha
             each.close()
 
 
+@pytest.mark.slow  # a request to a node that is silent is waited for, and so is its lease
 def test_a_change_that_the_serving_node_took_and_did_not_answer_may_have_been_done(
     node_process: StartNode, services: Services, unique: Unique
 ) -> None:
     cluster = unique("two")
-    nodes = [node_process(node_id=number, cluster=cluster, LEASE_MS="60000") for number in (1, 2)]
+    nodes = [node_process(node_id=number, cluster=cluster, LEASE_MS="30000") for number in (1, 2)]
     topic = create_topic(services.kafka_bootstrap, 1)
     govern(Rest(nodes[0].admin_url), topic)
     with ExitStack() as clients:

@@ -49,6 +49,7 @@ def test_a_node_that_is_gone_is_told_with_the_age_of_what_is_shown_and_comes_bac
     expect(page.locator("#feed-state")).to_have_text("live")
 
 
+@pytest.mark.slow
 def test_a_node_that_is_stopped_in_its_tracks_is_silent_too(visit: Visit, node_process: StartNode) -> None:
     node = node_process()
     page = visit(f"{node.admin_url}/")
@@ -104,6 +105,7 @@ def test_a_full_node_is_told_and_the_rest_goes_on(visit: Visit, node_process: St
         expect(page.locator("#feed li").filter(has_text=topic).first).to_contain_text("policy")
 
 
+@pytest.mark.slow
 def test_a_page_that_nobody_looks_at_asks_nothing_and_goes_on_where_it_was(visit: Visit, cluster: Cluster) -> None:
     page = visit(cluster.url)
     expect(page.locator("#feed-state")).to_have_text("live")
@@ -152,6 +154,7 @@ def test_one_request_at_a_time_is_under_way_for_each_resource(visit: Visit, clus
     assert {name: count for name, count in most.items() if count > 1} == {}
 
 
+@pytest.mark.slow
 def test_errors_of_a_section_are_told_and_asked_about_less_often(visit: Visit, cluster: Cluster) -> None:
     page = visit(cluster.url)
     expect(page.locator("main tbody tr").first).to_be_visible()
