@@ -1,5 +1,6 @@
 """Fixtures for all tests: the servers they run on, nodes as processes, and names nobody else uses."""
 
+import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,12 @@ from sidecar.local.tools import Tools, find_tools
 from tests.nodes import NodeProcess
 from tests.services import BACKENDS, Backend, Services, choose
 from tests.shown import fail_if_skipped
+
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if (
+        signal.getsignal(_number) is signal.SIG_IGN
+    ):  # as `&` in a script and nohup leave it, for all that is started here
+        signal.signal(_number, lambda *_: None)
 
 settings.register_profile("patient", deadline=None)  # a busy machine is no failure
 settings.load_profile("patient")

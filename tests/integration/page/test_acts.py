@@ -75,7 +75,7 @@ def test_generations_and_ids_beyond_the_numbers_of_a_browser_are_exact(visit: Vi
     assert producer.send(topic, b"1", sequence=1).error == FENCED
     ids = cluster.govern(cluster.name("clocked"), access_mode="shared", deduplication=True)
     cluster.write_ids(ids, "clockwork", range(now, now + 3))
-    page.goto(f"{cluster.page_of(ids)}#/topics/{ids}")
+    page = visit(f"{cluster.page_of(ids)}#/topics/{ids}")
     expect(page.get_by_role("row").filter(has_text="clockwork")).to_contain_text(f"{now + 2:,}")
 
 

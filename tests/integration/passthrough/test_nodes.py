@@ -181,8 +181,11 @@ def test_clients_of_a_node_that_dies_go_on_at_the_other(
         for one in (writer, readers):
             one.goes_on()
         with RawClient(staying.bootstrap) as client:
-            leaders = {int(found.leader_id) for found in client.ask(raw.metadata([name])).topics[0].partitions}
-        assert leaders == set(IDS), "both nodes carried some of the traffic"
+
+            def leaders() -> set[int]:
+                return {int(found.leader_id) for found in client.ask(raw.metadata([name])).topics[0].partitions}
+
+            wait_for(lambda: leaders() == set(IDS), "both nodes to carry some of the traffic")
         dying.kill()
         wait_for(lambda: seen_by(staying) == {staying.node_id}, "the node to be missed", 20)
         for one in (writer, readers):
