@@ -19,10 +19,9 @@ from tests.nodes import NodeProcess
 from tests.services import BACKENDS, Backend, Services, choose
 from tests.shown import fail_if_skipped
 
+# A signal that is ignored here, by nohup or an `&` in a script, would be by whatever is started here, too.
 for _number in (signal.SIGINT, signal.SIGHUP):
-    if (
-        signal.getsignal(_number) is signal.SIG_IGN
-    ):  # as `&` in a script and nohup leave it, for all that is started here
+    if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
 settings.register_profile("patient", deadline=None)  # a busy machine is no failure
