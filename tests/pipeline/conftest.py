@@ -40,7 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_PATIENCE_S))
-        if "spark" in item.fixturenames and item.get_closest_marker("smoke") is None:
+        starts_spark = isinstance(item, pytest.Function) and "spark" in item.fixturenames
+        if starts_spark and item.get_closest_marker("smoke") is None:
             item.add_marker(pytest.mark.slow)
 
 
