@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiohttp import web
 
 from sidecar.admin import names
-from sidecar.admin.shapes import ShapeError
+from sidecar.admin.shapes import LAST_PARTITION, ShapeError
 from sidecar.node.port import IfMatch
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 HandlerT = TypeVar("HandlerT")
 
-LAST_PARTITION: Final = 2**31 - 1
 _ONE: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAG: Final = re.compile(_ONE)
 _TAGS: Final = re.compile(rf"{_ONE}(?:\s*,\s*{_ONE})*")

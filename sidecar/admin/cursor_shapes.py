@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.admin.shapes import ShapeError, time_to_json
+from sidecar.admin.shapes import LAST_PARTITION, ShapeError, time_to_json
 from sidecar.node.shadow_port import ResetKind, ResetTo
 
 if TYPE_CHECKING:
     from sidecar.node.shadow_port import Cursor, ShadowStats
 
 _MOST: Final = 2**63 - 1
-_LAST_PARTITION: Final = 2**31 - 1
 _FIELDS: Final = frozenset({"to", "partitions"})
 _EXAMPLES: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'
 
@@ -85,7 +84,7 @@ def _partitions(found: Any) -> list[int] | None:
     legal = (
         isinstance(found, list)
         and found
-        and all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= _LAST_PARTITION for each in found)
+        and all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= LAST_PARTITION for each in found)
     )
     if not legal:
         raise ShapeError(f"partitions has to be a list of partition numbers such as [0, 3], not {found!r}")

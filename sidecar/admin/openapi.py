@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sidecar.admin.asked import LAST_PARTITION, PAGE_SIZE
+from sidecar.admin.asked import PAGE_SIZE
 from sidecar.admin.openapi_cursors import cursor_paths, cursor_schemas
 from sidecar.admin.openapi_page import page_paths
 from sidecar.admin.openapi_parts import (
@@ -25,6 +25,7 @@ from sidecar.admin.openapi_parts import (
 )
 from sidecar.admin.openapi_shadows import deletion, pulsar_paths, shadow_paths, shadow_schemas
 from sidecar.admin.rest import CLIENTS, NEWEST_EVENTS, PRODUCERS
+from sidecar.admin.shapes import LAST_PARTITION
 from sidecar.node.port import AccessMode, EventKind, IdsState, NodeState, Scope
 
 _PAGE_SIZE: Final[Schema] = {

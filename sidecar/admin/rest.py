@@ -20,6 +20,7 @@ from sidecar.admin import asked, names
 from sidecar.admin.cursor_shapes import stats_to_json
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
+    LAST_PARTITION,
     ShapeError,
     client_to_json,
     event_to_json,
@@ -118,7 +119,7 @@ class Rest:
         stats = known[0].shadow_stats or {}
         in_numbers = {shadow: stats_to_json(found) for shadow, found in sorted(stats.items())}
         body = {**topic_to_json(known[0]), "shadowReplication": in_numbers}
-        return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, asked.LAST_PARTITION)))
+        return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, LAST_PARTITION)))
 
     async def _told_elsewhere(self, request: web.Request, name: str) -> web.Response | None:
         if _PASSED_ON in request.headers:
@@ -184,7 +185,7 @@ class Rest:
         self, request: web.Request, act: Callable[[str, int | None, frozenset[int] | None], Awaitable[Topic]]
     ) -> web.Response:
         name = asked.one_topic(request, "owners belong")
-        partition, match = asked.number(request, "partition", 0, asked.LAST_PARTITION), asked.generations(request)
+        partition, match = asked.number(request, "partition", 0, LAST_PARTITION), asked.generations(request)
 
         async def answer() -> web.Response:
             return _shown(await act(name, partition, None if match is None else match.generations), partition)

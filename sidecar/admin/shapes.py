@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from sidecar.node.port import Check, ClientFacts, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
 
+LAST_PARTITION: Final = 2**31 - 1
 POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
     "access_mode": AccessMode,
     "deduplication": bool,

@@ -63,17 +63,11 @@ class Forwarder:
         self.held_bytes += size
         return True
 
-    async def drain(self, timeout: float) -> bool:
-        """Wait until nothing is held, `timeout` seconds at most; whether that was reached."""
-        if self.held_bytes == 0:
-            return True
-        self._drained = asyncio.Event()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._drained.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def drain(self) -> None:
+        """Wait until nothing is held."""
+        if self.held_bytes:
+            self._drained = asyncio.Event()
+            await self._drained.wait()
 
     def close(self) -> None:
         """Drop all connections."""

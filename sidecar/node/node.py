@@ -294,7 +294,7 @@ class Node:
             await rooms.membership.beat_now()
             await rooms.governor.drain()
             await rooms.claims.drain()
-            await rooms.forwarder.drain(DRAIN_S)
+            await rooms.forwarder.drain()
             await rooms.gateway.finish()
 
     def left(self) -> dict[str, object]:

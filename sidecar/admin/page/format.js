@@ -70,11 +70,10 @@ export function clock(time) {
  *
  * @param {string} kind
  * @param {string} text
- * @param {string} [title]
  * @returns {any} a part
  */
-export function tag(kind, text, title) {
-  return ['span', { class: `tag ${kind}`, title }, text];
+export function tag(kind, text) {
+  return ['span', { class: `tag ${kind}` }, text];
 }
 
 /**
