@@ -32,8 +32,8 @@ async def follow_events(
     """Every event behind offset `after` (None: from now on) as it comes, for ever; None every few seconds without one.
 
     Where it begins now, or `newest` offsets before, the first None says that "now" is settled: what happens from there
-    on is told. What retention has taken is left out. An event may come twice: its `id` tells. While
-    Kafka is away nothing comes.
+    on is told. Where Kafka does not answer, None comes all the same, and "now" is when it answers again. What retention
+    has taken is left out. An event may come twice: its `id` tells.
     """
     position = None if after is None else Offset(max(0, after + 1))
     while True:
