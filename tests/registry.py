@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -177,12 +178,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_registry() -> Iterator[Registry]:
-    """A registry of its own, at `url`."""
+def running_registry(tls: ssl.SSLContext | None = None) -> Iterator[Registry]:
+    """A registry of its own, at `url`; by TLS where it is given a context."""
     registry = Registry()
     handler = type("Handler", (_Handler,), {"registry": registry})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        registry.url = f"http://127.0.0.1:{server.server_port}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        registry.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import ssl
 from contextlib import asynccontextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
@@ -48,6 +49,7 @@ class SchemaRegistry:
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url, self._credentials = _taken_apart(url)
+        self._trust = ssl.create_default_context() if urlsplit(url).scheme == "https" else True
         self.token = token
         self._session: ClientSession | None = None
 
@@ -86,7 +88,7 @@ class SchemaRegistry:
         """A connection per request: one that the registry has closed meanwhile would cost somebody a registration."""
         if self._session is None:
             self._session = ClientSession(
-                connector=TCPConnector(limit=PLACES, force_close=True),
+                connector=TCPConnector(limit=PLACES, force_close=True, ssl=self._trust),
                 timeout=_TIMEOUT,
                 auto_decompress=False,
                 cookie_jar=DummyCookieJar(),

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_CERTIFICATES = "SSL_CERT_FILE"
 
 
 def main() -> int:
@@ -23,8 +24,8 @@ def main() -> int:
     if parent:
         _end_with(parent)
     # Where they are installed, structlog imports rich, for tracebacks that show local variables, so secrets too (3.4
-    # MB), and prometheus_client snappy, for pushes that nobody here makes (1.5 MB).
-    for unwanted in ("rich", "snappy"):
+    # MB), and greenlet (1.2 MB), and prometheus_client snappy, for pushes that nobody here makes (1.5 MB).
+    for unwanted in ("rich", "greenlet", "snappy"):
         sys.modules[unwanted] = None  # pyright: ignore[reportArgumentType] - how Python spells "not installed"
     from sidecar.settings.told import Told  # noqa: PLC0415 - the path has to be right first
 
@@ -34,10 +35,25 @@ def main() -> int:
         from sidecar.cli.workers import supervise  # noqa: PLC0415
 
         return supervise(told, workers)
+    _import_aiohttp()
     from sidecar.admin.server import AdminServer  # noqa: PLC0415
     from sidecar.node import node  # noqa: PLC0415
 
     return node.run(told, AdminServer)
+
+
+def _import_aiohttp() -> None:
+    """Without the system's certificates, which it reads while it is imported (1.9 MB, 40 ms): of those whom a node asks
+    only a schema registry may speak TLS, and `sidecar.admin.schema_upstream` reads them for that.
+    """
+    told = os.environ.get(_CERTIFICATES)
+    os.environ[_CERTIFICATES] = os.devnull
+    try:
+        import aiohttp  # noqa: F401, PLC0415
+    finally:
+        del os.environ[_CERTIFICATES]
+        if told is not None:
+            os.environ[_CERTIFICATES] = told
 
 
 def _end_with(parent: int) -> None:

@@ -58,6 +58,7 @@ def test_a_node_keeps_its_process_id_and_loads_nothing_of_the_command_line(node_
     maps = Path(f"/proc/{node.child.pid}/maps").read_text()
     assert "uvloop" in maps
     assert "pydantic" not in maps
+    assert "greenlet" not in maps
 
 
 def test_tools_find_a_ready_node(node_process: StartNode):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import ipaddress
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +11,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from sidecar.local import Kafka as LocalKafka
 from sidecar.local.ports import HOST, free_ports
@@ -36,6 +30,7 @@ from sidecar.protocol import fetch
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.calls.tails import Fetched
 from sidecar.protocol.ids import TopicPartition
+from tests.certificates import certificate
 from tests.conftest import OwnKafka, Unique
 from tests.integration.exclusive.conftest import create_topic
 from tests.kafka_calls import kafka_calls
@@ -322,29 +317,6 @@ def test_security_that_cannot_be_had_names_its_setting(settings: dict[str, str],
 
 
 # TLS and SASL ---------------------------------------------------------------------------------------------------------
-
-
-def certificate(directory: Path) -> tuple[str, str]:
-    """A self-signed one for this machine, and its key, both PEM; the first is left in `ca.pem` too."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
-    now = dt.datetime.now(dt.UTC)
-    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(alternative, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    chain = made.public_bytes(serialization.Encoding.PEM).decode()
-    (directory / "ca.pem").write_text(chain)
-    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return chain, key.private_bytes(serialization.Encoding.PEM, *form).decode()
 
 
 def test_a_log_is_read_over_tls_by_somebody_who_has_logged_in(own_kafka: OwnKafka, tmp_path: Path) -> None:

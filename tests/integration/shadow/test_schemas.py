@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,11 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, Schema
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from tests.conftest import Unique
+from tests.certificates import certificate
+from tests.conftest import StartNode, Unique
 from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.nodes import NodeProcess, running_node
-from tests.registry import any_registry
+from tests.registry import any_registry, running_registry
 from tests.services import Services
 from tests.wait import wait_for
 
@@ -159,3 +163,22 @@ def test_a_closed_shadow_has_no_schemas(
     assert told(anew) == (404, 40401)
     assert f"{audit}-value" not in client.get_subjects()
     assert f"{orders}-value" in client.get_subjects()
+
+
+def test_a_registry_that_speaks_tls_is_asked_where_the_certificates_of_the_system_vouch_for_it(
+    node_process: StartNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, key = certificate(tmp_path)
+    (tmp_path / "server.pem").write_text(chain + key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    with running_registry(context) as registry:
+        stranger = node_process(SCHEMA_REGISTRY_URL=registry.url)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{stranger.admin_url}/schemas/subjects", timeout=30)
+        assert refused.value.code == 502
+        assert "certificate verify failed" in json.load(refused.value)["message"]
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        node = node_process(SCHEMA_REGISTRY_URL=registry.url)
+        with urllib.request.urlopen(f"{node.admin_url}/schemas/subjects", timeout=30) as answer:
+            assert json.load(answer) == []
