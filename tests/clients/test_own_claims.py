@@ -264,8 +264,8 @@ def test_a_session_that_is_a_producer_goes_on_when_the_node_dies(
     start: Start, node_process: StartNode, unique: Unique, flags: tuple[str, ...]
 ) -> None:
     nodes, leader = two_nodes(node_process, unique("c"), RECONNECT_GRACE_MS="60000"), string(unique("leader"))
-    with IdProducer(nodes[0].bootstrap, "billing") as billing:
-        session = billing.producer_id
+    with IdProducer(nodes[0].bootstrap, "first"), IdProducer(nodes[0].bootstrap, "billing") as billing:
+        session = billing.producer_id  # not 0, which a node that did not give it cannot tell from none
     everywhere = ",".join(node.bootstrap for node in nodes)
     start(claim(leader), at=nodes[0]).expect("granted")
     owner = start(claim(leader, generation=7), "-producer-id", str(session), "-bootstrap", everywhere, *flags)
