@@ -197,6 +197,7 @@ def test_three_brokers_know_each_other(kafka_cluster: Kafka) -> None:
     assert all(seen is not None and set(seen.brokers) == {1, 2, 3} for seen in views)
 
 
+@pytest.mark.slow
 def test_a_cluster_goes_on_without_the_broker_that_was_killed(kafka_cluster: Kafka, unique) -> None:
     topic = unique("orders")
     create(kafka_cluster, topic)

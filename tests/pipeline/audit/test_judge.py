@@ -277,7 +277,6 @@ def test_ids_as_high_as_there_are_leave_no_overflow(spark: SparkSession) -> None
     assert judged(spark, log, OWNERS).gaps == 2**63 - 2
 
 
-@pytest.mark.smoke
 def test_the_verdict_is_json_as_the_contract_says(spark: SparkSession) -> None:
     log = Log()
     log.append(FIRST, 3, 3)
