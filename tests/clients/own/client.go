@@ -90,15 +90,24 @@ func (c *Client) Own(ctx context.Context, request *pb.OwnRequest, stay bool, pla
 	return &Claim{conn, request, got}, err
 }
 
+// Address is the node that granted it.
+func (c *Claim) Address() string { return c.address }
+
 // Fetch asks for a claim once more by its token, on its connection: a promotion that nobody fetches passes on.
 func (c *Claim) Fetch(ctx context.Context) error { return c.ask(ctx, ownKey, c.Request, c.Answer) }
 
 // Watch hands every change of what a token has to changed until that returns an error, which it returns. A Watch parks
-// its connection, so this has one of its own.
-func (c *Client) Watch(ctx context.Context, request *pb.WatchRequest, about About, changed func(*pb.Ownership) error) error {
+// its connection, so this has one of its own: to the node at `at`, which granted the claim and alone knows its token, or
+// to any where that is empty.
+func (c *Client) Watch(ctx context.Context, request *pb.WatchRequest, at string, about About, changed func(*pb.Ownership) error) error {
 	got := &pb.WatchResponse{}
 	q := &question{key: watchKey, request: request, got: got, waitMs: request.WaitMs, about: about}
 	var conn *Conn
+	if at != "" {
+		limited, cancel := context.WithTimeout(ctx, connectWithin)
+		conn, _ = connect(limited, at, c.ClientID) // where it is gone another one is asked
+		cancel()
+	}
 	var err error
 	for err == nil {
 		conn, err = c.put(ctx, conn, q)
@@ -212,7 +221,7 @@ func (c *Conn) within(ctx context.Context, limit time.Duration, q *question) err
 	return c.ask(limited, q.key, q.request, q.got)
 }
 
-// follow closes a connection for one to the node that serves what is asked about, if another one does at this moment.
+// follow gives a connection up for one to the node that serves what is asked about, if another one does at this moment.
 func (c *Client) follow(ctx context.Context, conn *Conn, about About) (*Conn, error) {
 	if len(about.Resources) == 0 {
 		return conn, nil
@@ -226,8 +235,14 @@ func (c *Client) follow(ctx context.Context, conn *Conn, about About) (*Conn, er
 	nodes, err := conn.nodes(ctx)
 	for _, each := range owners.Ownerships {
 		if address, ok := nodes[each.ServingNode]; ok && address != conn.address {
+			limited, cancel := context.WithTimeout(ctx, connectWithin)
+			next, err := connect(limited, address, c.ClientID)
+			cancel()
+			if err != nil {
+				return conn, err // that node has died; with its last connection a session would end
+			}
 			conn.Close()
-			return connect(ctx, address, c.ClientID)
+			return next, nil
 		}
 	}
 	return conn, err

@@ -80,7 +80,7 @@ func run(command, text string) error {
 	case *pb.ReleaseRequest:
 		return told("released", nil, client.ReleaseSome(ctx, request))
 	case *pb.WatchRequest:
-		return client.Watch(context.Background(), request, own.About{}, heard)
+		return client.Watch(context.Background(), request, "", own.About{}, heard)
 	case *pb.DescribeOwnersRequest:
 		got, err := client.Describe(ctx, request)
 		return told("described", got, err)
@@ -146,7 +146,7 @@ func holding(over context.Context, request *pb.OwnRequest) error {
 // watching prints changes. A promotion is fetched at once: one that nobody fetches passes on to the next.
 func watching(ctx context.Context, claim *own.Claim) error {
 	request := &pb.WatchRequest{Token: claim.Request.Token, WaitMs: int32(wait.Milliseconds())}
-	return client.Watch(ctx, request, own.AboutClaims(claim.Request), func(change *pb.Ownership) error {
+	return client.Watch(ctx, request, claim.Address(), own.AboutClaims(claim.Request), func(change *pb.Ownership) error {
 		err := heard(change)
 		if err == nil && claim.Answer.Error != pb.Error_NONE {
 			err = claim.Fetch(ctx)
