@@ -159,8 +159,10 @@ class Tickets:
             self._owners.setdefault(target, {})[ticket.asked.token] = ticket
 
     def disowned(self, ticket: Ticket, target: Target) -> None:
-        """It owns a target no longer."""
+        """It owns a target no longer; that it was promoted to it is no news any more."""
         ticket.owned.pop(target, None)
+        if target in ticket.news and not ticket.news[target].error:
+            del ticket.news[target]
         _take_out(self._owners, target, ticket)
         if not ticket.owned:
             self.over(ticket)

@@ -330,7 +330,12 @@ def test_a_change_is_told_once_and_then_that_nothing_is_left(connect: Connect, u
     watcher.begin_watch(token, 20_000)
     assert rival.own(name, mode=FENCING).error == control.NONE
     told = watcher.finish(control.WatchResponse)
-    assert (told.error, [each.error for each in told.changed]) == (control.NONE, [control.DEPOSED])
+    found = told.error, [each.error for each in told.changed]
+    severed_first = (
+        control.DEPOSED,
+        list[int](),
+    )  # with its connection the claim had ended before the rival was heard of
+    assert found in ((control.NONE, [control.DEPOSED]), severed_first)
     assert owner.is_severed()
 
 

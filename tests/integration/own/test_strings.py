@@ -244,3 +244,17 @@ def test_nothing_is_above_the_highest_generation_but_0(node: NodeProcess, unique
         for refused in (own.own(leader, mode=FENCING), own.own(leader, generation=highest)):
             assert (refused.error, "ask for generation 0" in refused.message) == (control.HELD, True)
         assert generations(own.own(leader, generation=0)) == [1]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["all", "some"])
+def test_what_was_released_unheard_is_not_told_as_granted(node: NodeProcess, unique: Unique, together: bool) -> None:
+    name, kept, token, before = string(unique("a")), string(unique("b")), new_token(), new_token()
+    wanted = (name, kept) if together else (name,)
+    with OwnClient(node.bootstrap) as owner, OwnClient(node.bootstrap) as waiter, OwnClient(node.bootstrap) as other:
+        assert owner.own(name, token=before).error == control.NONE
+        assert waiter.own(*wanted, mode=WAIT, token=token).error == control.TIMED_OUT
+        assert owner.release(before).error == control.NONE
+        wait_for(lambda: other.owner(name).owner_session, "the promotion")
+        assert waiter.release(token, name).error == control.NONE
+        told = other.watch(token, 0)
+        assert [each.resource.name for each in told.changed] == ([kept.name] if together else [])
