@@ -16,18 +16,20 @@ from sidecar.local.jars import resolve_lock
 from sidecar.local.java import find_java
 from sidecar.pipeline.session import open_session
 
-# For a few hundred rows: no code is worth compiling, and no plan is worth changing under way.
 QUICK = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
-
+# In this process, for a few hundred rows: no code is worth compiling, and no plan is worth changing under way. Commands
+# of tests run with what they have by default.
+_INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 _PATIENCE_S = 600
 
@@ -50,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """On two cores of this machine, with the jars of the pipeline."""
     warehouse: Path = tmp_path_factory.mktemp("spark")
     home = find_java().path.resolve().parents[1]
-    settings = {**QUICK, "spark.sql.warehouse.dir": str(warehouse), "spark.local.dir": str(warehouse)}
+    settings = {**QUICK, **_INTERPRETED, "spark.sql.warehouse.dir": str(warehouse), "spark.local.dir": str(warehouse)}
     session = open_session("local[2]", resolve_lock("pipeline"), settings, java_home=home)
     yield session
     session.stop()
