@@ -255,24 +255,30 @@ class Ownerships:
         ticket.client.sever()
 
     async def let_go(self, ticket: Ticket, targets: Collection[Target]) -> Look:
-        """Release what a request owns; why not, where that fails."""
+        """Release what a request owns; why not, where that fails for some: those it owns still."""
         rooms = self._rooms
         ticket.released.update(targets)
-        written = [ticket.claims[target] for target in targets if target.is_written]
-        looks = await asyncio.gather(*[rooms.topics.release(claim) for claim in written])
-        failed = next((look for look in looks if look.prospect is Prospect.REFUSED), None)
-        keys = [target.key for target in targets if not target.is_written]
-        if failed is None and keys:
+        written = [target for target in targets if target.is_written]
+        looks = await asyncio.gather(*[rooms.topics.release(ticket.claims[target]) for target in written])
+        refused = {
+            target: look for target, look in zip(written, looks, strict=True) if look.prospect is Prospect.REFUSED
+        }
+        failed, kept = next(iter(refused.values()), None), set(refused)
+        others = [target for target in targets if not target.is_written]
+        if failed is None and others:
             try:
-                await rooms.coordinator.release(ticket.asked.token, keys)
+                await rooms.coordinator.release(ticket.asked.token, [target.key for target in others])
             except KafkaError as error:
                 failed = not_now(error)
         if failed is not None:
-            ticket.released.difference_update(targets)
-            return failed
+            kept.update(others)
+        ticket.released.difference_update(kept)
         for target in targets:
-            self.tickets.disowned(ticket, target)
-        return Look(Prospect.READY)
+            if target not in kept:
+                self.tickets.disowned(ticket, target)
+            elif target in ticket.owned:
+                self._check(ticket, target)  # what happened to it meanwhile
+        return failed or Look(Prospect.READY)
 
     async def withdraw(self, ticket: Ticket) -> None:
         """A request that waits shall do so no more; one that is being decided is decided first."""
