@@ -69,7 +69,7 @@ test-slow: setup spark ## the long tests: other Kafka versions, long faults, Spa
 test-oldest: setup ## some tests with the oldest dependencies that pyproject.toml allows
 	@$(BIN)/python -m tools.oldest .oldest $(ARGS)
 
-test-clients: setup ## the matrix of real clients and features
+test-clients: setup spark ## the matrix of real clients and features
 	@$(BIN)/pytest -m clients tests/clients $(ARGS)
 
 bench: setup ## measure against direct Kafka
