@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sidecar.changelog import Kind
+from sidecar.resources.sessions import ends_with_connection
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ class ReaderClaims:
             return
         old, new = Holder.of_record(before), Holder.of_record(after)
         if before.resource.name:  # nobody reads or commits a free string: its name says nothing of connections
+            if ends_with_connection(before.session):
+                return  # its node coordinates claims: it tells what was lost, then severs
             old, new = Holder(old.session, ""), Holder(new.session, "")
         self.handed_over(HandOver(old, new))
 

@@ -317,11 +317,17 @@ def test_a_session_that_goes_on_under_another_name_stays() -> None:
 
 
 def test_a_free_string_that_changes_hands_severs_the_session_and_no_name() -> None:
-    cluster = Cluster()
-    cluster.append(claim(A, control.Resource(name="leader")), claim(B, control.Resource(name="leader")))
+    cluster, leader, owner = Cluster(), control.Resource(name="leader"), Connection("pid:1", "a")
+    cluster.append(claim(owner, leader), claim(B, leader))
     (passed,) = cluster.handed_over
-    assert passed.severs(Connection("conn:1"))
+    assert passed.severs(Connection(bound_sessions={"pid:1"}))
     assert not passed.severs(Connection("conn:7", "a"))
+
+
+def test_who_owned_a_free_string_by_a_connection_alone_is_told_by_its_node_before_it_is_severed() -> None:
+    cluster, leader = Cluster(), control.Resource(name="leader")
+    cluster.append(claim(A, leader), claim(B, leader))
+    assert cluster.handed_over == []
 
 
 def test_whoever_may_have_lost_the_right_to_read_is_told_of() -> None:
