@@ -211,6 +211,7 @@ class Ownerships:
             raise
         finally:
             ticket.is_driven = False
+            ticket.notify()  # whoever is about to take it back
 
     def _settle(self, ticket: Ticket, answer: control.OwnResponse) -> None:
         """It is decided; where no Own waits for it Watch tells, or the next call."""
@@ -281,8 +282,8 @@ class Ownerships:
         return failed or Look(Prospect.READY)
 
     async def withdraw(self, ticket: Ticket) -> None:
-        """A request that waits shall do so no more; one that is being decided is decided first."""
-        while ticket.stand is Stand.TRYING:
+        """A request that waits shall do so no more; one that is being decided, or promoted, is decided first."""
+        while ticket.is_driven or ticket.stand is Stand.TRYING:
             await asyncio.wait([ticket.listen()])
         if ticket.stand is Stand.WAITING:
             self._leave(ticket)
@@ -350,6 +351,9 @@ class Ownerships:
         """Nobody asked for it: its place, or what it was promoted to, is another's."""
         if ticket.calls:
             return  # somebody has, just now
+        if ticket.is_driven:
+            self.attendance.left_alone(ticket)  # it may be promoted this moment: that is kept as long again
+            return
         self._leave(ticket)
         look = await self.let_go(ticket, list(ticket.owned))
         if look.prospect is Prospect.READY:

@@ -1,0 +1,101 @@
+"""A Release that comes while its request is being promoted: what is granted then is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+from sidecar.changelog import Key
+from sidecar.gateway.own.asked import WHOLE, Target
+from sidecar.gateway.own.attendance import KEPT_S
+from sidecar.gateway.own.owning import Ownerships
+from sidecar.gateway.own.tickets import Stand, Ticket
+from sidecar.resources.requests import Decision
+from sidecar.v1 import control_pb2 as control
+
+LEADER = Target("", "", WHOLE, "leader")
+
+
+class Coordinator:
+    """Grants when it is told that a grant was written down."""
+
+    coordinates = True
+
+    def __init__(self) -> None:
+        self.taking = asyncio.Event()
+        self.written = asyncio.Event()
+        self.left = False
+        self.released: list[Key] = []
+
+    def look(self, _request: object) -> Any:
+        return SimpleNamespace(decision=Decision.GRANT, ownerships=())
+
+    async def take(self, *_: object) -> Any:
+        self.taking.set()
+        await self.written.wait()
+        return SimpleNamespace(decision=Decision.GRANT, ownerships=(control.Ownership(generation=7),))
+
+    async def release(self, _token: bytes, keys: list[Key]) -> None:
+        self.released += keys
+
+    def leave(self, _token: bytes) -> None:
+        self.left = True
+
+    def attending(self, _token: bytes) -> Any:
+        return nullcontext()
+
+
+class Ground:
+    """One request that waits for a string."""
+
+    def __init__(self) -> None:
+        self.coordinator = Coordinator()
+        teller = SimpleNamespace(
+            owned=lambda _ticket: control.OwnResponse(ownerships=[control.Ownership(generation=7)]),  # pyright: ignore[reportUnknownLambdaType]
+            standing=lambda _ticket, target: control.Ownership(generation=7),  # pyright: ignore[reportUnknownLambdaType]
+        )
+        rooms: Any = SimpleNamespace(coordinator=self.coordinator, teller=teller, topics=None)
+        self.tasks: list[asyncio.Task[None]] = []
+        starts: Any = SimpleNamespace(start=lambda work: self.tasks.append(asyncio.create_task(work)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
+        client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True)
+        request: Any = object()
+        self.ownerships, self.ticket = Ownerships(rooms, starts), Ticket(asked, {}, request, {})
+        self.ownerships.tickets.add(self.ticket, client)
+        self.ownerships.tickets.waits(self.ticket)
+
+    async def promote(self) -> None:
+        """What it waits for is free; it is being written down."""
+        self.ownerships.resource_stirred(LEADER.key)
+        await self.coordinator.taking.wait()
+
+
+async def test_what_is_being_granted_is_withdrawn_once_it_is_decided() -> None:
+    ground = Ground()
+    await ground.promote()
+    withdrawing = asyncio.create_task(ground.ownerships.withdraw(ground.ticket))
+    await asyncio.sleep(0)
+    assert not ground.coordinator.left
+    ground.coordinator.written.set()
+    await withdrawing
+    assert (ground.ticket.stand, ground.ticket.owned) == (Stand.OWNING, {LEADER: 7})
+    await ground.ownerships.let_go(ground.ticket, list(ground.ticket.owned))
+    assert (ground.coordinator.released, ground.ticket.stand) == ([LEADER.key], Stand.OVER)
+
+
+async def test_what_nobody_asked_for_is_not_given_up_while_it_is_being_granted() -> None:
+    ground = Ground()
+    ground.ownerships.attendance.left_alone(ground.ticket)
+    await ground.promote()
+    ground.ticket.kept_until -= 2 * KEPT_S
+    sweeping = asyncio.create_task(ground.ownerships.run())
+    await asyncio.sleep(1)
+    ground.coordinator.written.set()
+    for task in ground.tasks:
+        await task
+    sweeping.cancel()
+    assert not ground.coordinator.left
+    assert ground.ownerships.tickets.get(bytes(16)) is ground.ticket
+    assert (ground.ticket.stand, ground.ticket.is_promoted) == (Stand.OWNING, True)
