@@ -268,6 +268,8 @@ async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float
     """Ask the node that serves the topic, and answer what it answers. The path goes on as it came: a name in it may
     hold whatever stands for something else in a URL. `limit`: seconds.
     """
+    if elsewhere.admin is None:
+        raise elsewhere
     target = URL(f"http://{elsewhere.admin}{request.rel_url.raw_path_qs}", encoded=True)
     headers = {_PASSED_ON: "1"}
     if request.method not in _READS:

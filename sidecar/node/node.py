@@ -213,7 +213,7 @@ class Node:
             boot=self.boot,
             host=self.nodes.me.host,
             port=self.nodes.me.port,
-            admin=str(self.settings.admin_listen),
+            admin=str(self.settings.admin_advertise),
             position=rooms.changelog.position - 1 if rooms else -1,
             policy_version=rooms.governor.catalog.version if rooms else 0,
             version=__version__,

@@ -299,9 +299,11 @@ class UnavailableError(PortError):
 
 
 class ElsewhereError(UnavailableError):
-    """Another node serves the topic; `admin` is where its HTTP side listens (host:port)."""
+    """Another node serves the topic; `admin` is where its HTTP side listens (host:port), None where this node cannot
+    reach it.
+    """
 
-    def __init__(self, message: str, admin: str) -> None:
+    def __init__(self, message: str, admin: str | None) -> None:
         super().__init__(message)
         self.admin = admin
 

@@ -280,10 +280,10 @@ class NodeView:
         live = self._rooms().governor.catalog.live
         if live is None or number not in live.nodes:
             return
-        node = live.nodes[number]
-        host, _, admin_port = node.admin.rpartition(":")
-        anywhere = host in ("0.0.0.0", "[::]", "")  # noqa: S104  what it listens at, not where we do
-        admin = f"{node.host if anywhere else host}:{admin_port}"
+        admin = live.nodes[number].admin
+        if admin == str(self._node.settings.admin_advertise):
+            why = f"both nodes say that their admin address is {admin}, so this one cannot (SIDECAR_ADMIN_ADVERTISE)"
+            raise port.ElsewhereError(f"node {number} serves {name}: ask it; {why}", None)
         raise port.ElsewhereError(f"node {number} serves {name}: ask it, at {admin}", admin)
 
     async def _administer(

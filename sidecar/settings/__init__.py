@@ -82,6 +82,7 @@ class Settings:
     listen: Address
     advertise: Address
     admin_listen: Address
+    admin_advertise: Address
     node_id: int
     cluster: str
     lease_ms: int
@@ -106,19 +107,20 @@ class Settings:
     log_format: str
 
     def for_worker(self, index: int) -> Settings:
-        """The settings of worker `index`: node id and all three ports are higher by it."""
+        """The settings of worker `index`: node id and all ports are higher by it."""
         return replace(
             self,
             node_id=self.node_id + index,
             listen=self.listen._replace(port=self.listen.port + index),
             advertise=self.advertise._replace(port=self.advertise.port + index),
             admin_listen=self.admin_listen._replace(port=self.admin_listen.port + index),
+            admin_advertise=self.admin_advertise._replace(port=self.admin_advertise.port + index),
         )
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> Settings:
         """From what JSON leaves of `asdict`; checks nothing."""
-        addresses = {name: Address(*found[name]) for name in ("listen", "advertise", "admin_listen")}
+        addresses = {name: Address(*found[name]) for name in ("listen", "advertise", "admin_listen", "admin_advertise")}
         servers = tuple(Address(*each) for each in found["bootstrap_servers"])
         return cls(**{**found, **addresses, "bootstrap_servers": servers})
 

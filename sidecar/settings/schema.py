@@ -196,6 +196,14 @@ class Schema(BaseSettings):
     admin_listen: Annotated[Endpoint, _is("Address for health, metrics and REST."), _HOST_PORT] = Address(
         "127.0.0.1", 18080
     )
+    admin_advertise: Annotated[
+        Endpoint | None,
+        _is(
+            "Where other nodes reach `admin_listen`; that by default, with a wildcard the host of `advertise`.",
+            "127.0.0.1:18080",
+        ),
+        _HOST_PORT,
+    ] = None
     node_id: Annotated[
         int, *_whole(0, 2**31 - 1), _is("Number of this node, the broker id that clients see; unique.")
     ] = 1
@@ -330,6 +338,17 @@ class Schema(BaseSettings):
         listen: Address | None = info.data.get("listen")
         if listen is not None and value.port == listen.port != 0 and (value.host == listen.host or listen.wildcard):
             raise ValueError("is the address of SIDECAR_LISTEN: each needs a port of its own")
+        return value
+
+    @field_validator("admin_advertise")
+    @classmethod
+    def _admin_advertise(cls, value: Address | None, info: ValidationInfo) -> Address | None:
+        listen: Address | None = info.data.get("admin_listen")
+        advertise: Address | None = info.data.get("advertise")
+        if value is None:
+            return listen._replace(host=advertise.host) if listen and listen.wildcard and advertise else listen
+        if value.wildcard or value.port == 0:
+            raise ValueError("no node can connect to a wildcard address or to port 0")
         return value
 
     @classmethod

@@ -63,6 +63,27 @@ def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_tha
             each.close()
 
 
+@pytest.mark.parametrize("advertised", ["127.0.0.1:1", None], ids=["the same", "its own"])
+def test_a_node_that_cannot_reach_the_serving_one_says_why_instead_of_asking_itself(
+    node_process: StartNode, services: Services, unique: Unique, advertised: str | None
+) -> None:
+    cluster, told_by_hand = unique("two"), {} if advertised is None else {"ADMIN_ADVERTISE": advertised}
+    nodes = [node_process(node_id=number, cluster=cluster, **told_by_hand) for number in (1, 2)]
+    topic = create_topic(services.kafka_bootstrap, 1)
+    govern(Rest(nodes[0].admin_url), topic)
+    with ExitStack() as clients:
+        owners = [clients.enter_context(RawProducer(each.bootstrap, "owner")) for each in nodes]
+        wait_for(lambda: any(each.send(topic, b"v").error == 0 for each in owners), "an owner", 60)
+        number = wait_for(lambda: told(nodes[0], topic)["serving_node"], "a node that serves it")
+        other = nodes[2 - number]
+        wait_for(lambda: told(other, topic)["serving_node"] == number, "the other node to know", 30)
+        status, answer = Rest(other.admin_url).call("POST", f"/v1/topics/{topic}/fence")
+    if advertised is None:
+        assert status == 200, answer
+    else:
+        assert (status, "SIDECAR_ADMIN_ADVERTISE" in answer["message"]) == (503, True), answer
+
+
 @pytest.mark.slow  # a request to a node that is silent is waited for, and so is its lease
 def test_a_change_that_the_serving_node_took_and_did_not_answer_may_have_been_done(
     node_process: StartNode, services: Services, unique: Unique

@@ -231,6 +231,9 @@ def addresses(compose: Tree) -> Iterator[str]:
         listening = by_container.get(int(environment["SIDECAR_LISTEN"].rsplit(":", 1)[1]))
         if listening and environment["SIDECAR_ADVERTISE"] != f"{listening.address}:{listening.host}":
             yield f"{name} advertises {environment['SIDECAR_ADVERTISE']} and is published at {listening}"
+        inside = f"{name}:{environment['SIDECAR_ADMIN_LISTEN'].rsplit(':', 1)[1]}"
+        if environment.get("SIDECAR_ADMIN_ADVERTISE") != inside:
+            yield f"{name} is asked by the other node at {environment.get('SIDECAR_ADMIN_ADVERTISE')}, not at {inside}"
         if environment["SIDECAR_BOOTSTRAP_SERVERS"] != broker:
             yield f"{name} looks for Kafka at {environment['SIDECAR_BOOTSTRAP_SERVERS']}, which advertises {broker}"
         if environment["SIDECAR_REDIS_URL"] != "redis://redis:6379/0":

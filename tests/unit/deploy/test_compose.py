@@ -89,6 +89,12 @@ MUTATIONS: tuple[tuple[Callable[[Tree], Iterator[str]], str, Any, str], ...] = (
     (compose_rules.addresses, "services.sidecar-2.environment.SIDECAR_ADVERTISE", "127.0.0.1:19092", "advertises"),
     (compose_rules.addresses, "services.sidecar-1.environment.SIDECAR_LISTEN", "127.0.0.1:19092", "nothing outside"),
     (compose_rules.addresses, "services.sidecar-1.environment.SIDECAR_ADMIN_LISTEN", "0.0.0.0:1", "not published"),
+    (
+        compose_rules.addresses,
+        "services.sidecar-2.environment.SIDECAR_ADMIN_ADVERTISE",
+        DELETE,
+        "is asked by the other",
+    ),
     (compose_rules.addresses, "services.sidecar-1.environment.SIDECAR_BOOTSTRAP_SERVERS", "kafka:1", "for Kafka at"),
     (compose_rules.addresses, "services.sidecar-1.environment.SIDECAR_REDIS_URL", "redis://r:1", "for Redis at"),
     (compose_rules.addresses, "services.sidecar-1.healthcheck.test", ["CMD", "true"], "not checked by"),

@@ -112,6 +112,8 @@ def test_all_problems_are_told_at_once_with_name_origin_value_and_advice(environ
         ("schema_registry_url", "http://host?a=b"),
         ("schema_registry_url", "http://host/#a"),
         ("admin_listen", "127.0.0.1:19092"),
+        ("admin_advertise", "0.0.0.0:18080"),
+        ("admin_advertise", "127.0.0.1:0"),
         ("cluster", ""),
         ("cluster", "x_snapshots"),
         ("cluster", "x_events"),
@@ -152,6 +154,13 @@ def test_a_wildcard_needs_an_address_to_advertise():
 def test_any_free_port_is_advertised_as_such():
     found = load({"listen": "127.0.0.1:0", "admin_listen": "127.0.0.1:0"})
     assert found.advertise == Address("127.0.0.1", 0)
+
+
+def test_other_nodes_are_told_an_admin_address_that_they_can_reach():
+    assert load({"admin_listen": "10.0.0.1:1"}).admin_advertise == Address("10.0.0.1", 1)
+    found = load({"listen": "0.0.0.0:19092", "advertise": "kafka.example:443", "admin_listen": "0.0.0.0:18080"})
+    assert found.admin_advertise == Address("kafka.example", 18080)
+    assert load({"admin_advertise": "sidecar-1:18080"}).admin_advertise == Address("sidecar-1", 18080)
 
 
 @pytest.mark.parametrize("content", ["node_id = ", "\xff\xfe"])
@@ -254,9 +263,9 @@ def test_settings_survive_the_way_into_another_process():
 
 
 def test_each_worker_has_a_node_id_and_ports_of_its_own():
-    found = load({"advertise": "example:9000"}).for_worker(2)
-    assert (found.node_id, found.listen.port, found.advertise, found.admin_listen.port) == (
-        3, 19094, Address("example", 9002), 18082,
+    found = load({"advertise": "example:9000", "admin_advertise": "example:80"}).for_worker(2)
+    assert (found.node_id, found.listen.port, found.advertise, found.admin_listen.port, found.admin_advertise) == (
+        3, 19094, Address("example", 9002), 18082, Address("example", 82),
     )  # fmt: skip
 
 
