@@ -78,7 +78,7 @@ bench: setup ## measure against direct Kafka
 bench-pipeline: setup spark ## measure the jobs on Spark
 	@$(BIN)/python -m benchmarks --only pipeline $(ARGS)
 
-check: setup spark ## ruff, pyright, import-linter
+check: setup spark ## ruff, pyright, import-linter; the types of Spark's packages come with them
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
