@@ -7,6 +7,7 @@ read: pydantic's memory has no place in a process whose size is a promise.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -182,8 +183,8 @@ def admin_access(url: str | None = None, config: Path | None = None) -> AdminAcc
     """Address and token for tools: flag, environment, file, default, as `resolve` but without checking all the rest.
 
     Without `SIDECAR_ADMIN_URL` the port of `SIDECAR_ADMIN_LISTEN` is taken, so that tools run beside a node, with its
-    environment, find it. Raises SettingsError where the file cannot be read, or where anything is wrong in the one that
-    was asked for.
+    environment, find it. Raises SettingsError where the file cannot be read, where anything is wrong in the one that
+    was asked for, and for a token that no node takes.
     """
     if config is not None:
         _check_file(config)
@@ -193,7 +194,21 @@ def admin_access(url: str | None = None, config: Path | None = None) -> AdminAcc
     def find(name: str) -> str | None:
         return os.environ.get(ENV_PREFIX + name.upper()) or str(table.get(name) or "") or None
 
-    return AdminAccess((url or find("admin_url") or _beside(find("admin_listen"))).rstrip("/"), find("admin_token"))
+    token = find("admin_token")
+    try:
+        check_token(token)
+    except ValueError as error:
+        name = f"{ENV_PREFIX}ADMIN_TOKEN"
+        origin = "environment" if os.environ.get(name) else str(path)
+        raise SettingsError([Problem(name, origin, "", f"{error}. It needs text without spaces.")]) from None
+    return AdminAccess((url or find("admin_url") or _beside(find("admin_listen"))).rstrip("/"), token)
+
+
+def check_token(token: str | None) -> str | None:
+    """The same. Raises ValueError, without the token in it, for one that no HTTP header can carry."""
+    if token is not None and not re.fullmatch(r"[!-~]+", token):
+        raise ValueError("has spaces or characters outside ASCII, which no HTTP header can carry")
+    return token
 
 
 def _check_file(config: Path) -> None:

@@ -25,6 +25,7 @@ from sidecar.settings import (
     Problem,
     Settings,
     SettingsError,
+    check_token,
     find_config,
     read_toml,
 )
@@ -119,12 +120,6 @@ def _cluster(value: str) -> str:
         raise ValueError("has other characters, or is too long")
     if value.endswith(("_snapshots", "_events")):
         raise ValueError("would share internal topics with another cluster")
-    return value
-
-
-def _token(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[!-~]+", value):
-        raise ValueError("has spaces or characters outside ASCII, which no HTTP header can carry")
     return value
 
 
@@ -234,7 +229,7 @@ class Schema(BaseSettings):
     ] = DEFAULT_ADMIN_URL
     admin_token: Annotated[
         str | None,
-        AfterValidator(_token),
+        AfterValidator(check_token),
         _is("Bearer token for writes over HTTP. Without one they are taken from loopback only.", "change-me"),
         Needs("text without spaces", "^[!-~]+$"),
     ] = None

@@ -48,6 +48,18 @@ def test_a_file_that_was_asked_for_has_to_be_right_whatever_else_the_node_is_tol
     assert [each.setting for each in caught.value.problems] == ["lese_ms", "SIDECAR_LINGER_MS"]
 
 
+@pytest.mark.parametrize("token", ["hunter2\n", "hunter2 ", "hunter2€", "hunter2\udcff"])
+def test_a_token_that_no_header_can_carry_is_refused_without_being_shown(environment: Environment, token: str):
+    Path("sidecar.toml").write_text('admin_token = "hunter2 "\n')
+    with pytest.raises(SettingsError, match=r"SIDECAR_ADMIN_TOKEN \(sidecar\.toml\)") as caught:
+        admin_access()
+    assert "hunter2" not in str(caught.value)
+    environment(ADMIN_TOKEN=token)
+    with pytest.raises(SettingsError, match=r"SIDECAR_ADMIN_TOKEN \(environment\)") as caught:
+        admin_access()
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_file_that_was_asked_for_has_to_be_there():
     with pytest.raises(SettingsError, match=r"missing\.toml"):
         admin_access(config=Path("missing.toml"))
