@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.hints import hint
+from sidecar.settings.told import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +34,9 @@ class AdminApi:
     """A node's HTTP side. Every method raises CommandError with the exit code that fits."""
 
     def __init__(self, access: AdminAccess, timeout: float = _TIMEOUT) -> None:
-        self.url = access.url
+        self.url = text_of("admin_url", access.url)
+        """As people may see it: without a password."""
+        self._url = access.url
         self._token = access.token
         self._timeout = timeout
 
@@ -104,7 +107,6 @@ class AdminApi:
     def _exchange(
         self, method: str, target: str, body: str | None, if_generation: int | None = None
     ) -> tuple[int, str]:
-        url = urlsplit(self.url)
         headers = {"Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -113,14 +115,17 @@ class AdminApi:
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
+            url = urlsplit(self._url)
             kind = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}[url.scheme]
             connection = kind(url.hostname or "", url.port, timeout=self._timeout)
-        except (KeyError, ValueError):
-            raise CommandError(f"{self.url} is not of the form http://host:port", Exit.USAGE) from None
+        except (KeyError, ValueError, http.client.InvalidURL):
+            raise self._wrong_url() from None
         try:
             connection.request(method, url.path + target, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode(errors="replace")
+        except UnicodeError:
+            raise self._wrong_url() from None
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, TimeoutError) and connection.sock is not None:  # connected, but silent
                 raise CommandError(
@@ -137,7 +142,18 @@ class AdminApi:
         finally:
             connection.close()
 
+    def _wrong_url(self) -> CommandError:
+        return CommandError(f"{self.url} is not of the form http://host:port", Exit.USAGE)
+
 
 def topic_path(topic: str, *more: str) -> str:
     """The path of a topic, or of something below it; a name in it may hold anything."""
-    return "/".join(("/v1/topics", quote(topic, safe="*"), *(quote(part, safe="") for part in more)))
+    return "/".join(("/v1/topics", quoted(topic, safe="*"), *map(quoted, more)))
+
+
+def quoted(name: str, safe: str = "") -> str:
+    """A name as a path holds it. Raises CommandError for one that no node can be asked for."""
+    try:
+        return quote(name, safe=safe)
+    except UnicodeEncodeError:
+        raise CommandError(f"{name} is not UTF-8: nothing has such a name", Exit.USAGE) from None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 import rich_click as click
 
+from sidecar.cli.api import quoted
 from sidecar.cli.completion import group_names, shadow_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
@@ -71,7 +71,7 @@ def reset(shared: Shared, shadow: str, group: str, to: str, partition: tuple[int
     api = shared.api()
     confirm(yes, lambda: _question(api, shadow, group, to, partition))
     body = {"to": _target(to)} | ({"partitions": list(partition)} if partition else {})
-    found = api.create(f"{_path(shadow)}/{quote(group, safe='')}/reset", body)
+    found = api.create(f"{_path(shadow)}/{quoted(group)}/reset", body)
     write(found, shared.output, lambda: _as_table([found]))
 
 
@@ -97,7 +97,7 @@ def cursors(api: AdminApi, shadow: str) -> Iterator[dict[str, Any]]:
 
 
 def _path(shadow: str) -> str:
-    return f"/v1/shadows/{quote(shadow, safe='')}/cursors"
+    return f"/v1/shadows/{quoted(shadow)}/cursors"
 
 
 def _as_table(found: list[dict[str, Any]]) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import rich_click as click
 
-from sidecar.cli.api import topic_path
+from sidecar.cli.api import quoted, topic_path
 from sidecar.cli.completion import shadow_names, topic_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
@@ -151,7 +150,7 @@ def _question(found: dict[str, Any]) -> str:
 
 
 def _path(shadow: str) -> str:
-    return f"/v1/shadows/{quote(shadow, safe='')}"
+    return f"/v1/shadows/{quoted(shadow)}"
 
 
 def _warn(found: dict[str, Any]) -> None:

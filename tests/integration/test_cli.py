@@ -214,6 +214,31 @@ def test_exit_codes_tell_failures_apart(running: Running, monkeypatch: pytest.Mo
     assert (refused.code, "SIDECAR_ADMIN_TOKEN" in refused.err) == (1, True)
 
 
+def test_a_token_that_no_header_can_carry_is_told_without_being_shown(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SIDECAR_ADMIN_TOKEN", "hunter2\n")
+    said = run("--admin-url", unused_url(), "status")
+    assert (said.code, "SIDECAR_ADMIN_TOKEN" in said.err, "hunter2" in said.err) == (2, True, False)
+
+
+@pytest.mark.parametrize("path", ["", "/p@th"])
+def test_a_password_in_the_address_of_a_node_is_not_shown(running: Running, path: str):
+    for url, code in (unused_url(), 5), (running.url, 3), ("http://h:x", 2):
+        said = run("--admin-url", url.replace("//", "//somebody:hunter2@") + path, "topic", "show", "nope")
+        assert (said.code, "hunter2" in said.err) == (code, False)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://a b:1", f"http://{'ä' * 70}:1", "http://127.0.0.1:1/ä"])
+def test_an_address_that_can_be_none_is_told_as_such(url: str):
+    said = run("--admin-url", url, "status")
+    assert (said.code, "http://host:port" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["topic show", "shadow show", "cursor list", "dedup show orders"])
+def test_a_name_that_is_not_utf_8_is_told_as_such(command: str):
+    said = run("--admin-url", unused_url(), *command.split(), "a\udcff")
+    assert (said.code, "UTF-8" in said.err) == (2, True)
+
+
 def test_the_status_tells_a_node_that_is_not_ready_by_its_exit_code(running: Running):
     said = run("--admin-url", running.url, "status")
     assert said.code == 0
