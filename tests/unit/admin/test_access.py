@@ -32,6 +32,7 @@ def test_without_a_token_a_proxy_on_the_same_machine_does_not_lend_its_address()
     [
         ("127.0.0.1:18080", "http://evil.example"),
         ("127.0.0.1:18080", "null"),
+        ("127.0.0.1:18080", "http://["),
         ("127.0.0.1:18080", "http://127.0.0.1:3000"),
         ("evil.example:18080", "http://evil.example:18080"),
         ("evil.example:18080", ""),
