@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.admin.shapes import LAST_PARTITION, ShapeError, time_to_json
+from sidecar.admin.shapes import LAST_PARTITION, ShapeError, check_known, time_to_json
 from sidecar.node.shadow_port import ResetKind, ResetTo
 
 if TYPE_CHECKING:
     from sidecar.node.shadow_port import Cursor, ShadowStats
 
 _MOST: Final = 2**63 - 1
-_FIELDS: Final = frozenset({"to", "partitions"})
+_LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)
+_FIELDS: Final = ("to", "partitions")
 _EXAMPLES: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'
 
 
@@ -48,8 +49,7 @@ def reset_from_json(body: object) -> tuple[ResetTo, list[int] | None]:
     """Where to, and in which partitions (None: all). Raises ShapeError."""
     if not isinstance(body, dict) or "to" not in body:
         raise ShapeError(f'the body has to be a JSON object such as {{"to": "latest"}}; "to" is one of {_EXAMPLES}')
-    if unknown := sorted(set(body) - _FIELDS):
-        raise ShapeError(f"unknown fields: {', '.join(map(str, unknown))} (known: to, partitions)")
+    check_known(body, _FIELDS)
     return _target(body["to"]), _partitions(body.get("partitions"))
 
 
@@ -72,9 +72,9 @@ def _milliseconds(text: str) -> int:
         at = None
     if at is None or at.tzinfo is None:
         raise ShapeError(f"{text!r} is no time of RFC 3339 with its zone, such as 2026-01-31T12:00:00Z")
-    found = int(at.astimezone(UTC).timestamp() * 1000)
-    if found < 0:
-        raise ShapeError(f"{text} is before 1970: Kafka knows no such time")
+    found = int(at.timestamp() * 1000)
+    if not 0 <= found <= _LAST_MS:
+        raise ShapeError(f"{text} is before 1970 or after 9999 in UTC: Kafka knows no such time")
     return found
 
 

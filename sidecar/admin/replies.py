@@ -34,9 +34,9 @@ _STATUS: Final[dict[type[Exception], int]] = {
 def reply(
     body: Mapping[str, Any] | Sequence[str], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """An answer in JSON."""
-    text = json.dumps(body, ensure_ascii=False)
-    return web.Response(text=text, status=status, content_type="application/json", headers=headers)
+    """An answer in JSON. Half a surrogate pair, which UTF-8 cannot hold, is escaped as it came."""
+    text = json.dumps(body, ensure_ascii=False).encode(errors="backslashreplace")
+    return web.Response(body=text, status=status, content_type="application/json", charset="utf-8", headers=headers)
 
 
 def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sidecar.admin.cursor_shapes import backlog_limit
-from sidecar.admin.shapes import ShapeError, time_to_json
+from sidecar.admin.names import is_topic
+from sidecar.admin.shapes import ShapeError, check_known, time_to_json
 from sidecar.node.shadow_port import ShadowChange
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
     """Name, allow list (None: not said) and limit of backlogs of a shadow to be made. Raises ShapeError."""
     if not isinstance(body, dict) or not isinstance(name := body.get("name"), str):
         raise ShapeError('the body has to be a JSON object such as {"name": "orders-audit", "allow": ["User:*"]}')
-    if unknown := sorted(set(body) - {*_FIELDS}):
-        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: {', '.join(_FIELDS)})")
+    check_known(body, _FIELDS)
+    if not is_topic(name):
+        raise ShapeError(f"{name!r} is no name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -")
     return name, _allow(body.get("allow")), backlog_limit(body.get("auto_reset_backlog_entries"))
 
 
@@ -46,8 +48,7 @@ def change_from_json(body: object) -> ShadowChange:
     if not isinstance(body, dict) or not body:
         raise ShapeError(f"the body has to be a JSON object such as {_EXAMPLE}")
     fields = cast("dict[str, object]", body)
-    if unknown := sorted(set(fields) - {"allow", "auto_reset_backlog_entries"}):
-        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: allow, auto_reset_backlog_entries)")
+    check_known(fields, _FIELDS[1:])
     limit = fields.get("auto_reset_backlog_entries", 0)
     if isinstance(limit, bool) or not isinstance(limit, int):
         raise ShapeError(f"auto_reset_backlog_entries has to be a whole number of records, 0 for never, not {limit!r}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sidecar.node.port import AccessMode, Policy, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sidecar.node.port import Check, ClientFacts, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
 
@@ -51,6 +51,12 @@ def policy_from_json(body: object) -> Policy:
     if faults:
         raise ShapeError("; ".join(faults))
     return Policy(**found)
+
+
+def check_known(body: Mapping[str, object], known: Collection[str]) -> None:
+    """Raises ShapeError that names the fields that are not known."""
+    if unknown := [repr(name) for name in body if name not in known]:
+        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: {', '.join(known)})")
 
 
 def policy_to_json(policy: Policy | None) -> dict[str, Any] | None:

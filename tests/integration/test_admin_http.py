@@ -22,7 +22,7 @@ from yarl import URL
 from sidecar.admin import rest
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.node.port import AccessMode, Check, Owner, Policy, ProducerIds, Topic
+from sidecar.node.port import AccessMode, Check, NotFoundError, Owner, Policy, ProducerIds, Topic
 from sidecar.node.shadow_port import Cursor, CursorPosition, ResetKind, ResetTo, Shadow
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
@@ -499,6 +499,41 @@ async def test_a_bug_is_500_without_its_text_and_the_connection_goes_on(served: 
     assert "secret" not in str(answer.body)
     served.node.bug = None
     assert (await served.ask("GET", "/v1/status")).status == 200
+
+
+SURROGATE = '"\\ud800"'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/topics/orders/policy", f"{{{SURROGATE}: 1}}"),
+        ("PUT", "/v1/topics/orders/policy", f'{{"access_mode": {SURROGATE}}}'),
+        ("POST", "/v1/topics/orders/shadows", f'{{"name": "audit", {SURROGATE}: 1}}'),
+        ("POST", "/v1/topics/orders/shadows", f'{{"name": {SURROGATE}}}'),
+        ("PATCH", "/v1/shadows/audit", f"{{{SURROGATE}: 1}}"),
+        ("POST", "/v1/shadows/audit/cursors/g/reset", f'{{"to": "latest", {SURROGATE}: 1}}'),
+        ("POST", "/v1/shadows/audit/cursors/g/reset", f'{{"to": {SURROGATE}}}'),
+        ("PUT", "/admin/v2/persistent/public/default/orders/shadowTopics", f"[{SURROGATE}]"),
+    ],
+)
+async def test_what_no_encoding_can_hold_is_400_and_named(served: Served, method: str, path: str, body: str):
+    answer = await served.ask(method, path, data=body)
+    assert (answer.status, "'\\ud800'" in answer.body["message"]) == (400, True)
+    assert served.node.calls == []
+
+
+async def test_a_text_that_no_encoding_can_hold_is_answered_as_it_is(served: Served):
+    served.node.bug = NotFoundError("\ud800")
+    answer = await served.ask("GET", "/v1/status")
+    assert (answer.status, answer.body["message"]) == (404, "\ud800")
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00", "1969-12-31T23:59:59Z"])
+async def test_a_time_that_kafka_cannot_know_is_400(served: Served, at: str):
+    await served.ask("POST", "/v1/topics/orders/shadows", json={"name": "audit"})
+    answer = await served.ask("POST", "/v1/shadows/audit/cursors/g/reset", json={"to": {"timestamp": at}})
+    assert (answer.status, at in answer.body["message"]) == (400, True)
 
 
 async def test_without_a_token_a_browser_led_here_by_another_site_cannot_write(served: Served):
