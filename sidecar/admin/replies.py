@@ -47,10 +47,20 @@ def error(status: int, message: str, headers: Mapping[str, str] | None = None) -
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """See the module's docstring."""
+    answer = await _answer(request, handler)
+    if isinstance(request.content.exception(), web.RequestPayloadError):
+        request.content.feed_eof()  # aiohttp would read on, and log that it cannot as a bug
+        answer.force_close()
+    return answer
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException as refused:
         return _of_aiohttp(request, refused)
+    except web.RequestPayloadError:
+        return error(400, "the body is not encoded as its headers say")
     except (PortError, ShapeError, TimeoutError) as refused:
         status = next(status for kind, status in _STATUS.items() if isinstance(refused, kind))
         return error(status, str(refused) or "the node did not answer in time")

@@ -242,6 +242,25 @@ async def test_a_body_without_end_is_413(served: Served):
     assert (await served.ask("PUT", "/v1/topics/orders/policy", data=io.BytesIO(b" " * 1_100_000))).status == 413
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("PUT", "/v1/topics/orders/policy", 400),
+        ("DELETE", "/admin/v2/persistent/public/default/orders/shadowTopics", 400),
+        ("POST", "/v1/topics/orders/fence", 200),
+    ],
+)
+async def test_a_body_that_is_not_encoded_as_its_headers_say_is_400_where_it_is_read_and_no_bug(
+    served: Served, caplog: pytest.LogCaptureFixture, method: str, path: str, status: int, encoding: str
+):
+    headers = {"Content-Encoding": encoding}
+    answer = await served.ask(method, path, data=b"not encoded" * 9_000, headers=headers)
+    assert answer.status == status
+    assert (await served.ask("GET", "/v1/status")).status == 200
+    assert caplog.records == []
+
+
 async def test_what_the_node_cannot_take_is_400_with_its_words(served: Served):
     answer = await served.ask("PUT", "/v1/topics/orders/policy", json={"scope": "partition"})
     assert (answer.status, answer.body["message"]) == (400, "scope partition is not served by this node")
