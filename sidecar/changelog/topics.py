@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import ClusterDescription, TopicDescription
 
 _CREATE_TIMEOUT_MS: Final = 30_000
-_INVALID_REPLICATION_FACTOR: Final = 38
 _MOST_REPLICAS: Final = 3
 SNAPSHOT_PARTITIONS: Final = 8
 
@@ -184,7 +183,7 @@ _CREATION_GOES_ON: Final = frozenset(
         ErrorCode.TOPIC_ALREADY_EXISTS,  # another node was quicker
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.REQUEST_TIMED_OUT,
-        _INVALID_REPLICATION_FACTOR,  # a broker went away since it was counted
+        ErrorCode.INVALID_REPLICATION_FACTOR,  # a broker went away since it was counted
     }
 )
 

@@ -21,7 +21,7 @@ from sidecar.changelog import Kind
 from sidecar.cluster.resolver import Source, is_legal
 from sidecar.protocol.caller import UnknownTopicError
 from sidecar.protocol.calls import CreateTopics, DeleteTopic, NewTopic
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.shadow.principals import EVERYBODY, checked
 from sidecar.shadow.records import OvertakenError
@@ -41,6 +41,20 @@ _DEFAULT: Final = -1
 _TRIES: Final = 10
 _TOLD: Final = 1_000
 """Characters of an allow list in an event."""
+_REFUSED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
+"""No topic was created, and asking again changes nothing."""
 BACKLOG_LIMIT: Final = 2**63 - 1
 
 
@@ -173,7 +187,7 @@ class ShadowCatalog:
                 raise NameTakenError(self._taken(name)) from None
             try:
                 await self._make(name, len(layout.leaders))
-            except (NameTakenError, KafkaError):
+            except (NameTakenError, BadShadowError, KafkaError):
                 await self._records.forget(name, record)
                 raise
             return await self._finish(name, record)
@@ -206,6 +220,10 @@ class ShadowCatalog:
         outcome = created[name]
         if outcome.error == ErrorCode.TOPIC_ALREADY_EXISTS:
             raise NameTakenError(f"there is a topic {name} already")
+        if outcome.error == ErrorCode.INVALID_TOPIC_EXCEPTION:  # the name is legal: another has . where it has _
+            raise NameTakenError(f"there is a topic of nearly the name {name} already: {outcome.message}")
+        if outcome.error in _REFUSED:
+            raise BadShadowError(f"Kafka refuses a topic {name}: {error_name(outcome.error)}: {outcome.message}")
         if outcome.error:
             raise KafkaError(outcome.error, f"topic {name}: {outcome.message or 'Kafka refuses to create it'}")
 

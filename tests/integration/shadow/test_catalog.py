@@ -109,6 +109,19 @@ def test_names_that_cannot_be_are_refused_with_the_reason(rest: Rest, orders: st
     assert rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": other})[0] == 409
 
 
+def test_a_name_that_kafka_takes_for_another_is_a_conflict_and_nothing_stays(
+    node: NodeProcess, rest: Rest, orders: str, unique: Unique
+) -> None:
+    first = unique("audit.eu")
+    assert rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": first})[0] == 201
+    second = first.replace(".", "_")
+    status, said = rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": second})
+    assert (status, first in said["message"]) == (409, True)
+    command = [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url, "shadow", "create", second]
+    assert subprocess.run([*command, "--source", orders], timeout=60, check=False).returncode == 4
+    assert rest.call("GET", f"/v1/shadows/{second}")[0] == 404
+
+
 def create_topic_of(rest: Rest, orders: str) -> str:
     """A topic with records of its own: never taken for a shadow."""
     return next(item["topic"] for item in rest.call("GET", "/v1/topics")[1]["items"] if item["topic"] != orders)

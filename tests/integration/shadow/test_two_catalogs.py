@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from sidecar.changelog import Changelog
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.protocol.caller import Request
-from sidecar.protocol.calls import DeleteTopic
+from sidecar.protocol.calls import CreateTopics, DeleteTopic
 from sidecar.shadow.catalog import BadShadowError, NameTakenError, Shadow, ShadowCatalog
 from sidecar.shadow.records import ShadowRecords
 from tests.conftest import Unique
@@ -97,3 +98,20 @@ async def test_a_slow_deletion_takes_no_other_topic_of_the_name(
     monkeypatch.setattr(slow.upstream, "call", too_late)
     await slow.catalog.delete(name)
     assert (await fast.upstream.layout(name, refresh=True)).leaders, "somebody's topic is there"
+
+
+async def test_what_kafka_refuses_for_good_is_told_in_its_words_and_nothing_stays(
+    nodes: list[Node], services: Services, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, source, name = nodes[0], create_topic(services.kafka_bootstrap, 1), unique("audit")
+    call = node.upstream.call
+
+    async def with_too_many_replicas(broker: int | None, request: Request[Any], **options: Any) -> Any:
+        if isinstance(request, CreateTopics):
+            request = replace(request, topics=tuple(replace(each, replication_factor=100) for each in request.topics))
+        return await call(broker, request, **options)
+
+    monkeypatch.setattr(node.upstream, "call", with_too_many_replicas)
+    with pytest.raises(BadShadowError, match=r"INVALID_REPLICATION_FACTOR: .*100"):
+        await node.catalog.create(source, name)
+    assert node.catalog.all() == []
