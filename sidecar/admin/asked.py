@@ -82,10 +82,13 @@ def one_topic(request: web.Request, what: str) -> str:
     return name
 
 
-async def body(request: web.Request) -> object:
-    """The body, read as JSON."""
+async def body(request: web.Request, limit: int | None = None) -> object:
+    """The body, read as JSON. `limit`: bytes, where fewer are enough than the server takes (413)."""
     try:
-        return json.loads(await request.read())
+        text = await request.read()
+        if limit is not None and len(text) > limit:
+            raise web.HTTPRequestEntityTooLarge(limit, len(text))
+        return json.loads(text)
     except ValueError as fault:
         raise ShapeError(f"the body is not valid JSON: {fault}") from None
     except RecursionError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.admin.shapes import LAST_PARTITION, ShapeError, check_known, time_to_json
+from sidecar.admin.shapes import LAST_PARTITION, ShapeError, check_known, quoted, time_to_json
 from sidecar.node.shadow_port import ResetKind, ResetTo
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _target(to: Any) -> ResetTo:
         case {"timestamp": str(text), **more} if not more:
             return ResetTo(ResetKind.TIMESTAMP, _milliseconds(text))
         case _:
-            raise ShapeError(f"to has to be {_EXAMPLES}, not {to!r}")
+            raise ShapeError(f"to has to be {_EXAMPLES}, not {quoted(to)}")
 
 
 def _milliseconds(text: str) -> int:
@@ -71,10 +71,10 @@ def _milliseconds(text: str) -> int:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise ShapeError(f"{text!r} is no time of RFC 3339 with its zone, such as 2026-01-31T12:00:00Z")
+        raise ShapeError(f"{quoted(text)} is no time of RFC 3339 with its zone, such as 2026-01-31T12:00:00Z")
     found = int(at.timestamp() * 1000)
     if not 0 <= found <= _LAST_MS:
-        raise ShapeError(f"{text} is before 1970 or after 9999 in UTC: Kafka knows no such time")
+        raise ShapeError(f"{quoted(text)} is before 1970 or after 9999 in UTC: Kafka knows no such time")
     return found
 
 
@@ -87,7 +87,7 @@ def _partitions(found: Any) -> list[int] | None:
         and all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= LAST_PARTITION for each in found)
     )
     if not legal:
-        raise ShapeError(f"partitions has to be a list of partition numbers such as [0, 3], not {found!r}")
+        raise ShapeError(f"partitions has to be a list of partition numbers such as [0, 3], not {quoted(found)}")
     return found
 
 
@@ -96,5 +96,5 @@ def backlog_limit(found: Any) -> int:
     if found is None:
         return 0
     if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _MOST:
-        raise ShapeError(f"auto_reset_backlog_entries has to be a number of records, 0 for never, not {found!r}")
+        raise ShapeError(f"auto_reset_backlog_entries has to be a number of records, 0 for never, not {quoted(found)}")
     return found

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from sidecar.admin import asked, names
 from sidecar.admin.replies import reply
-from sidecar.admin.shapes import ShapeError
+from sidecar.admin.shapes import ShapeError, quoted
 from sidecar.node.port import NotFoundError, PortError, UnavailableError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _names(body: object) -> list[str]:
 def _name(text: str) -> str:
     found = _FULL.fullmatch(text)
     if found is None or not names.is_topic(found[1]) or names.is_internal(found[1]):
-        raise ShapeError(f"{text!r} is no name of a shadow: NAME, or persistent://TENANT/NAMESPACE/NAME")
+        raise ShapeError(f"{quoted(text)} is no name of a shadow: NAME, or persistent://TENANT/NAMESPACE/NAME")
     return found[1]
 
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from sidecar.node.port import Event, NodePort, Topic
 
 _ID_DIGITS: Final = 19
+_POLICY_LIMIT: Final = 64 * 1024
+"""Bytes of a policy."""
 _PER_TURN: Final = 64
 """Topics that are written down in one turn of the event loop: a page may hold a thousand."""
 _PASSED_ON: Final = "X-Sidecar-Passed-On"
@@ -137,7 +139,7 @@ class Rest:
         """Merge fields into a policy; answers with the topic as it is then."""
         name = asked.governable(request)
         match = asked.generations_alone(request)
-        change = policy_from_json(await asked.body(request))
+        change = policy_from_json(await asked.body(request, _POLICY_LIMIT))
         topic = await self._port.merge_policy(name, change, match)
         return _shown(topic, None if match is None or topic.generations is None else match.partition)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from sidecar.admin.cursor_shapes import backlog_limit
 from sidecar.admin.names import is_topic
-from sidecar.admin.shapes import ShapeError, check_known, time_to_json
+from sidecar.admin.shapes import ShapeError, check_known, quoted, time_to_json
 from sidecar.node.shadow_port import ShadowChange
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
         raise ShapeError('the body has to be a JSON object such as {"name": "orders-audit", "allow": ["User:*"]}')
     check_known(body, _FIELDS)
     if not is_topic(name):
-        raise ShapeError(f"{name!r} is no name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -")
+        raise ShapeError(f"{quoted(name)} is no name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -")
     return name, _allow(body.get("allow")), backlog_limit(body.get("auto_reset_backlog_entries"))
 
 
@@ -51,7 +51,9 @@ def change_from_json(body: object) -> ShadowChange:
     check_known(fields, _FIELDS[1:])
     limit = fields.get("auto_reset_backlog_entries", 0)
     if isinstance(limit, bool) or not isinstance(limit, int):
-        raise ShapeError(f"auto_reset_backlog_entries has to be a whole number of records, 0 for never, not {limit!r}")
+        raise ShapeError(
+            f"auto_reset_backlog_entries has to be a whole number of records, 0 for never, not {quoted(limit)}"
+        )
     if "allow" in fields and fields["allow"] is None:
         raise ShapeError('allow has to be a list of principals such as ["User:*"]; an empty one means nobody')
     return ShadowChange(_allow(fields.get("allow")), limit if "auto_reset_backlog_entries" in fields else None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
+from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.node.port import AccessMode, Policy, Scope
@@ -24,28 +26,46 @@ POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
 }
 
 
+_TOLD: Final = 5
+"""Faults of one kind that are named in one answer."""
+_QUOTED: Final = 100
+"""Characters of what was sent."""
+
+
 class ShapeError(ValueError):
-    """The body is not what it should be; the message names every fault."""
+    """The body is not what it should be; the message names the faults."""
+
+
+class _Beginning(Repr):
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x[:_QUOTED])
+
+    def repr_dict(self, x: dict[object, object], level: int) -> str:
+        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)  # it sorts all
+
+
+_beginning: Final = _Beginning()
+_beginning.maxlevel = 3
 
 
 def policy_from_json(body: object) -> Policy:
-    """The fields that are to change. Raises ShapeError that names all unknown fields and values at once."""
+    """The fields that are to change. Raises ShapeError that names unknown fields and values at once."""
     if not isinstance(body, dict):
         raise ShapeError('the body has to be a JSON object such as {"access_mode": "exclusive"}')
-    faults: list[str] = []
+    faults = unknown_fields(body, POLICY_FIELDS)
     found: dict[str, Any] = {}
-    for name, value in body.items():
-        kind = POLICY_FIELDS.get(name)
-        if kind is None:
-            faults.append(f"unknown field {name!r} (known: {', '.join(POLICY_FIELDS)})")
-        elif kind is bool:
+    for name, kind in POLICY_FIELDS.items():
+        if name not in body:
+            continue
+        value = body[name]
+        if kind is bool:
             if not isinstance(value, bool):
-                faults.append(f"{name} has to be true or false, not {value!r}")
+                faults.append(f"{name} has to be true or false, not {quoted(value)}")
             found[name] = value
         else:
             legal = [each.value for each in kind]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
             if value not in legal:
-                faults.append(f"{name} has to be one of {', '.join(legal)}, not {value!r}")
+                faults.append(f"{name} has to be one of {', '.join(legal)}, not {quoted(value)}")
             else:
                 found[name] = kind(value)
     if faults:
@@ -54,9 +74,23 @@ def policy_from_json(body: object) -> Policy:
 
 
 def check_known(body: Mapping[str, object], known: Collection[str]) -> None:
-    """Raises ShapeError that names the fields that are not known."""
-    if unknown := [repr(name) for name in body if name not in known]:
-        raise ShapeError(f"unknown fields: {', '.join(unknown)} (known: {', '.join(known)})")
+    """Raises ShapeError where fields are not known."""
+    if faults := unknown_fields(body, known):
+        raise ShapeError(*faults)
+
+
+def unknown_fields(body: Mapping[str, object], known: Collection[str]) -> list[str]:
+    """A fault that names the first fields that are not known; none where all are."""
+    unknown = [name for name in body if name not in known]
+    more = f" and {len(unknown) - _TOLD} more" if len(unknown) > _TOLD else ""
+    named = ", ".join(map(quoted, unknown[:_TOLD]))
+    return [f"unknown fields: {named}{more} (known: {', '.join(known)})"] if unknown else []
+
+
+def quoted(value: object) -> str:
+    """What was sent, for a message; of long values the beginning, whatever they hold."""
+    text = _beginning.repr(value)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
 
 
 def policy_to_json(policy: Policy | None) -> dict[str, Any] | None:

@@ -88,7 +88,7 @@ class CursorReset:
         log = await self._cursors.log(shadow)
         chosen = sorted(set(log.ends if partitions is None else partitions))
         if unknown := [index for index in chosen if index not in log.ends]:
-            raise OutOfLogError(f"{shadow} has the partitions 0 to {len(log.ends) - 1}, not {unknown}")
+            raise OutOfLogError(f"{shadow} has the partitions 0 to {len(log.ends) - 1}, not {unknown[0]}")
         offsets = await self._offsets(log, to, chosen)
         await self._coordinated(group, lambda broker: self._commit(broker, shadow, group, offsets))
         self._cursors.forget(shadow)

@@ -27,9 +27,9 @@ def checked(allow: Sequence[str]) -> tuple[str, ...]:
         )
     for principal in allow:
         if not principal.startswith(_TYPE) or principal == _TYPE:
-            raise ValueError(f"{principal!r} is no principal: User:NAME, or {ANYBODY}")
+            raise ValueError(f"{principal[:100]!r} is no principal: User:NAME, or {ANYBODY}")
         if not principal.isprintable():
-            raise ValueError(f"{principal!r} is no principal: a name holds printable characters")
+            raise ValueError(f"{principal[:100]!r} is no principal: a name holds printable characters")
         if len(principal.encode()) > PRINCIPAL_BYTES:
             raise ValueError(f"{principal[:40]!r}… is too long: {PRINCIPAL_BYTES} bytes of UTF-8 are the most")
     return tuple(dict.fromkeys(allow))

@@ -261,6 +261,33 @@ async def test_a_body_that_is_not_encoded_as_its_headers_say_is_400_where_it_is_
     assert caplog.records == []
 
 
+MANY = {str(number): 1 for number in range(70_000)}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/topics/orders/shadows", {"name": "x", **MANY}),
+        ("POST", "/v1/topics/orders/shadows", {"name": "\0" * 100_000}),
+        ("POST", "/v1/topics/orders/shadows", {"name": "x", "auto_reset_backlog_entries": [[]] * 200_000}),
+        ("PATCH", "/v1/shadows/x", MANY),
+        ("POST", "/v1/shadows/x/cursors/g/reset", {"to": "latest", **MANY}),
+        ("POST", "/v1/shadows/x/cursors/g/reset", {"to": MANY}),
+        ("POST", "/v1/shadows/x/cursors/g/reset", {"to": "latest", "partitions": [0.5] * 150_000}),
+        ("PUT", "/v1/topics/orders/policy", dict.fromkeys(list(MANY)[:4_000])),
+        ("PUT", "/admin/v2/persistent/public/default/orders/shadowTopics", ["\0" * 100_000]),
+    ],
+)
+async def test_the_answer_to_a_long_body_is_short(served: Served, method: str, path: str, body: object):
+    answer = await served.ask(method, path, json=body)
+    assert (answer.status, len(answer.body["message"]) < 500) == (400, True)
+    assert served.node.calls == []
+
+
+async def test_a_policy_needs_no_long_body(served: Served):
+    assert (await served.ask("PUT", "/v1/topics/orders/policy", json=MANY)).status == 413
+
+
 async def test_what_the_node_cannot_take_is_400_with_its_words(served: Served):
     answer = await served.ask("PUT", "/v1/topics/orders/policy", json={"scope": "partition"})
     assert (answer.status, answer.body["message"]) == (400, "scope partition is not served by this node")

@@ -5,6 +5,7 @@ from sidecar.admin.shapes import (
     ShapeError,
     ids_to_json,
     policy_from_json,
+    quoted,
     status_to_json,
     time_to_json,
     topic_to_json,
@@ -136,6 +137,42 @@ def test_every_unknown_field_and_value_is_named():
     message = str(caught.value)
     for part in ("'private'", "'yes'", "None", "'acess'", "exclusive_reader", "wait_for_exclusive"):
         assert part in message
+
+
+def test_of_many_unknown_fields_the_first_are_named_and_the_others_counted():
+    with pytest.raises(ShapeError) as caught:
+        policy_from_json({**{f"f{number}": 1 for number in range(100_000)}, "deduplication": "yes"})
+    told = "unknown fields: 'f0', 'f1', 'f2', 'f3', 'f4' and 99995 more (known: "
+    assert (str(caught.value).startswith(told), "'yes'" in str(caught.value)) == (True, True)
+
+
+DEEP: list[object] = []
+for _ in range(900):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * 1000,
+        "\0" * 1000,
+        "\ud800" * 1000,
+        [1] * 1000,
+        ["x" * 1000] * 1000,
+        dict.fromkeys(map(str, range(1000))),
+        DEEP,
+    ],
+)
+def test_of_a_long_value_the_beginning_is_told(value: object):
+    told = quoted(value)
+    assert len(told) <= 101
+    assert told[:10] == repr(value)[:10] or value is DEEP
+    told.encode()
+
+
+@pytest.mark.parametrize("value", ["it's", 10**30, 1.5, None, True, [0, 3, "x"], {"offset": {"a": [1]}}])
+def test_a_short_value_is_told_as_it_is(value: object):
+    assert quoted(value) == repr(value)
 
 
 @pytest.mark.parametrize("body", [None, [], "exclusive", 1, [{"access_mode": "shared"}]])
