@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 _CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 412: Exit.CONFLICT, 503: Exit.UNREACHABLE}
 _TIMEOUT: Final = 70.0
 """Seconds; longer than a node takes for its slowest answer."""
+_UNSAID: Final = "the node takes no writes without its token: set SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml"
+_ANOTHER: Final = "the node has another token than SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml, says here"
 
 
 class ApiError(CommandError):
     """The node refused; `status` is HTTP's, `body` the whole answer, `target` what was asked for."""
 
     def __init__(self, status: int, message: str, body: Mapping[str, Any], target: str = "") -> None:
-        super().__init__(message, _CODES.get(status, Exit.FAILURE), hint(status, target))
+        super().__init__(message, _CODES.get(status, Exit.FAILURE), hint(status, target, message))
         self.status = status
         self.body = body
 
@@ -100,6 +102,8 @@ class AdminApi:
             raise CommandError(
                 f"{self.url} answers {status} with something that is no JSON: is it a sidecar?"
             ) from None
+        if status == http.client.UNAUTHORIZED:
+            raise ApiError(status, _ANOTHER if self._token else _UNSAID, found, target)
         if status >= http.client.BAD_REQUEST:
             raise ApiError(status, str(found.get("message") or f"{self.url} answers {status}"), found, target)
         return found

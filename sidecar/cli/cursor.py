@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
@@ -10,6 +11,7 @@ from sidecar.cli.api import quoted
 from sidecar.cli.completion import group_names, shadow_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
+from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
 from sidecar.cli.output import table, write, write_list
@@ -68,9 +70,9 @@ def reset(shared: Shared, shadow: str, group: str, to: str, partition: tuple[int
 
     Asks first, on a terminal. Exit code 4 while the group has members.
     """
-    api = shared.api()
+    api, target = shared.api(), _target(to)
     confirm(yes, lambda: _question(api, shadow, group, to, partition))
-    body = {"to": _target(to)} | ({"partitions": list(partition)} if partition else {})
+    body = {"to": target} | ({"partitions": list(partition)} if partition else {})
     found = api.create(f"{_path(shadow)}/{quoted(group)}/reset", body)
     write(found, shared.output, lambda: _as_table([found]))
 
@@ -85,10 +87,19 @@ def _question(api: AdminApi, shadow: str, group: str, to: str, partitions: tuple
 
 
 def _target(to: str) -> object:
-    """As REST takes it, which says what is wrong with a time."""
+    """As REST takes it, which says what is wrong with a time. Raises CommandError for what is none."""
     if to in _ENDS:
         return to
-    return {"offset": int(to)} if to.isascii() and to.isdigit() else {"timestamp": to}
+    if to.isascii() and to.isdigit():
+        return {"offset": int(to)}
+    try:
+        datetime.fromisoformat(to)
+    except ValueError:
+        raise CommandError(
+            f"--to takes earliest, latest, an offset, or a time with its zone such as 2026-01-31T12:00:00Z, not {to}",
+            Exit.USAGE,
+        ) from None
+    return {"timestamp": to}
 
 
 def cursors(api: AdminApi, shadow: str) -> Iterator[dict[str, Any]]:

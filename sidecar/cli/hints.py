@@ -1,4 +1,4 @@
-"""What to do next where a node refuses, by what was asked and HTTP's status: a command to look with. Pure."""
+"""What to do next where a node refuses, by what was asked and answered: a command to look with. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _HINTS: Final = (
     (409, r"/v1/topics/([^/]+)/(?:fence|release)", "sidecar producer list {0}"),
     (412, r"/v1/topics/([^/]+)/", "sidecar producer list {0}"),
     (409, r"/v1/topics/([^/]+)/dedup", "sidecar topic show {0}"),
-    (409, r"/v1/topics/([^/?]+)(?:\?|$)", "sidecar shadow list {0}"),
+    (409, r"/v1/topics/([^/? ]+)(?:\?\S*)? .* is a shadow", "sidecar shadow delete {0}"),
+    (409, r"/v1/topics/([^/? ]+)[? ]", "sidecar shadow list {0}"),
     (409, r"/v1/shadows/([^/]+)/cursors/.", "sidecar cursor list {0}"),
     (503, r"/", "sidecar doctor"),
 )
-"""The first one that fits."""
+"""The first one that fits: HTTP's status, a pattern of the target, a space and the message."""
 
 
-def hint(status: int, target: str) -> str | None:
+def hint(status: int, target: str, message: str) -> str | None:
     """A command that shows more about a refusal; None where the message says all there is."""
     for code, pattern, command in _HINTS:
-        if code == status and (found := re.match(pattern, target)):
+        if code == status and (found := re.match(pattern, f"{target} {message}")):
             return command.format(*map(unquote, found.groups()))
     return None

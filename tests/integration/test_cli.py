@@ -209,9 +209,22 @@ def test_exit_codes_tell_failures_apart(running: Running, monkeypatch: pytest.Mo
     running.node.down, running.node.bug = "", RuntimeError("x")
     assert run(*url, "topic", "show", "orders").code == 1
     running.node.bug = None
+
+
+def test_a_refusal_for_want_of_the_token_says_how_to_give_it(running: Running, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SIDECAR_ADMIN_TOKEN", "wrong")
-    refused = run(*url, "producer", "fence", "orders")
-    assert (refused.code, "SIDECAR_ADMIN_TOKEN" in refused.err) == (1, True)
+    other = run("--admin-url", running.url, "producer", "fence", "orders")
+    monkeypatch.delenv("SIDECAR_ADMIN_TOKEN")
+    none = run("--admin-url", running.url, "producer", "fence", "orders")
+    for refused, told in (other, "another token"), (none, "without its token"):
+        assert (refused.code, told in refused.err, "SIDECAR_ADMIN_TOKEN" in refused.err) == (1, True, True)
+        assert "Bearer" not in refused.err
+
+
+@pytest.mark.parametrize("to", ["bogus", "-1", "", "2026-13-01T00:00:00Z"])
+def test_where_a_cursor_can_be_moved_is_named_before_anything_is_asked(to: str):
+    said = run("--admin-url", unused_url(), "cursor", "reset", "audit", "--group", "g", "--to", to)
+    assert (said.code, "earliest, latest, an offset, or a time" in said.err) == (2, True)
 
 
 def test_a_token_that_no_header_can_carry_is_told_without_being_shown(monkeypatch: pytest.MonkeyPatch):
@@ -333,11 +346,15 @@ def test_the_status_is_watched_until_ctrl_c(running: Running, tmp_path: Path):
         ("dedup show orders nobody", 3, "sidecar dedup show orders"),
         ("shadow show nope", 3, "sidecar shadow list"),
         ("cursor list nope", 3, "sidecar shadow list"),
+        ("topic delete audit", 4, "sidecar shadow delete audit"),
+        ("topic delete audit --force", 4, "sidecar shadow delete audit"),
+        ("topic delete orders", 4, "sidecar shadow list orders"),
     ],
 )
 def test_a_refusal_says_with_what_to_look_further(running: Running, command: str, code: int, told: str):
     running.node.known["orders"] = replace(ORDERS, policy=Policy(AccessMode.EXCLUSIVE, True))
     running.node.ids["orders"] = {}
+    running.node.shadows.views["audit"] = Shadow("audit", "orders", ("User:*",), 0, is_made=True)
     said = run("--admin-url", running.url, *command.split())
     assert (said.code, said.err.splitlines()[-1]) == (code, f"  -> {told}")
 

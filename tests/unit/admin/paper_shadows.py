@@ -63,6 +63,8 @@ class PaperShadows:
 
     async def delete_topic(self, topic: str, *, force: bool) -> None:
         self._called("delete_topic", topic, force)
+        if topic in self.views:
+            raise ConflictError(f"{topic} is a shadow: delete it by `sidecar shadow delete {topic}`")
         found = [name for name, shadow in self.views.items() if shadow.source == topic]
         if found and not force:
             raise ConflictError(f"{topic} has shadows: {', '.join(found)}")
