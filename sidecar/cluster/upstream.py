@@ -16,6 +16,7 @@ from sidecar.cluster.resolver import is_legal
 from sidecar.cluster.view import ClusterView
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection, UpstreamLostError
+from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import (
     SHARED_LANE,
     AnswerT,
@@ -212,7 +213,7 @@ class KafkaUpstream:
             connection.close(f"no answer within {limit:g} s")
             host, port = connection.address
             raise CallTimeoutError(
-                f"{host}:{port} did not answer api key {request.api_key} within {limit:g} s"
+                f"{host}:{port} did not answer {api_name(request.api_key)} within {limit:g} s"
             ) from None
         try:
             return decode_frame(request, correlation, frame.buffer, frame.start + 4, frame.end)

@@ -311,6 +311,12 @@ to clients whose software says that it knows them.
 
 ALL_APIS: Final = {**APIS, **OWN_APIS}
 
+
+def api_name(key: int) -> str:
+    """For people; the key of an API that is not in the table."""
+    return ALL_APIS[key].name if key in ALL_APIS else f"api key {key}"
+
+
 OWN_SOFTWARE: Final = "sidecar"
 """How the name of software begins that knows the sidecar's own APIs (KIP-511)."""
 
