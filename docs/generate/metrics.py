@@ -26,7 +26,8 @@ _BEFORE: Final = f"""
     scrape each worker's admin port.
 
     Only governed topics become labels, at most {TOPIC_LIMIT}; what comes beyond is counted under topic `_other` and in
-    `sidecar_labels_dropped_total`. Likewise the {TOPIC_LIMIT} oldest shadows; what is told of the others stands under
+    `sidecar_labels_dropped_total`. A topic that was deleted in Kafka gives its place back within two minutes; one that
+    is there again counts from 0. Likewise the {TOPIC_LIMIT} oldest shadows; what is told of the others stands under
     shadow `_other`. Client ids, addresses and groups are never labels; the owner's name stands in
     `sidecar_producer_owner_info` alone, one series per topic. No other label has more than {WORDS_LIMIT} values; what
     comes beyond is counted as `_other`.

@@ -66,6 +66,11 @@ class Chronicle:
         else:
             self._hooks.owner_changed(topic.name, self._generation_of(topic.name), None, None)
 
+    def tell_again(self, topic: TopicState) -> None:
+        """Metrics may have forgotten how a topic stands."""
+        holder = topic.holder
+        self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)
+
     def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
         """A session writes beside others from now on, under this epoch."""
         event = state.Event(

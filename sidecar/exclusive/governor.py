@@ -125,6 +125,7 @@ class Governor:
         self._deposed: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
+        self._gone: set[str] = set()
         self._shares = Shares(around, nodes, tasks)
         self._myself = MetadataHolder(around.node_id, around.boot)
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -215,6 +216,7 @@ class Governor:
             self._nodes.serving.pop(topic.name.encode(), None)
             for topics in self._of_connection.values():
                 topics.discard(topic)
+            self.hooks.topic_forgotten(topic.name)
 
     # What the gateway calls ---------------------------------------------------------------------------------------
 
@@ -456,6 +458,19 @@ class Governor:
         if now > self._orphans_until:
             self._orphans, self._orphans_until = self._find_orphans(), now + _ORPHANS_S
         return [topic for topic in self._topics.values() if topic.serving or topic.name in self._orphans]
+
+    def gone(self, names: set[str]) -> None:
+        """Kafka does not know these topics of `kept_topics`: until they are back their series are for others.
+
+        Nothing else of them is forgotten: one that is created anew goes on with its generation, behind its fence.
+        """
+        for name in names:
+            self.hooks.topic_forgotten(name)
+        if names != self._gone:
+            self._gone = names
+            for topic in self._topics.values():
+                if topic.serving and topic.generation and topic.name not in names:
+                    self.chronicle.tell_again(next(iter(topic.parts)))
 
     def _find_orphans(self) -> set[str]:
         """Topics that were served once, and are no more."""

@@ -42,6 +42,8 @@ _RECORDS_AT_ONCE: Final = 500
 _RETIRED_KEPT: Final = 16
 """A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""
 _AGAIN_S: Final = 5.0
+_GONE_S: Final = 30.0
+"""How long a topic has to be unknown to be gone: a broker may not have heard of a new one yet."""
 _UNKNOWN_MS: Final = 5_000.0
 """How old records may be while the settings are not known: no broker forgets sooner that anybody would run."""
 
@@ -203,14 +205,18 @@ class Keeper:
         tasks: Tasks,
         topics: Callable[[], Iterable[Kept]],
         assumed: Callable[[KeepAlive], None],
+        gone: Callable[[set[str]], None],
         failed: Callable[[str, BaseException], None],
     ) -> None:
+        """`gone` is told, whenever settings were read, which of the topics Kafka has not known for a while."""
         self._upstream = upstream
         self._tasks = tasks
         self._topics = topics
         self._assumed = assumed
         self._of_brokers: KeepAlive | None = None
+        self._gone = gone
         self._failed = failed
+        self._unknown_since: dict[str, float] = {}
         self._read_at = -math.inf
         self._asked: set[str] = set()
         self._under_way: set[str] = set()
@@ -252,6 +258,8 @@ class Keeper:
         for topic in topics:
             if topic.name in terms:
                 topic.upkeep.read(terms[topic.name])
+        self._unknown_since = {name: self._unknown_since.get(name, now) for name in names if name not in terms}
+        self._gone({name for name, since in self._unknown_since.items() if now - since >= _GONE_S})
 
     def read_soon(self) -> None:
         """Somebody changed the settings of a topic."""

@@ -94,7 +94,14 @@ def compose(node: Node, gateway: Gateway, changelog: Changelog) -> Rooms:
     reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, node.resolver, name))
     Severing(gateway.clients, reader_claims, gateway.tasks).follow()
     reader_claims.start(changelog.tailer)
-    keeper = Keeper(node.upstream, gateway.tasks, governor.kept_topics, governor.assume, node.hooks.operation_failed)
+    keeper = Keeper(
+        node.upstream,
+        gateway.tasks,
+        governor.kept_topics,
+        governor.assume,
+        governor.gone,
+        node.hooks.operation_failed,
+    )
     governor.catalog.settings_changed = keeper.read_soon
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(

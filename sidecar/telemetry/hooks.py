@@ -214,7 +214,7 @@ class NodeMetrics:
             stats.owner = None if name is None else (name, mode or "")
 
     def topic_forgotten(self, topic: str) -> None:
-        """The topic is no longer governed, or another node serves it: its series end."""
+        """The topic is no longer governed, another node serves it, or Kafka has it no more: its series end."""
         self.topics.forget(topic)
 
     def takeover(self, mode: str, seconds: float) -> None:
