@@ -349,10 +349,10 @@ class Governor:
         return found
 
     def known_topics(self) -> list[str]:
-        """Every governed topic that has a policy of its own, an owner, or a producer on this node."""
-        book = self.catalog.book
+        """Every governed topic that has a policy of its own, had an owner, or has a producer on this node."""
         owned = {entry.key.topic for entry in self.changelog.view.entries(Kind.OWNERSHIP)}
-        return sorted({*book.topics, *owned, *[name for name in self._topics if book.effective(name) is not None]})
+        names = {*self.catalog.book.topics, *owned, *self._topics}
+        return sorted(name for name in names if self._resolver.kind(name.encode()) is TopicKind.GOVERNED)
 
     def check(self, client: Producing, producer_id: int | None) -> KafkaError | None:
         """Whether a client may initialise again under a producer id: not one that was deposed somewhere."""
