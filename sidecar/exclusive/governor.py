@@ -157,6 +157,12 @@ class Governor:
     def wall_ms(self) -> int:
         return int(time.time() * 1000)
 
+    def policy_of(self, topic: str) -> PolicyFields | None:
+        """What holds for a topic; None where it is not governed. A shadow never is, whatever its name begins with:
+        nobody writes to it.
+        """
+        return None if self._resolver.is_shadow(topic.encode()) else self.catalog.book.effective(topic)
+
     def mode_of(self, topic: str) -> AccessMode:
         policy = self.catalog.book.effective(topic)
         return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED

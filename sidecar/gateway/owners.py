@@ -59,7 +59,7 @@ class Standing(NamedTuple):
 
 def standing(governor: Governor, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
     """How a topic stands that exists; without `queue` nobody is told who waits, who may be thousands."""
-    policy = governor.catalog.book.effective(name)
+    policy = governor.policy_of(name)
     if policy is None:
         generation = generation_of(governor.changelog.view, Domain(name))
         return Standing(False, False, generation, {}, {}, (), None)

@@ -109,9 +109,10 @@ class NodeView:
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
         names = [topic.name for topic in state if not topic.internal and not topic.name.startswith("__")]
         if governed:
-            names = [name for name in names if rooms.governor.catalog.book.effective(name) is not None]
+            names = [name for name in names if rooms.governor.policy_of(name) is not None]
         policies = rooms.governor.catalog.book
-        return sorted({*names, *policies.topics, *[prefix + "*" for prefix in policies.prefixes]})
+        waiting = [name for name in policies.topics if rooms.governor.policy_of(name) is not None]
+        return sorted({*names, *waiting, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
         real = tuple(name for name in names if not name.endswith("*"))
@@ -151,9 +152,9 @@ class NodeView:
     def _topic(self, name: str, state: TopicState | None) -> port.Topic | None:
         governor = self._rooms().governor
         if state is None:  # a policy may be there before its topic: it holds from the first batch on
-            waiting, own = governor.catalog.book.effective(name), governor.catalog.book.exact(name)
+            waiting, own = governor.policy_of(name), governor.catalog.book.exact(name)
             return None if waiting is None or own is None else port.Topic(name, 0, _shown(waiting))
-        policy = governor.catalog.book.effective(name)
+        policy = governor.policy_of(name)
         stands = standing(governor, self._node.nodes, name)
         if policy is None:
             off = port.IdsState.OFF

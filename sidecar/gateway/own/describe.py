@@ -65,9 +65,8 @@ class DescribeOwnersApi:
 
     async def _describe_topics(self, told: control.DescribeOwnersResponse) -> None:
         """Every governed topic that exists."""
-        book = self._governor.catalog.book
         found = await existing_partitions(self._upstream, None)
-        governed = sorted(name for name in found if book.effective(name) is not None)
+        governed = sorted(name for name in found if self._governor.policy_of(name) is not None)
         for number, name in enumerate(governed):
             self._tell_topic(told, name, self._standing(name))
             if number % AT_ONCE == AT_ONCE - 1:
