@@ -99,6 +99,7 @@ PROCESS = (
     _metric("process_resident_memory_bytes", "gauge"),
     _metric("process_open_fds", "gauge"),
     _metric("process_max_fds", "gauge"),
+    _metric("process_start_time_seconds", "gauge"),
 )
 """What the operating system says of the node's process, as far as a query needs it."""
 
