@@ -38,6 +38,22 @@ def test_a_panel_has_data(observed: Observed, panel: Tree, query: str) -> None:
     assert [value for value in values if not math.isnan(value)], f"{panel['title']}: {query} finds {found}"
 
 
+def test_duplicates_are_no_records_that_were_written(observed: Observed) -> None:
+    [written] = [
+        target["expr"]
+        for path in DASHBOARDS
+        for panel in dashboard_rules.panels(load_json(path))
+        for target in panel["targets"]
+        if panel["title"] == "Records written"
+    ]
+    taken = "sum by (topic) (rate(sidecar_produce_records_total[$__rate_interval]))"
+    first, second = [
+        {series["metric"]["topic"]: float(series["value"][1]) for series in found}[observed.scene.payments]
+        for found in [observed.prometheus.query(asked(query), observed.scene.at) for query in (written, taken)]
+    ]
+    assert 0 < first < second * 0.75, "half of what was sent is in the log already"
+
+
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_takeovers_are_marked(observed: Observed, path: Path) -> None:
     [marks] = [found for found in load_json(path)["annotations"]["list"] if not found.get("builtIn")]
