@@ -153,7 +153,7 @@ def _paths() -> Schema:
                         "name": "last",
                         "in": "query",
                         "schema": {"type": "integer", "minimum": 0, "maximum": NEWEST_EVENTS, "default": 0},
-                        "description": "From now on, with at most so many of before; `from` goes first.",
+                        "description": "From now on, with at most so many (of `topic`) of before; `from` goes first.",
                     },
                     {
                         "name": "Last-Event-ID",

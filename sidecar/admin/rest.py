@@ -159,8 +159,7 @@ class Rest:
             if not (last.isdecimal() and last.isascii() and len(last) < _ID_DIGITS):
                 raise ShapeError(f"Last-Event-ID has to be the id of an event that was told, not {last[:100]!r}")
             after = int(last)
-        topic = request.query.get("topic")
-        found = self._port.events(after, newest)
+        found = self._port.events(after, newest, request.query.get("topic"))
         beginning = await anext(found)  # a refusal is answered before the stream begins
         answer = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -168,9 +167,9 @@ class Rest:
         with suppress(ConnectionError):  # whoever reads goes when he likes
             async with aclosing(found):
                 await answer.prepare(request)
-                await answer.write(_server_sent(beginning, topic))
+                await answer.write(_server_sent(beginning))
                 async for event in found:
-                    await answer.write(_server_sent(event, topic))
+                    await answer.write(_server_sent(event))
         return answer
 
     @asked.takes("partition")
@@ -292,9 +291,9 @@ async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float
         raise UnavailableError.unsettled(silent, f"sidecar topic show {request.match_info['topic']}") from None
 
 
-def _server_sent(event: Event | None, topic: str | None) -> bytes:
+def _server_sent(event: Event | None) -> bytes:
     """A comment where there is nothing to tell: it shows that the line still stands."""
-    if event is None or (topic is not None and event.topic != topic):
+    if event is None:
         return b": \n\n"
     data = json.dumps(event_to_json(event), separators=(",", ":"))
     return f"id: {event.position}\nevent: {event.kind}\ndata: {data}\n\n".encode()

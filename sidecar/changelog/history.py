@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -15,57 +15,129 @@ from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from sidecar.changelog.records import LoggedBatch
     from sidecar.protocol.caller import Lane, Upstream
+    from sidecar.protocol.calls import Fetched
     from sidecar.protocol.ids import TopicPartition
 
 _POLL_S: Final = 5.0
 _SLACK_S: Final = 3.0
 _PAUSE_S: Final = 1.0
 _FETCH_BYTES: Final = 256 * 1024
+_WINDOW: Final = 4096
+"""Offsets between two looks back: some 1 MB of events."""
 
 
 async def follow_events(
-    upstream: Upstream, partition: TopicPartition, lane: Lane, after: int | None, newest: int = 0
+    upstream: Upstream,
+    partition: TopicPartition,
+    lane: Lane,
+    after: int | None,
+    newest: int = 0,
+    topic: str | None = None,
 ) -> AsyncIterator[tuple[Offset, state.Event] | None]:
-    """Every event behind offset `after` (None: from now on) as it comes, for ever; None every few seconds without one.
+    """Every event, or every one of `topic`, behind offset `after` (None: from now on) as it comes, for ever; None every
+    few seconds without one.
 
-    Where it begins now, or `newest` offsets before, the first None says that "now" is settled: what happens from there
-    on is told. Where Kafka does not answer, None comes all the same, and "now" is when it answers again. What retention
-    has taken is left out. An event may come twice: its `id` tells.
+    Where it begins now, or with the `newest` of before, the first None says that "now" is settled: what happens from
+    there on is told. Where Kafka does not answer, None comes all the same, and "now" is when it answers again. What
+    retention has taken is left out. An event may come twice: its `id` tells.
     """
+    key = None if topic is None else topic.encode()
     position = None if after is None else Offset(max(0, after + 1))
     while True:
         try:
             leader = (await upstream.layout(partition.topic, refresh=True)).leaders[partition.partition]
+            log = _Log(upstream, leader, partition, lane)
             if position is None:
-                latest = await _end(upstream, leader, partition, OffsetAt.LATEST)
-                position = Offset(max(0, latest - newest))
-                yield None
-            while True:
-                request = FetchPartition(partition, position, max_wait_ms=int(_POLL_S * 1000), max_bytes=_FETCH_BYTES)
-                fetched = await upstream.call(leader, request, timeout=_POLL_S + _SLACK_S, lane=lane)
+                async for begins in _beginning(log, newest, key):
+                    if begins is None:
+                        yield None
+                    position = begins
+            while position is not None:
+                fetched = await log.fetch(position)
                 if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    earliest = await _end(upstream, leader, partition, OffsetAt.EARLIEST)
-                    latest = await _end(upstream, leader, partition, OffsetAt.LATEST)
-                    position = min(max(position, earliest), latest)
+                    position = min(max(position, await log.end(OffsetAt.EARLIEST)), await log.end(OffsetAt.LATEST))
                     continue
-                if fetched.error:
-                    raise KafkaError(fetched.error, f"fetch of {partition}")
-                found = False
-                for batch in read_batches(fetched.records):
-                    for offset, record in batch.records:
-                        event = _event(record.value)
-                        if offset >= position and event is not None:
-                            found = True
-                            yield offset, event
+                told = False
+                for batch in _batches(log, fetched):
+                    for event in _events(batch, position, key):
+                        told = True
+                        yield event
                     position = max(position, batch.next_offset)
-                if not found:
+                if not told:
                     yield None
         except (UpstreamError, KafkaError, UnreadableBatchError, KeyError):
             await asyncio.sleep(_PAUSE_S)
             yield None
+
+
+class _Log(NamedTuple):
+    upstream: Upstream
+    leader: int
+    partition: TopicPartition
+    lane: Lane
+
+    async def fetch(self, position: Offset) -> Fetched:
+        request = FetchPartition(self.partition, position, max_wait_ms=int(_POLL_S * 1000), max_bytes=_FETCH_BYTES)
+        return await self.upstream.call(self.leader, request, timeout=_POLL_S + _SLACK_S, lane=self.lane)
+
+    async def end(self, which: OffsetAt) -> Offset:
+        listed = (await self.upstream.call(self.leader, ListOffsets({self.partition: which})))[self.partition]
+        if listed.error:
+            raise KafkaError(listed.error, f"{which.name.lower()} offset of {self.partition}")
+        return listed.offset
+
+
+async def _beginning(log: _Log, newest: int, key: bytes | None) -> AsyncIterator[Offset | None]:
+    """Where the `newest` of before begin: None as "now" is settled and while it looks back, at last the offset.
+
+    The newest of one topic are looked for backwards, as they may be anywhere; only their offsets are kept.
+    """
+    begins = latest = await log.end(OffsetAt.LATEST)
+    yield None
+    if key is None:
+        begins = Offset(max(0, latest - newest))
+    elif newest:
+        earliest = await log.end(OffsetAt.EARLIEST)
+        missing = newest
+        while missing > 0 and begins > earliest:
+            end, begins = begins, Offset(max(earliest, begins - _WINDOW))
+            found = await _offsets(log, key, begins, end)
+            missing -= len(found)
+            if missing <= 0:
+                begins = found[-missing]
+            yield None
+    yield begins
+
+
+async def _offsets(log: _Log, key: bytes, begins: Offset, end: Offset) -> list[Offset]:
+    """Where the events of a topic are, from `begins` up to `end`."""
+    found: list[Offset] = []
+    while begins < end:
+        read = list(_batches(log, await log.fetch(begins)))
+        if not read:  # nothing came in time
+            break
+        for batch in read:
+            found += [offset for offset, record in batch.records if record.key == key and begins <= offset < end]
+            begins = max(begins, batch.next_offset)
+    return found
+
+
+def _batches(log: _Log, fetched: Fetched) -> Iterator[LoggedBatch]:
+    if fetched.error:
+        raise KafkaError(fetched.error, f"fetch of {log.partition}")
+    return read_batches(fetched.records)
+
+
+def _events(batch: LoggedBatch, position: Offset, key: bytes | None) -> Iterator[tuple[Offset, state.Event]]:
+    """What is told of a batch: those from `position` on, of the topic `key` or of all."""
+    for offset, record in batch.records:
+        wanted = offset >= position and key in {None, record.key}
+        if wanted and (event := _event(record.value)) is not None:
+            yield offset, event
 
 
 def _event(value: bytes | None) -> state.Event | None:
@@ -75,10 +147,3 @@ def _event(value: bytes | None) -> state.Event | None:
     except DecodeError:  # of a newer node
         return None
     return event if event.id else None
-
-
-async def _end(upstream: Upstream, leader: int, partition: TopicPartition, which: OffsetAt) -> Offset:
-    listed = (await upstream.call(leader, ListOffsets({partition: which})))[partition]
-    if listed.error:
-        raise KafkaError(listed.error, f"{which.name.lower()} offset of {partition}")
-    return listed.offset

@@ -348,8 +348,9 @@ class NodePort(Protocol):
         """
         ...
 
-    def events(self, after: int | None, newest: int = 0) -> AsyncGenerator[Event | None]:
-        """What happens from now on, with the `newest` so many of before, or behind a position, for ever.
+    def events(self, after: int | None, newest: int = 0, topic: str | None = None) -> AsyncGenerator[Event | None]:
+        """What happens, with one topic or at all, from now on, with the `newest` so many of before, or behind a
+        position, for ever.
 
         None every few seconds while nothing does.
         """

@@ -185,14 +185,16 @@ class NodeView:
     def _names(self, source: str) -> list[str]:
         return [found.name for found in self._rooms().shadows.of(source)]
 
-    async def events(self, after: int | None, newest: int = 0) -> AsyncGenerator[port.Event | None]:
+    async def events(
+        self, after: int | None, newest: int = 0, topic: str | None = None
+    ) -> AsyncGenerator[port.Event | None]:
         rooms = self._rooms()
         if not self._event_lanes:
             raise port.UnavailableError(f"{_EVENT_STREAMS} streams of events are open already; close one first")
         lane = self._event_lanes.pop()
         try:
             partition = rooms.changelog.events
-            async for found in follow_events(self._node.upstream, partition, lane, after, newest):
+            async for found in follow_events(self._node.upstream, partition, lane, after, newest, topic):
                 yield None if found is None else _as_event(*found)
         finally:
             self._event_lanes.append(lane)

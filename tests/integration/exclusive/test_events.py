@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.integration.exclusive.conftest import Connect, Rest, govern
+from tests.integration.exclusive.conftest import Connect, Rest, create_topic, govern
+from tests.services import Services
 from tests.wait import wait_for
 
 OK = 0
@@ -92,6 +93,26 @@ def test_a_stream_may_begin_with_the_newest_of_before(rest: Rest, topic: str, co
     with closing(Stream(rest, f"?last=1000&topic={topic}")) as stream:
         assert next(stream.events())[1] == "policy"
     assert rest.call("GET", "/v1/events?last=1001")[0] == 400
+
+
+def test_the_newest_of_before_are_those_of_the_topic_that_is_asked_for(
+    rest: Rest, topic: str, connect: Connect, services: Services
+) -> None:
+    assert connect("owner").send(topic, b"0", sequence=0).error == OK
+    other = create_topic(services.kafka_bootstrap)
+    for _ in range(2):
+        govern(rest, other)
+        assert rest.call("DELETE", f"/v1/topics/{other}/policy")[0] == 204
+    with closing(Stream(rest, f"?topic={topic}&last=1")) as stream:
+        found = stream.events()
+        told = next(found)
+        assert (told[2]["topic"], told[1]) == (topic, "claimed")
+        govern(rest, other)
+        govern(rest, topic, "exclusive_with_fencing")
+        assert next(found)[2]["topic"] == topic
+    with closing(Stream(rest, f"?topic={topic}&last=1000")) as stream:
+        found = stream.events()
+        assert [next(found)[1] for _ in range(2)] == ["policy", "claimed"]
 
 
 def test_readers_are_bounded_and_give_their_place_back(rest: Rest) -> None:

@@ -104,11 +104,13 @@ class PaperNode:
             raise NotFoundError(f"{name} has no policy of its own")
         self.known[name] = replace(topic, policy=None)
 
-    async def events(self, after: int | None, newest: int = 0) -> AsyncGenerator[Event | None]:
-        self.called("events", after, newest)
+    async def events(
+        self, after: int | None, newest: int = 0, topic: str | None = None
+    ) -> AsyncGenerator[Event | None]:
+        self.called("events", after, newest, topic)
         yield None
         for event in self.history:
-            if after is None or event.position > after:
+            if (after is None or event.position > after) and topic in {None, event.topic}:
                 yield event
 
     async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> Topic:
