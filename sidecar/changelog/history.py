@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import Fetched
     from sidecar.protocol.ids import TopicPartition
 
-_POLL_S: Final = 5.0
+_POLL_S: Final = 1.0
+"""So long a reader who went keeps a place: whoever tells finds out when there is something to tell, or None."""
 _SLACK_S: Final = 3.0
 _PAUSE_S: Final = 1.0
 _FETCH_BYTES: Final = 256 * 1024
@@ -39,14 +40,16 @@ async def follow_events(
     topic: str | None = None,
 ) -> AsyncIterator[tuple[Offset, state.Event] | None]:
     """Every event, or every one of `topic`, behind offset `after` (None: from now on) as it comes, for ever; None every
-    few seconds without one.
+    second without one.
 
-    Where it begins now, or with the `newest` of before, the first None says that "now" is settled: what happens from
-    there on is told. Where Kafka does not answer, None comes all the same, and "now" is when it answers again. What
-    retention has taken is left out. An event may come twice: its `id` tells.
+    Behind an offset None comes at once. Where it begins now, or with the `newest` of before, the first None says that
+    "now" is settled: what happens from there on is told. Where Kafka does not answer, None comes all the same, and
+    "now" is when it answers again. What retention has taken is left out. An event may come twice: its `id` tells.
     """
     key = None if topic is None else topic.encode()
     position = None if after is None else Offset(max(0, after + 1))
+    if position is not None:
+        yield None
     while True:
         try:
             leader = (await upstream.layout(partition.topic, refresh=True)).leaders[partition.partition]

@@ -352,7 +352,7 @@ class NodePort(Protocol):
         """What happens, with one topic or at all, from now on, with the `newest` so many of before, or behind a
         position, for ever.
 
-        None every few seconds while nothing does.
+        None at first, unless it is refused, and every second while nothing happens.
         """
         ...
 

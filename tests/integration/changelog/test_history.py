@@ -8,7 +8,7 @@ from typing import cast
 
 from sidecar.changelog import follow_events
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.protocol.caller import Lane
+from sidecar.protocol.caller import Lane, Upstream
 from sidecar.protocol.calls import ProduceBatch
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
@@ -64,6 +64,12 @@ async def test_the_newest_of_a_quiet_topic_are_found_behind_thousands_of_others(
         assert await some(found, 1) == [(10_004, "loud")]
     async with follow(kafka, partition, 2) as found:
         assert await some(found, 2) == [(10_003, "quiet"), (10_004, "loud")]
+
+
+async def test_a_reader_who_comes_again_is_answered_before_anything_is_asked():
+    nobody = cast(Upstream, None)
+    told = follow_events(nobody, TopicPartition("events", 0), Lane("test-events"), after=7)
+    assert await anext(told) is None
 
 
 async def test_what_retention_took_is_not_looked_for(kafka: KafkaCalls, unique: Unique) -> None:
