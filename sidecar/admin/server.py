@@ -14,6 +14,7 @@ from aiohttp import web
 from sidecar import __version__
 from sidecar.admin.access import Caller, refusal_of_write
 from sidecar.admin.asked import known_parameters_alone
+from sidecar.admin.connections import Connections
 from sidecar.admin.cursor_rest import CursorRest
 from sidecar.admin.health import Health
 from sidecar.admin.page_files import Page
@@ -53,8 +54,16 @@ class AdminServer:
     def __init__(self, port: NodePort, metrics: NodeMetrics, settings: Settings) -> None:
         self._listen = settings.admin_listen
         self._token = settings.admin_token
+        self._connections = Connections()
+        self._listening: asyncio.Server | None = None
         application = web.Application(
-            middlewares=[self._only_who_may, errors_as_json, known_parameters_alone, _in_time],
+            middlewares=[
+                self._connections.under_way,
+                self._only_who_may,
+                errors_as_json,
+                known_parameters_alone,
+                _in_time,
+            ],
             client_max_size=_BODY_LIMIT,
         )
         application.add_routes(
@@ -74,14 +83,15 @@ class AdminServer:
     @property
     def address(self) -> Address:
         """Where it listens; the port that was found where the setting says 0."""
-        sockets = self._runner.addresses
-        return Address(self._listen.host, sockets[0][1]) if sockets else self._listen
+        sockets = () if self._listening is None else self._listening.sockets
+        return Address(self._listen.host, sockets[0].getsockname()[1]) if sockets else self._listen
 
     async def start(self) -> None:
         """Listen. Raises OSError where the address is taken or is not one of this machine."""
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._listen.host, self._listen.port).start()
+            assert self._runner.server is not None
+            self._listening = await self._connections.listen(self._runner.server, self._listen)
         except BaseException:
             await self._runner.cleanup()
             raise
@@ -89,6 +99,8 @@ class AdminServer:
 
     async def stop(self) -> None:
         """Close; requests under way get two seconds. Repeating it is harmless."""
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
 
     def take(self, settings: Settings) -> None:

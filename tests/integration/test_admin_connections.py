@@ -1,0 +1,127 @@
+"""Connections to the HTTP side that ask for nothing are closed, and there are only so many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import pytest
+
+from sidecar.admin import connections
+from sidecar.admin.connections import most_connections
+from sidecar.admin.server import AdminServer
+from sidecar.node.port import Status
+from sidecar.settings import Address, load
+from sidecar.telemetry.hooks import NodeMetrics
+from tests.unit.admin.paper_node import PaperNode
+
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+STATUS = b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+class SlowNode(PaperNode):
+    """Tells its status when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Semaphore(0)
+        self.let = asyncio.Event()
+
+    async def status(self) -> Status:
+        self.asked.release()
+        await self.let.wait()
+        return await super().status()
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def line(self) -> bytes:
+        return await self._reader.readline()
+
+    async def closed(self) -> None:
+        """Returns when the other side has closed."""
+        with suppress(ConnectionError):
+            while await self._reader.read(65_536):
+                pass
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+
+@asynccontextmanager
+async def serving(node: PaperNode) -> AsyncIterator[AdminServer]:
+    settings = replace(load(), admin_listen=Address("127.0.0.1", 0))
+    server = AdminServer(node, NodeMetrics({0: "Produce"}, "0.1.0"), settings)
+    await server.start()
+    async with asyncio.timeout(30):
+        yield server
+    await server.stop()
+
+
+async def connect(server: AdminServer, data: bytes = b"") -> Client:
+    client = Client(*await asyncio.open_connection(server.address.host, server.address.port))
+    client.send(data)
+    return client
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_SILENT_S", 0.2)
+    monkeypatch.setattr(connections, "_LOOK_S", 0.02)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /li", LIVEZ[:-2] + b"X-A: ", LIVEZ, LIVEZ + b"GET /li"])
+async def test_who_asks_for_nothing_is_closed(short: None, sent: bytes):
+    async with serving(PaperNode()) as server:
+        client = await connect(server, sent)
+        await client.closed()
+
+
+async def test_who_waits_for_an_answer_is_not_closed(short: None):
+    node = SlowNode()
+    async with serving(node) as server:
+        slow = await connect(server, STATUS)
+        await node.asked.acquire()
+        await (await connect(server)).closed()
+        await (await connect(server)).closed()
+        node.let.set()
+        assert await slow.line() == OK
+        await slow.closed()
+
+
+async def test_where_there_are_too_many_the_one_that_is_silent_for_longest_goes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "_MOST", 3)
+    node = SlowNode()
+    async with serving(node) as server:
+        used, silent = await connect(server, LIVEZ), await connect(server)
+        assert await used.line() == OK
+        busy = await connect(server, STATUS)
+        await node.asked.acquire()
+        used.send(LIVEZ)
+        while not (await used.line()).endswith(OK):
+            pass
+        more = await connect(server, STATUS)
+        await silent.closed()
+        await node.asked.acquire()
+        last = await connect(server, STATUS)
+        await used.closed()
+        await node.asked.acquire()
+        await (await connect(server, LIVEZ)).closed()  # the others are all asked for
+        node.let.set()
+        assert [await each.line() for each in (busy, more, last)] == [OK, OK, OK]
+        for each in (busy, more, last):
+            each.send(b"nonsense\r\n\r\n")
+            await each.closed()
+
+
+@pytest.mark.parametrize(("files", "most"), [(-1, 256), (65_536, 256), (1_024, 256), (256, 64), (2, 1)])
+def test_most_files_are_for_clients_of_kafka(files: int, most: int):
+    assert most_connections(files) == most
