@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import rich_click as click
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from sidecar.cli.options import Shared
     from sidecar.pipeline.report import TopicReport
+
+_ELSEWHERE: Final = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"})
+"""With these a path without a scheme may be one of another file system."""
 
 
 @examples(
@@ -39,6 +43,7 @@ def report(
     """Say who wrote how much under which generation, who took over, what audits found, and how far behind the readers
     of shadows were: out of the tables at PATH that `audit --table` writes. Asks neither Kafka nor a node.
     """
+    _look(path, conf)
     with spark_session(master, conf) as spark:
         from sidecar.pipeline.audit.tables import read_tables  # noqa: PLC0415 - as all of these: an extra
         from sidecar.pipeline.page import write as write_page  # noqa: PLC0415
@@ -59,6 +64,19 @@ def report(
             write_page(html, page(found, cluster_id, int(time.time() * 1000)))
             tell(f"the page: {html}")
     write([each.as_json() for each in found], shared.output, lambda: _as_text(found))
+
+
+def _look(path: str, conf: Sequence[str]) -> None:
+    """Spark takes half a minute to say that there is nothing: where the path is one of this machine it is not asked."""
+    scheme, colon, rest = path.partition("://")
+    configured = _ELSEWHERE & os.environ.keys() or any("defaultFS" in each for each in conf)
+    if (colon and (scheme != "file" or not rest.startswith("/"))) or (not colon and configured):
+        return
+    where = Path(rest if colon else path).absolute()
+    if not any(where.glob("*/_delta_log")):
+        raise CommandError(
+            f"{where} holds no tables of audits: `sidecar pipeline audit TOPIC --table {where}` makes them"
+        )
 
 
 def _as_text(found: Sequence[TopicReport]) -> str:
