@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,6 +28,32 @@ from sidecar.settings.told import Told
 )
 def test_the_node_runs_under_the_interpreter_options_of_its_parent(command: list[str], options: list[str]):
     assert interpreter_options(command) == options
+
+
+HANGUP = """
+import os, signal, sys, types
+from sidecar.cli import main
+root = sys.modules["sidecar.cli.root"] = types.ModuleType("root")
+root.cli = lambda prog_name: os.kill(os.getpid(), signal.SIGHUP)
+main()
+"""
+"""A SIGHUP that comes while the commands are imported."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("serve", 0),
+        ("serve --node-id 7", 0),
+        ("--config sidecar.toml serve", 0),
+        ("--config=sidecar.toml serve", 0),
+        ("topic show serve", -signal.SIGHUP),
+        ("--config serve topic list", -signal.SIGHUP),
+        ("--help", -signal.SIGHUP),
+    ],
+)
+def test_a_hangup_before_anything_is_imported_ends_any_command_but_a_node(arguments: str, code: int):
+    assert subprocess.run([sys.executable, "-c", HANGUP, *arguments.split()], check=False).returncode == code
 
 
 def test_settings_travel_through_a_pipe_and_not_through_the_command_line():

@@ -66,6 +66,7 @@ def test_a_node_has_time_to_drain_files_enough_and_is_started_again_unless_its_s
     assert int(unit["Service.LimitNOFILE"][0]) == nodes["ulimits"]["nofile"]
     assert unit["Service.Restart"] == ["on-failure"]
     assert unit["Service.RestartPreventExitStatus"] == ["2"]
+    assert unit["Service.RestartForceExitStatus"] == ["SIGHUP"]
     assert unit["Unit.StartLimitIntervalSec"] == ["0"]
     assert unit["Service.KillMode"] == ["mixed"]
     assert unit["Service.ExecReload"] == ["/bin/kill -HUP $MAINPID"]
