@@ -60,6 +60,8 @@ _PLACE: Final = re.compile(r"([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255})")
 """Where a page of producer names ends: Unix seconds of its last record, and the name's bytes."""
 NEWEST_EVENTS: Final = 1_000
 """Events from before that a stream may begin with."""
+_TAKEN_S: Final = 30.0
+"""Seconds for a reader of events to take what was written to him."""
 PRODUCERS: Final = 100
 """Producer names in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
 
@@ -167,9 +169,9 @@ class Rest:
         with suppress(ConnectionError):  # whoever reads goes when he likes
             async with aclosing(found):
                 await answer.prepare(request)
-                await answer.write(_server_sent(beginning))
+                await _write(request, answer, beginning)
                 async for event in found:
-                    await answer.write(_server_sent(event))
+                    await _write(request, answer, event)
         return answer
 
     @asked.takes("partition")
@@ -289,6 +291,17 @@ async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float
         if request.method in _READS or isinstance(error, ClientConnectorError):
             raise silent from None
         raise UnavailableError.unsettled(silent, f"sidecar topic show {request.match_info['topic']}") from None
+
+
+async def _write(request: web.Request, answer: web.StreamResponse, event: Event | None) -> None:
+    """Raises ConnectionError where the reader is gone, or reads no more: he is not waited for with a place taken."""
+    try:
+        async with asyncio.timeout(_TAKEN_S):
+            await answer.write(_server_sent(event))
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionAbortedError from None
 
 
 def _server_sent(event: Event | None) -> bytes:

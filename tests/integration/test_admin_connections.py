@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
-from sidecar.admin import connections
+from sidecar.admin import connections, rest
 from sidecar.admin.connections import most_connections
 from sidecar.admin.server import AdminServer
-from sidecar.node.port import Status
+from sidecar.node.port import Event, EventKind, Status
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.unit.admin.paper_node import PaperNode
@@ -120,6 +121,34 @@ async def test_where_there_are_too_many_the_one_that_is_silent_for_longest_goes(
         for each in (busy, more, last):
             each.send(b"nonsense\r\n\r\n")
             await each.closed()
+
+
+class EventfulNode(PaperNode):
+    """Tells of large events for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = asyncio.Event()
+
+    async def events(
+        self, after: int | None, newest: int = 0, topic: str | None = None
+    ) -> AsyncGenerator[Event | None]:
+        try:
+            yield None
+            for position in count():
+                yield Event(position, "x", EventKind.POLICY, 0, "orders", detail="." * 1_000_000)
+        finally:
+            self.over.set()
+
+
+async def test_a_reader_of_events_who_reads_no_more_gives_his_place_back(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rest, "_TAKEN_S", 0.2)
+    node = EventfulNode()
+    async with serving(node) as server:
+        reader = await connect(server, b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert await reader.line() == OK
+        await node.over.wait()
+        await reader.closed()
 
 
 @pytest.mark.parametrize(("files", "most"), [(-1, 256), (65_536, 256), (1_024, 256), (256, 64), (2, 1)])
