@@ -67,7 +67,8 @@ def test_who_waits_and_which_ids_there_are_is_told_by_any_node_until_the_one_tha
 def test_a_node_that_cannot_reach_the_serving_one_says_why_instead_of_asking_itself(
     node_process: StartNode, services: Services, unique: Unique, advertised: str | None
 ) -> None:
-    cluster, told_by_hand = unique("two"), {} if advertised is None else {"ADMIN_ADVERTISE": advertised}
+    cluster = unique("two")
+    told_by_hand: dict[str, Any] = {} if advertised is None else {"ADMIN_ADVERTISE": advertised}
     nodes = [node_process(node_id=number, cluster=cluster, **told_by_hand) for number in (1, 2)]
     topic = create_topic(services.kafka_bootstrap, 1)
     govern(Rest(nodes[0].admin_url), topic)
