@@ -25,7 +25,8 @@ _ERRORS: Final = tuple(
 )
 _BEFORE: Final = """
     Classes on asyncio and [aiokafka](https://aiokafka.readthedocs.io) in `sidecar.client`; the same in
-    `sidecar.client.sync` for programs that block. `pip install kafka-sidecar`; Python 3.11 or newer; every type is
+    `sidecar.client.sync` for programs that block. `pip install dist/kafka_sidecar-*.whl` behind
+    `uv build` (nothing is published yet); Python 3.11 or newer; every type is
     told (`py.typed`).
 
     What only these add to an ordinary client: a topic is owned before anything is written, a loss is told to who is
