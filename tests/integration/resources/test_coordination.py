@@ -17,7 +17,7 @@ from tests.conftest import Unique
 from tests.integration.exclusive.room import REDIS_AWAY
 from tests.integration.resources.room import Caller, Room, coordinating, open_room, wish
 from tests.services import Services
-from tests.wait import wait_for_async
+from tests.wait import wait_for_async, wait_until
 
 INVALID_PRODUCER_EPOCH = 47
 
@@ -263,6 +263,7 @@ async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: S
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
         await room.sees({})  # neither came back, and nobody asked for anything
         assert room.told.terms[0][:2] == (True, 1)
+        await wait_until(lambda: not room.coordinator.book.owners, "the end of the session to be confirmed, too")
         assert await answer_of(room.caller(), "pid") == [1]
 
 
