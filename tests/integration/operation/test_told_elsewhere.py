@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -70,14 +71,7 @@ def test_a_node_that_cannot_reach_the_serving_one_says_why_instead_of_asking_its
     cluster = unique("two")
     told_by_hand: dict[str, Any] = {} if advertised is None else {"ADMIN_ADVERTISE": advertised}
     nodes = [node_process(node_id=number, cluster=cluster, **told_by_hand) for number in (1, 2)]
-    topic = create_topic(services.kafka_bootstrap, 1)
-    govern(Rest(nodes[0].admin_url), topic)
-    with ExitStack() as clients:
-        owners = [clients.enter_context(RawProducer(each.bootstrap, "owner")) for each in nodes]
-        wait_for(lambda: any(each.send(topic, b"v").error == 0 for each in owners), "an owner", 60)
-        number = wait_for(lambda: told(nodes[0], topic)["serving_node"], "a node that serves it")
-        other = nodes[2 - number]
-        wait_for(lambda: told(other, topic)["serving_node"] == number, "the other node to know", 30)
+    with owned(nodes, services) as (topic, _, other):
         status, answer = Rest(other.admin_url).call("POST", f"/v1/topics/{topic}/fence")
     if advertised is None:
         assert status == 200, answer
@@ -91,14 +85,7 @@ def test_a_change_that_the_serving_node_took_and_did_not_answer_may_have_been_do
 ) -> None:
     cluster = unique("two")
     nodes = [node_process(node_id=number, cluster=cluster, LEASE_MS="30000") for number in (1, 2)]
-    topic = create_topic(services.kafka_bootstrap, 1)
-    govern(Rest(nodes[0].admin_url), topic)
-    with ExitStack() as clients:
-        owners = [clients.enter_context(RawProducer(each.bootstrap, "owner")) for each in nodes]
-        wait_for(lambda: any(each.send(topic, b"v").error == 0 for each in owners), "an owner", 60)
-        number = wait_for(lambda: told(nodes[0], topic)["serving_node"], "a node that serves it")
-        serving, other = nodes[number - 1], nodes[2 - number]
-        wait_for(lambda: told(other, topic)["serving_node"] == number, "the other node to know", 30)
+    with owned(nodes, services) as (topic, serving, other):
         serving.pause()
         try:
             status, answer = Rest(other.admin_url).call("POST", f"/v1/topics/{topic}/fence")
@@ -109,6 +96,20 @@ def test_a_change_that_the_serving_node_took_and_did_not_answer_may_have_been_do
     serving.kill()
     status, answer = Rest(other.admin_url).call("POST", f"/v1/topics/{topic}/fence")
     assert (status, "may have been done" in answer["message"]) == (503, False), answer
+
+
+@contextmanager
+def owned(nodes: list[NodeProcess], services: Services) -> Iterator[tuple[str, NodeProcess, NodeProcess]]:
+    """A topic with an owner, the node that serves it and the other one, which knows that."""
+    topic = create_topic(services.kafka_bootstrap, 1)
+    govern(Rest(nodes[0].admin_url), topic)
+    with ExitStack() as clients:
+        owners = [clients.enter_context(RawProducer(each.bootstrap, "owner")) for each in nodes]
+        wait_for(lambda: any(each.send(topic, b"v").error == 0 for each in owners), "an owner", 60)
+        number = wait_for(lambda: told(nodes[0], topic)["serving_node"], "a node that serves it")
+        serving, other = nodes[number - 1], nodes[2 - number]
+        wait_for(lambda: told(other, topic)["serving_node"] == number, "the other node to know", 30)
+        yield topic, serving, other
 
 
 def told(node: NodeProcess, topic: str) -> dict[str, Any]:

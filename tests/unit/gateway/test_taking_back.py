@@ -14,6 +14,7 @@ from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket
 from sidecar.resources.requests import Decision
 from sidecar.v1 import control_pb2 as control
+from tests.wait import wait_until
 
 LEADER = Target("", "", WHOLE, "leader")
 
@@ -89,9 +90,9 @@ async def test_what_nobody_asked_for_is_not_given_up_while_it_is_being_granted()
     ground = Ground()
     ground.ownerships.attendance.left_alone(ground.ticket)
     await ground.promote()
-    ground.ticket.kept_until -= 2 * KEPT_S
+    lapsed = ground.ticket.kept_until = ground.ticket.kept_until - 2 * KEPT_S
     sweeping = asyncio.create_task(ground.ownerships.run())
-    await asyncio.sleep(1)
+    await wait_until(lambda: ground.ticket.kept_until > lapsed, "its place to be kept on")
     ground.coordinator.written.set()
     for task in ground.tasks:
         await task
