@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.connection import AbstractConnection, parse_url
-from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from .errors import MetadataProtocolError, MetadataUnavailable, Reason
+from .errors import MetadataMisconfigured, MetadataProtocolError, MetadataUnavailable, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,12 +63,19 @@ _REASONS: Final = {
     "NOAUTH": Reason.DENIED,
     "WRONGPASS": Reason.DENIED,
     "NOPERM": Reason.DENIED,
+    "DENIED": Reason.DENIED,
     "MOVED": Reason.CLUSTER,
     "ASK": Reason.CLUSTER,
     "TRYAGAIN": Reason.CLUSTER,
     "CLUSTERDOWN": Reason.CLUSTER,
     "CROSSSLOT": Reason.CLUSTER,
 }
+
+# Instead of the server's own text, which recommends first of all to switch the protection off.
+_PROTECTED: Final = (
+    "it is in protected mode and takes connections from its own machine alone: give it a password (requirepass, or an"
+    " ACL user) and put that into the URL, or set protected-mode no where nobody else can reach it"
+)
 
 
 class Server:
@@ -102,6 +109,21 @@ class Server:
     async def call(self, *command: Argument) -> Reply:
         """One command, once. Raises MetadataUnavailable or MetadataProtocolError."""
         return await self._exchange(command, None)
+
+    async def info(self) -> bytes:
+        """The answer to INFO. As `call`; raises MetadataMisconfigured where the server withholds it from this user."""
+        try:
+            reply = await self.call("INFO")
+        except (MetadataUnavailable, MetadataProtocolError) as error:
+            if not _is_withheld(error.__cause__):
+                raise
+            raise MetadataMisconfigured(
+                f"Redis at {self.address} refuses INFO ({error.__cause__}), which says whether it may evict keys: give"
+                " the user of the URL that right (ACL SETUSER NAME +info), or take INFO out of rename-command"
+            ) from None
+        if not isinstance(reply, bytes):
+            raise MetadataProtocolError("the server does not answer INFO with text")
+        return reply
 
     async def run(self, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Reply:
         """One script, once, by its SHA-1, and by its text where the server has forgotten it."""
@@ -156,10 +178,17 @@ class Server:
             return MetadataProtocolError(f"Redis at {self.address} refused a command: {text}")
         else:
             reason = Reason.AWAY
-        message = f"Redis at {self.address}: {text}"
+        message = f"Redis at {self.address}: {_PROTECTED if code == 'DENIED' else text}"
         # An error that the server sent says that the command was not carried out.
         answered = isinstance(error, ResponseError) or code in _REASONS
         return MetadataUnavailable(reason, message, maybe_applied=sent and not answered)
+
+
+def _is_withheld(error: BaseException | None) -> bool:
+    """Whether the server refuses a command to this user (ACL) or to everybody (rename-command)."""
+    return isinstance(error, NoPermissionError) or (
+        isinstance(error, ResponseError) and "unknown command" in str(error).lower()
+    )
 
 
 async def _make_ready(connection: AbstractConnection) -> None:

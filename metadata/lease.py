@@ -1,4 +1,4 @@
-"""A lease as its holder sees it: pure, on a monotonic clock, never asking anybody.
+"""A lease as its holder sees it: pure, on a clock that neither goes back nor stands still, never asking anybody.
 
 The server counts the time to live from the moment it runs the renewal, which is later than the moment the renewal was
 sent. So the holder counts from the sending, less a margin for clocks that run at different speeds: it always stops
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from time import monotonic
 from typing import TYPE_CHECKING, NewType
+
+from .clock import elapsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ class Lease:
 
     __slots__ = ("_clock", "_span", "_state")
 
-    def __init__(self, ttl_ms: int, margin_ms: int | None = None, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, ttl_ms: int, margin_ms: int | None = None, clock: Callable[[], float] = elapsed) -> None:
         margin = ttl_ms // 10 if margin_ms is None else margin_ms
         if ttl_ms <= 0 or not 0 <= margin < ttl_ms:
             raise ValueError(f"a lease of {ttl_ms} ms with a margin of {margin} ms never holds")

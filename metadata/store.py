@@ -129,11 +129,8 @@ class MetadataStore:
             raise MetadataProtocolError("the server does not answer PING with PONG")
 
     async def check_server(self) -> ServerInfo:
-        """What the server says of itself; raises MetadataMisconfigured unless maxmemory-policy is noeviction."""
-        reply = await self._server.call("INFO")
-        if not isinstance(reply, bytes):
-            raise MetadataProtocolError("the server does not answer INFO with text")
-        info = parse_info(reply)
+        """What the server says of itself; raises MetadataMisconfigured unless that is maxmemory-policy noeviction."""
+        info = parse_info(await self._server.info())
         require_safe_settings(info, self.address)
         return info
 
@@ -145,6 +142,13 @@ class MetadataStore:
         """The id of the Kafka cluster that a node noted last; None where none has since Redis was emptied."""
         reply = await self._server.call("GET", self._key("kafka"))
         return None if reply is None else _text(reply)
+
+    async def identity(self, proposed: str) -> str:
+        """What this Redis is called in this cluster: a random name that the first to ask gives it. An emptied one has
+        lost it.
+        """
+        await self._server.call("SET", self._key("identity"), proposed, "NX")
+        return _text(await self._server.call("GET", self._key("identity")))
 
     # Nodes and the right to serve
 
@@ -312,6 +316,21 @@ class MetadataStore:
         args = (topic_id.hex(), *[f"{topic}/{partition}" for partition in partitions])
         found = _list(await self._server.run(scripts.SNAPSHOTS, self._keys("snapshots"), args))
         return {index: _bytes(kept) for index, kept in zip(partitions, found, strict=True) if kept is not None}
+
+    # Topics that are gone
+
+    async def forget(
+        self, topic: str, node_id: int, boot: str, generation: int, resources: Sequence[str], partitions: Sequence[int]
+    ) -> bool:
+        """Forget a topic that Kafka has no more, with the right to serve it; False, and nothing is changed, where
+        another live node serves it, or somebody claims it or owns it under more than `generation`. `resources`: the
+        topic and those of its partitions that had owners; `partitions`: those that may have had sequence ids.
+        """
+        check_resource(topic)
+        names = ("nodes", "served", "leases", "served:version", "owners", "claims", "tickets", "queues", "snapshots")
+        fields = [f"{topic}/{partition}" for partition in partitions]
+        args = (topic, node_id, boot, new_token().hex(), generation, len(resources), *resources, *fields)
+        return await self._server.run(scripts.FORGET, self._keys(*names), args) == 1
 
     # Policies
 

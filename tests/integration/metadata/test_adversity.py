@@ -309,6 +309,21 @@ async def test_a_user_without_the_permission_is_told_apart(hurt: MetadataStore, 
     assert failure.value.reason is Reason.DENIED
 
 
+async def test_a_user_who_may_not_see_info_is_told_what_to_give(hurt: MetadataStore, own: OwnServer, cluster: str):
+    with own.client() as client:
+        client.acl_setuser("narrow", enabled=True, passwords=["+secret"], keys=["*"], categories=["+@all"])
+        client.execute_command("ACL", "SETUSER", "narrow", "-info")
+    url = own.url.replace("redis://", "redis://narrow:secret@")
+    async with MetadataStore(url, cluster, command_timeout_ms=10_000) as store:
+        with pytest.raises(
+            MetadataMisconfigured, match=r"refuses INFO \(.*'info' command\).* \(ACL SETUSER NAME \+info\)"
+        ):
+            await store.check_server()
+        with own.client() as client:
+            client.execute_command("ACL", "SETUSER", "narrow", "+info")
+        assert (await store.check_server()).eviction_policy == "noeviction"
+
+
 async def test_a_defect_of_a_script_is_no_unavailability(hurt: MetadataStore, own: OwnServer, cluster: str):
     with own.client() as client:
         client.set(f"sidecar:{{{cluster}}}:policies", "not a hash")

@@ -19,6 +19,7 @@ from metadata import (
     Ownership,
     new_token,
 )
+from metadata.nodes import ServeStatus
 from metadata.ownership import MAX_INT64
 from tests.wait import wait_for_async
 
@@ -387,3 +388,28 @@ async def test_the_queue_is_kept_by_the_node_that_serves_and_read_by_any(store: 
     await store.serve("orders", 2, other.boot, last_node=None)
     assert await store.keep_queue("orders", 2, other.boot, [])
     assert await store.queue("orders") == []
+
+
+async def test_a_topic_that_is_gone_leaves_nothing(
+    store: MetadataStore, make_node: MakeNode, make_claim: MakeClaim, make_owner: MakeOwner
+):
+    serving, other = make_node(1), make_node(2)
+    await store.heartbeat(serving, ["orders"])
+    await store.heartbeat(other)
+    request = make_claim("pid:1", resource="orders/p0", boot=serving.boot)
+    await store.claim(request)
+    assert not await store.forget("orders", 1, serving.boot, 9, ["orders", "orders/p0"], [0]), "it is claimed"
+    await store.publish(make_owner(1, "pid:1", resource="orders/p0"), request.token)
+    await store.keep_queue("orders", 1, serving.boot, ["pid:7"])
+    await store.keep_snapshot("orders", 0, b"id", (5, 1), b"ids")
+    assert not await store.forget("orders", 2, other.boot, 9, ["orders", "orders/p0"], [0]), "another node serves it"
+    assert not await store.forget("orders", 1, serving.boot, 0, ["orders", "orders/p0"], [0]), "it has a newer owner"
+    assert await store.queue("orders") == ["pid:7"]
+    for _ in range(2):
+        assert await store.forget("orders", 1, serving.boot, 1, ["orders", "orders/p0"], [0])
+        assert (await store.ownership("orders/p0")).owner is None
+        assert await store.queue("orders") == []
+        assert await store.snapshots("orders", b"id", [0]) == {}
+    answer = await store.claim(make_claim("pid:2", resource="orders/p0", boot=serving.boot))
+    assert answer.generation == 1, "no ticket is left: the changelog says where generations go on"
+    assert (await store.serve("orders", 2, other.boot, last_node=None)).status is ServeStatus.GRANTED

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata import Lease, Sent
+from metadata.clock import counting_suspension, elapsed
 
 
 class Clock:
@@ -122,3 +125,39 @@ def test_the_holder_always_stops_before_the_server_gives_the_lease_away(
             lease.granted(under_way.pop(int(value * len(under_way))))
         assert not lease.held or clock.seconds * speed <= expires + 1e-6
         assert lease.held == (lease.remaining_ms > 0)
+
+
+# Suspended machines ---------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch):
+    """CLOCK_MONOTONIC stands still meanwhile: the holder would wake up with a lease that another one has for long."""
+    now = {time.CLOCK_MONOTONIC: 50.0, time.CLOCK_BOOTTIME: 1000.0}
+    monkeypatch.setattr(time, "clock_gettime", now.__getitem__)
+    monkeypatch.setattr(time, "monotonic", lambda: now[time.CLOCK_MONOTONIC])
+    lease = Lease(3000, 300, counting_suspension())
+    lease.granted(lease.sending())
+    assert lease.held
+    now[time.CLOCK_BOOTTIME] += 3600.0
+    assert not lease.held
+
+
+def test_by_itself_a_lease_counts_by_that_clock():
+    (default,) = (each for each in Lease.__init__.__defaults__ or () if callable(each))
+    assert default is elapsed
+
+
+@pytest.mark.parametrize("missing", ["on this platform", "in this kernel"])
+def test_without_such_a_clock_the_monotonic_one_stands_in(monkeypatch: pytest.MonkeyPatch, missing: str):
+    def refuse(clock: int) -> float:
+        raise OSError(22, f"clock {clock}")
+
+    if missing == "on this platform":
+        monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    else:
+        monkeypatch.setattr(time, "clock_gettime", refuse)
+    assert counting_suspension() is time.monotonic
+
+
+def test_the_clock_of_this_machine_goes_on():
+    assert elapsed() <= elapsed()
