@@ -19,10 +19,13 @@ from typing import Any, Final, Protocol, cast
 
 from sidecar.network.framing import TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import is_silent, probe_when_idle
-from sidecar.protocol.primitives import Octets
+from sidecar.protocol import limits
+from sidecar.protocol.api import api_name
+from sidecar.protocol.primitives import I16, Octets
 
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
+_KEY_BEHIND: Final = 6
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _MAX_UNANSWERED: Final = 512
 _WAITING: Final = 32
@@ -194,7 +197,8 @@ class ClientConnection(FrameReceiver):
     """
 
     def __init__(self, handler: Handler, connection_id: int, request_limit: int) -> None:
-        super().__init__(min(FIRST_FRAME_LIMIT, request_limit))
+        super().__init__(min(limits.SMALL_FRAME_BYTES, request_limit))
+        self.largest_frame = min(FIRST_FRAME_LIMIT, request_limit)
         self.id = connection_id
         self.state: Any = None
         self.peer = "?"
@@ -399,7 +403,10 @@ class ClientConnection(FrameReceiver):
 
     def first_request_valid(self) -> None:
         """The client has shown that it speaks Kafka: larger frames are allowed from now on."""
-        self.frame_limit = self._request_limit
+        self.largest_frame = self._request_limit
+
+    def allows(self, size: int, key: int) -> bool:
+        return size <= limits.frame_bytes(key, self.largest_frame)
 
     def bad_length(self, size: int, head: bytes) -> None:
         if head.startswith((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN")):
@@ -409,7 +416,9 @@ class ClientConnection(FrameReceiver):
         elif size < 0:
             self.reject("malformed", f"a frame of {size} bytes")
         else:
-            self.reject("too_large", f"a frame of {size} bytes, the limit is {self.frame_limit}")
+            key = I16.unpack_from(head, 4)[0] if len(head) >= _KEY_BEHIND else limits.PRODUCE
+            limit, name = limits.frame_bytes(key, self.largest_frame), api_name(key)
+            self.reject("too_large", f"a frame of {size} bytes, the limit is {limit} for {name}")
 
     def reject(self, reason: str, detail: str) -> None:
         """Close for what the client sent, after what is answered already has left."""

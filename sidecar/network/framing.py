@@ -17,10 +17,12 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from sidecar.network.pool import BufferPool
-from sidecar.protocol.primitives import I32, Octets
+from sidecar.protocol.primitives import I16, I32, Octets
 
 RECEIVE_BYTES: Final = 256 * 1024
 _LEAST_GRANT: Final = 64 * 1024
+_KEY_BEHIND: Final = 6
+"""Length prefix and API key."""
 
 _pool: Final = BufferPool()
 _shared: Final = bytearray(RECEIVE_BYTES)
@@ -216,8 +218,11 @@ class FrameReceiver(asyncio.BufferedProtocol):
     """Cuts what arrives into frames. Subclasses implement `frame_received` and `bad_length`."""
 
     def __init__(self, frame_limit: int, *, trusted: bool = False) -> None:
-        """A `trusted` peer's word on the size of a frame is enough to set memory aside; others have to send it."""
-        self.frame_limit = frame_limit
+        """A `trusted` peer's word on the size of a frame is enough to set memory aside; others have to send it.
+
+        A frame of more than `frame_limit` bytes, up to `largest_frame`, is received if `allows` says so.
+        """
+        self.frame_limit = self.largest_frame = frame_limit
         self._trusted = trusted
         self._own: bytearray | None = None
         self._own_size = 0
@@ -229,8 +234,12 @@ class FrameReceiver(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def bad_length(self, size: int, head: bytes) -> None:
-        """The peer announced a frame of `size` bytes: negative, or over `frame_limit`. Nothing more is parsed."""
+        """The peer announced a frame of `size` bytes: negative, or too large. Nothing more is parsed."""
         raise NotImplementedError
+
+    def allows(self, size: int, key: int) -> bool:
+        """Whether a frame may have `size` bytes that begins with this API key."""
+        return False
 
     @property
     def unfinished_bytes(self) -> int:
@@ -291,8 +300,17 @@ class FrameReceiver(asyncio.BufferedProtocol):
                 return
             announced = I32.unpack_from(_shared, offset)[0]
             if announced < 0 or announced > self.frame_limit:
-                self.bad_length(announced, bytes(_shared_view[offset : min(have, offset + 16)]))
-                return
+                if 0 <= announced <= self.largest_frame:
+                    if rest < _KEY_BEHIND:
+                        COPIES.copied_bytes += rest
+                        self._left = bytes(_shared_view[offset:have])
+                        return
+                    allowed = self.allows(announced, I16.unpack_from(_shared, offset + 4)[0])
+                else:
+                    allowed = False
+                if not allowed:
+                    self.bad_length(announced, bytes(_shared_view[offset : min(have, offset + 16)]))
+                    return
             size = announced + 4
             if rest < size:
                 self._keep(offset, have, size)

@@ -90,7 +90,7 @@ cdef struct Header:
     int32_t value_size
 
 
-cdef inline int _uvarint(Cursor* cursor, int most_bits, uint64_t* found) noexcept:
+cdef inline int _uvarint(Cursor* cursor, int most_bits, uint64_t* found) noexcept nogil:
     cdef uint64_t raw = 0
     cdef int shift = 0
     cdef unsigned char byte
@@ -107,7 +107,7 @@ cdef inline int _uvarint(Cursor* cursor, int most_bits, uint64_t* found) noexcep
     return LONG_VARINT
 
 
-cdef inline int _varint(Cursor* cursor, int32_t* found) noexcept:
+cdef inline int _varint(Cursor* cursor, int32_t* found) noexcept nogil:
     cdef uint64_t wide
     cdef uint32_t raw
     cdef int fault = _uvarint(cursor, 35, &wide)
@@ -118,7 +118,7 @@ cdef inline int _varint(Cursor* cursor, int32_t* found) noexcept:
     return FINE
 
 
-cdef inline int _varlong(Cursor* cursor, int64_t* found) noexcept:
+cdef inline int _varlong(Cursor* cursor, int64_t* found) noexcept nogil:
     cdef uint64_t raw
     cdef int fault = _uvarint(cursor, 70, &raw)
     if fault != FINE:
@@ -127,7 +127,7 @@ cdef inline int _varlong(Cursor* cursor, int64_t* found) noexcept:
     return FINE
 
 
-cdef inline int _skip(Cursor* cursor, int32_t size) noexcept:
+cdef inline int _skip(Cursor* cursor, int32_t size) noexcept nogil:
     if size > 0:
         if size > cursor.end - cursor.at:
             return RUNS_OVER
@@ -135,7 +135,7 @@ cdef inline int _skip(Cursor* cursor, int32_t size) noexcept:
     return FINE
 
 
-cdef inline int _begin(Cursor* cursor, Py_ssize_t section, Py_ssize_t index, bint dense, Record* record) noexcept:
+cdef inline int _begin(Cursor* cursor, Py_ssize_t section, Py_ssize_t index, bint dense, Record* record) noexcept nogil:
     """From the length to the number of headers; `cursor.end` becomes the record's."""
     cdef int32_t size
     cdef int field
@@ -168,7 +168,7 @@ cdef inline int _begin(Cursor* cursor, Py_ssize_t section, Py_ssize_t index, bin
     return fault
 
 
-cdef inline int _header(Cursor* cursor, const Wanted* wanted, Header* header) noexcept:
+cdef inline int _header(Cursor* cursor, const Wanted* wanted, Header* header) noexcept nogil:
     cdef int32_t size
     cdef const unsigned char* key
     cdef int fault = _varint(cursor, &size)
@@ -191,7 +191,7 @@ cdef inline int _header(Cursor* cursor, const Wanted* wanted, Header* header) no
     return _skip(cursor, header.value_size)
 
 
-cdef inline int64_t _id_of(const unsigned char* digits, int32_t size) noexcept:
+cdef inline int64_t _id_of(const unsigned char* digits, int32_t size) noexcept nogil:
     cdef uint64_t found = 0
     cdef int32_t at = 0
     cdef int32_t position
@@ -217,69 +217,83 @@ cdef inline bint _is_plain_name(const unsigned char* name, int32_t size) noexcep
     return True
 
 
-cdef inline bint _joins(int kind, Py_ssize_t index, int64_t last, int64_t found) noexcept:
+cdef inline bint _joins(int kind, Py_ssize_t index, int64_t last, int64_t found) noexcept nogil:
     """Whether an id carries on a rising row, or begins it with the first record."""
     return found > last if kind == RISING else index == 0 and kind == NONE
+
+
+cdef enum:
+    LARGE = 1048576  # bytes of a section beyond which other threads go on meanwhile
+
+
+cdef struct Summary:
+    int kind
+    int64_t first
+    int64_t last
+    Py_ssize_t index
+
+
+cdef int _summarise(Cursor* cursor, Py_ssize_t size, Py_ssize_t count, const Wanted* wanted, bint dense, Summary* told) noexcept nogil:
+    cdef Record record
+    cdef Header header
+    cdef int32_t turn
+    cdef int ids
+    cdef int names
+    cdef int64_t found
+    cdef int fault
+    while told.index < count:
+        fault = _begin(cursor, size, told.index, dense, &record)
+        if fault != FINE:
+            return fault
+        ids = names = 0
+        found = -1
+        for turn in range(record.headers):
+            fault = _header(cursor, wanted, &header)
+            if fault != FINE:
+                return fault
+            if header.is_id:
+                ids = 2 if ids else 1
+                found = _id_of(cursor.data + header.value_at, header.value_size)
+            elif header.is_name:
+                names = 1
+        if cursor.at != record.end:
+            return TOO_LONG
+        if ids == 1 and not names and found >= 0 and _joins(told.kind, told.index, told.last, found):
+            told.kind = RISING
+            told.first = told.first if told.index else found
+            told.last = found
+        elif ids or names or told.kind == RISING:
+            told.kind = OTHER
+        told.index += 1
+    return FINE if cursor.at == size else BEHIND
 
 
 def summarise(object records, Py_ssize_t count, bytes id_header not None, bytes name_header not None, bint dense=True):
     cdef Py_buffer view
     cdef Cursor cursor
-    cdef Record record
-    cdef Header header
     cdef Wanted wanted
-    cdef Py_ssize_t index = 0
-    cdef int32_t turn
-    cdef int ids
-    cdef int names
-    cdef int64_t found
-    cdef int64_t first = -1
-    cdef int64_t last = -1
-    cdef int kind = NONE
-    cdef int fault = FINE
+    cdef Summary told
+    cdef int fault = NO_RECORDS
+    told.kind = NONE
+    told.first = told.last = -1
+    told.index = 0
     _want(&wanted, id_header, name_header)
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
         cursor.data = <const unsigned char*>view.buf
         cursor.at = 0
-        if count <= 0:
-            fault = NO_RECORDS
-        while fault == FINE and index < count:
-            fault = _begin(&cursor, view.len, index, dense, &record)
-            if fault != FINE:
-                break
-            ids = names = 0
-            found = -1
-            for turn in range(record.headers):
-                fault = _header(&cursor, &wanted, &header)
-                if fault != FINE:
-                    break
-                if header.is_id:
-                    ids = 2 if ids else 1
-                    found = _id_of(cursor.data + header.value_at, header.value_size)
-                elif header.is_name:
-                    names = 1
-            if fault != FINE:
-                break
-            if cursor.at != record.end:
-                fault = TOO_LONG
-                break
-            if ids == 1 and not names and found >= 0 and _joins(kind, index, last, found):
-                kind = RISING
-                first = first if index else found
-                last = found
-            elif ids or names or kind == RISING:
-                kind = OTHER
-            index += 1
-        if fault == FINE and cursor.at != view.len:
-            fault = BEHIND
+        if count > 0 and view.len > LARGE:
+            with nogil:
+                fault = _summarise(&cursor, view.len, count, &wanted, dense, &told)
+        elif count > 0:
+            fault = _summarise(&cursor, view.len, count, &wanted, dense, &told)
     finally:
         PyBuffer_Release(&view)
     if fault != FINE:
-        pure.refuse(fault, index)
-    if kind == RISING:
-        return RISING, first, last
-    return kind, -1, -1
+        pure.refuse(fault, told.index)
+    if told.kind == RISING:
+        return RISING, told.first, told.last
+    return told.kind, -1, -1
 
 
 def walk(

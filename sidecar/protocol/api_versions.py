@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sidecar.protocol import limits
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.primitives import I32, Octets, Reader, Writer
+from sidecar.protocol.primitives import I32, Octets, RequestReader, Writer
 
 MAX_VERSION = 3
 
@@ -34,7 +35,7 @@ def decode_request(buffer: Octets, body: int, end: int, version: int) -> ClientS
     """The client's software; a name that is no UTF-8 raises `MalformedFrameError`."""
     if version < 3:
         return ClientSoftware()
-    reader = Reader(buffer, body, end)
+    reader = RequestReader(buffer, body, end, limits.elements(18))
     reader.skip_tags()
     found = ClientSoftware(reader.compact_string(), reader.compact_string())
     reader.skip_tags()

@@ -17,6 +17,10 @@ from sidecar.protocol.primitives import Octets, new_tuple
 
 HEADER_BYTES: Final = 61
 _HEADER: Final = Struct(">qiibIhiqqqhii")
+_HEADER_AND_FIRST: Final = Struct(">qiibIhiqqqhiiI")
+"""The header and the four bytes behind it, in which a record says its length and attributes, and how far its time is
+from the base timestamp.
+"""
 _STAMP: Final = Struct(">qhi")
 _CRC: Final = Struct(">I")
 _LENGTH: Final = Struct(">i")
@@ -24,11 +28,17 @@ _STAMP_AT: Final = 43
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
 _LENGTH_AT: Final = 8
+_LEADER_EPOCH_AT: Final = 12
 _OFFSET: Final = Struct(">q")
 _LAST_DELTA_AT: Final = 23
 _MAGIC_AT: Final = 16
 _CODEC_AT: Final = 22
 _CODEC: Final = 0x07
+
+_LONGEST_LENGTH: Final = 6
+"""A varint of 32 bits has five bytes; the attributes of the record follow."""
+NO_TIME: Final = -(2**63)
+"""Older than any record."""
 
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
@@ -94,13 +104,13 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
 
 
 class Numbers(NamedTuple):
-    """Who wrote a batch and where it stands, -1 for a producer without an id. `max_timestamp` is in Unix ms."""
+    """Who wrote a batch and where it stands, -1 for a producer without an id; `newest` as `surely_newest` says."""
 
     producer_id: int
     producer_epoch: int
     base_sequence: int
     records: int
-    max_timestamp: int
+    newest: int
 
 
 def read_numbers(batch: memoryview) -> Numbers | None:
@@ -109,10 +119,10 @@ def read_numbers(batch: memoryview) -> Numbers | None:
     None for anything else: `read_header` and `crc_matches` tell what is wrong with it, or special about it.
     """
     size = len(batch)
-    if size < HEADER_BYTES:
+    if size < _HEADER_AND_FIRST.size:
         return None
-    _, length, _, magic, crc, attributes, last_delta, _, newest, producer_id, epoch, sequence, records = (
-        _HEADER.unpack_from(batch)
+    _, length, _, magic, crc, attributes, last_delta, base, claimed, producer_id, epoch, sequence, records, first = (
+        _HEADER_AND_FIRST.unpack_from(batch)
     )
     if (
         magic != 2
@@ -124,7 +134,49 @@ def read_numbers(batch: memoryview) -> Numbers | None:
         or crc != crc32c(batch[_CRC_FROM:])
     ):
         return None
+    if attributes & _CODEC:
+        newest = claimed
+    elif first & 0x808000FF == 0x80000000 or not first & 0x8000FF00:  # a length of two bytes, or one, and no delta
+        newest = base if base < claimed else claimed  # noqa: FURB136  a call costs more
+    else:
+        newest = surely_newest(batch, attributes, base, claimed)
     return new_tuple(Numbers, (producer_id, epoch, sequence, records, newest))
+
+
+def surely_newest(batch: Octets, attributes: int, base_timestamp: int, max_timestamp: int) -> int:
+    """A time (Unix ms) that the newest record of a batch has, or is behind; `NO_TIME` where its first one is damaged.
+
+    The header's `max_timestamp` is the client's word. A leader looks for the newest record by itself and overwrites it
+    (`LogValidator`), so the first record is asked, and no record time is believed that the header does not claim too:
+    with attribute bit 3, LogAppendTime, the leader takes the header's. Compressed records are not opened here: of those
+    it is the client's word.
+    """
+    if attributes & _CODEC:
+        return max_timestamp
+    try:
+        at = HEADER_BYTES + 2  # behind a length of one byte, and the attributes
+        while batch[at - 2] & 0x80:
+            at += 1
+            if at > HEADER_BYTES + _LONGEST_LENGTH:
+                return NO_TIME
+        if batch[at]:  # seldom: clients count from the first record's time
+            base_timestamp = (base_timestamp + _varlong(batch, at) + 2**63) % 2**64 - 2**63  # as Java adds
+    except IndexError:
+        return NO_TIME
+    return min(base_timestamp, max_timestamp)
+
+
+def _varlong(batch: Octets, at: int) -> int:
+    """The zigzag varint of 64 bits at a place. Raises IndexError where it is longer than any."""
+    value = shift = 0
+    while (byte := batch[at]) & 0x80:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if shift > 63:
+            raise IndexError(at)
+    value = (value | byte << shift) & (2**64 - 1)
+    return (value >> 1) ^ -(value & 1)
 
 
 def codec_of(batch: Octets) -> int:
@@ -158,6 +210,11 @@ def batch_sizes(buffer: Octets, start: int, end: int) -> list[tuple[int, int]]:
         found.append((start, size))
         start += size
     return found
+
+
+def leader_epoch(buffer: Octets, start: int) -> int:
+    """In which leader epoch the batch at `start` was appended; its leader wrote that into it (KIP-101)."""
+    return _LENGTH.unpack_from(buffer, start + _LEADER_EPOCH_AT)[0]
 
 
 def batch_end(buffer: Octets, start: int) -> int | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, Final, NewType, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NewType, Protocol, TypeVar, runtime_checkable
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer
+from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Generator, Iterable, Mapping
     from uuid import UUID
 
     from sidecar.protocol.ids import Stamp
@@ -155,8 +155,47 @@ class Upstream(Protocol):
         """
         ...
 
+    async def whole_layout(self, topic: str) -> TopicLayout:
+        """As `layout` with `refresh`, with every partition that any broker knows of that answers within a moment.
+
+        The metadata of one broker may lag behind: partitions that were added are missing there. In KRaft no broker's
+        word is the controller's, which clients cannot ask, so all are asked. One that is silent is not waited for:
+        whoever must miss no partition that was ever written compares with what is written down of those. Raises
+        `KafkaError` 5 while brokers have different topics under the name, and as `layout`.
+        """
+        ...
+
+    async def absent(self, topics: Collection[str]) -> Collection[str]:
+        """Those of some topics that every live broker says it does not know. None of them where one is silent: it may
+        be the one that knows. Raises `UpstreamError` where no broker says which ones live.
+        """
+        ...
+
     async def brokers(self) -> Collection[int]:
         """Ids of the live brokers, from the newest Metadata."""
+        ...
+
+    def has_partition(self, topic: bytes, partition: int) -> bool | None:
+        """Whether a topic has a partition, by the newest Metadata; None where nothing is known of the topic."""
+        ...
+
+    def refresh_soon(self, topics: Iterable[bytes]) -> None:
+        """Ask for these topics again, a few times a second at most, whoever asks and how often."""
+        ...
+
+    async def learn(self, topic: bytes) -> bool:
+        """Wait until a broker was asked for a topic; False where none could be asked. Any number that wait for any
+        number of topics cost a few questions a second.
+        """
+        ...
+
+
+@runtime_checkable
+class Sliced(Protocol):
+    """A request whose answers may be long."""
+
+    def decode_steps(self, reader: Reader) -> Generator[None, None, Any]:
+        """As `decode`, in slices."""
         ...
 
 
@@ -189,12 +228,22 @@ def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets,
 
     Raises `BadAnswerError` for bytes that are truncated, left over, or belong to another request.
     """
+    return at_once(frame_steps(request, correlation_id, buffer, start, end))
+
+
+def frame_steps(
+    request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int
+) -> Generator[None, None, AnswerT]:
+    """As `decode_frame`; in slices where the request knows how (`decode_steps`)."""
     reader = Reader(buffer, start, end)
     what = f"answer to api key {request.api_key} v{request.api_version}"
     try:
         found = reader.i32()
         reader.tags(request.flexible)
-        answer = request.decode(reader)
+        if isinstance(request, Sliced):
+            answer = yield from request.decode_steps(reader)
+        else:
+            answer = request.decode(reader)
     except MalformedFrameError as error:
         raise BadAnswerError(f"{what}: {error}") from None
     if found != correlation_id:

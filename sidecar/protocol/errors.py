@@ -91,6 +91,26 @@ STALE_ROUTE = frozenset(
 )
 """What a broker answers when it no longer leads the partition: the node's own picture of the leaders is old."""
 
+NOT_APPENDED = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS})
+"""Answers to a Produce that passes: the leader surely has not appended the batch, and may take it later."""
+
+APPEND_IN_DOUBT = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Answers to a Produce that leave it open whether the batch is in the log, or still gets there: a leader that loses its
+place while it waits for its replicas says 6, 3 or 56 although it has appended (`DelayedProduce`). 13 is a lost
+connection. Every append of a node goes by this list and `NOT_APPENDED`, those of clients and those of its own.
+"""
+
 STALE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 
 

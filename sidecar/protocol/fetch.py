@@ -10,7 +10,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from sidecar.protocol.batch import batch_end, batch_sizes
-from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader
+from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, RequestReader, new_tuple
 
 _LIMITS: Final = Struct(">iiiib")
 _SESSION: Final = Struct(">ii")
@@ -18,6 +19,7 @@ _TOPIC_HEAD: Final = Struct(">ih")
 _ANSWER_PARTITION: Final = {4: Struct(">ihqq"), 5: Struct(">ihqqq")}
 _ABORTED_BYTES: Final = 16
 FINAL_EPOCH: Final = -1
+_ELEMENTS: Final = most_elements(1)
 INITIAL_EPOCH: Final = 0
 
 
@@ -48,7 +50,7 @@ class FetchRequest(NamedTuple):
 
 def walk(buffer: Octets, body: int, end: int, version: int) -> FetchRequest:
     """Find the partitions of a request whose body begins at `body`. Raises `MalformedFrameError`."""
-    reader = Reader(buffer, body, end)
+    reader = RequestReader(buffer, body, end, _ELEMENTS)
     limits = reader.skip(_LIMITS.size)
     _, max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, limits)
     session, session_id, session_epoch = -1, 0, FINAL_EPOCH
@@ -61,7 +63,7 @@ def walk(buffer: Octets, body: int, end: int, version: int) -> FetchRequest:
         topic = reader.raw(reader.i16())
         for _ in range(reader.array(element_bytes=element)):
             start = reader.skip(element)
-            parts.append(FetchPart(topic, I32.unpack_from(buffer, start)[0], start, start + element))
+            parts.append(new_tuple(FetchPart, (topic, I32.unpack_from(buffer, start)[0], start, start + element)))
     if version >= 7:
         for _ in range(reader.array(element_bytes=6)):
             reader.skip(reader.i16())

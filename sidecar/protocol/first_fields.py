@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidecar.protocol.primitives import Reader
+from sidecar.protocol import limits
+from sidecar.protocol.primitives import RequestReader
 
 if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
@@ -15,6 +16,6 @@ def leading_text(buffer: Octets, body: int, end: int, *, flexible: bool, count: 
 
     What follows is not looked at. Raises `MalformedFrameError`.
     """
-    reader = Reader(buffer, body, end)
+    reader = RequestReader(buffer, body, end, limits.ELEMENTS)
     reader.tags(flexible)
     return tuple(reader.text(flexible) for _ in range(count))

@@ -7,14 +7,17 @@ epochs · 8 authorized operations · 9 flexible. 10 and later show topic ids, wi
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from sidecar.protocol.caller import FixedRequest
-from sidecar.protocol.primitives import I32, Reader, Writer, new_tuple
+from sidecar.protocol.limits import SLICE
+from sidecar.protocol.primitives import I32, Reader, Writer, at_once, new_tuple
 
+_NO_ID: Final = bytes(16)
 NO_OPERATIONS: Final = -(2**31)
 _PARTITION: Final = Struct(">hiii")
 PADDING: Final = b"\x01" + b"\x90\x4e" + b"\x10" + bytes(16)
@@ -40,12 +43,19 @@ class MetadataRequest:
 
 def decode_request(reader: Reader, version: int) -> MetadataRequest:
     """A client's request, body only (the tags of the header already read)."""
+    return at_once(request_steps(reader, version))
+
+
+def request_steps(reader: Reader, version: int) -> Generator[None, None, MetadataRequest]:
+    """As `decode_request`, in slices. A topic that is named again is asked for once, as by a broker."""
     flexible = version >= 9
     count = reader.nullable_array(flexible, element_bytes=2)
-    names: list[str] = []
-    for _ in range(max(0, count)):
-        names.append(reader.text(flexible))
+    names: dict[str, None] = {}
+    for number in range(1, count + 1):
+        names[reader.text(flexible)] = None
         reader.tags(flexible)
+        if not number % SLICE:
+            yield
     topics = None if count < 0 or (version == 0 and count == 0) else tuple(names)
     auto = reader.boolean() if version >= 4 else True
     cluster = reader.boolean() if version >= 8 else False
@@ -113,16 +123,21 @@ class MetadataCall(FixedRequest):
             writer.array(-1, True)
         else:
             writer.array(len(request.topics), True)
+            out = writer.out
             for name in request.topics:
-                writer.raw(bytes(16))
+                out += _NO_ID
                 writer.compact_string(name)
-                writer.tags(True)
+                out.append(0)
         writer.boolean(request.allow_auto_topic_creation)
         writer.boolean(request.include_cluster_operations)
         writer.boolean(request.include_topic_operations)
         writer.tags(True)
 
     def decode(self, reader: Reader) -> ClusterState:
+        return at_once(self.decode_steps(reader))
+
+    def decode_steps(self, reader: Reader) -> Generator[None, None, ClusterState]:
+        """As `decode`, in slices: a cluster may have 100,000 partitions."""
         throttle_ms = reader.i32()
         brokers: list[Broker] = []
         for _ in range(reader.array(True, element_bytes=10)):
@@ -132,10 +147,17 @@ class MetadataCall(FixedRequest):
             reader.skip_tags()
         cluster_id = reader.compact_nullable_string()
         controller = reader.i32()
-        topics = tuple(_read_topic(reader) for _ in range(reader.array(True, element_bytes=20)))
+        topics: list[TopicState] = []
+        sliced = 0
+        for _ in range(reader.array(True, element_bytes=20)):
+            topics.append(_read_topic(reader))
+            sliced += 1 + len(topics[-1].partitions)
+            if sliced >= SLICE:
+                sliced = 0
+                yield
         operations = reader.i32()
         reader.skip_tags()
-        return ClusterState(throttle_ms, tuple(brokers), cluster_id, controller, topics, operations)
+        return ClusterState(throttle_ms, tuple(brokers), cluster_id, controller, tuple(topics), operations)
 
 
 def _read_topic(reader: Reader) -> TopicState:
@@ -157,6 +179,11 @@ def _read_topic(reader: Reader) -> TopicState:
 
 def encode_answer(correlation_id: int, version: int, state: ClusterState) -> bytes:
     """A whole answer frame for a client, versions 0 to 9. Each partition has its leader as only replica, in sync."""
+    return at_once(answer_steps(correlation_id, version, state))
+
+
+def answer_steps(correlation_id: int, version: int, state: ClusterState) -> Generator[None, None, bytes]:
+    """As `encode_answer`, in slices."""
     flexible = version >= 9
     writer = Writer()
     writer.i32(0)
@@ -177,8 +204,13 @@ def encode_answer(correlation_id: int, version: int, state: ClusterState) -> byt
     if version >= 1:
         writer.i32(state.controller)
     writer.array(len(state.topics), flexible)
+    sliced = 0
     for topic in state.topics:
         _write_topic(writer, version, topic)
+        sliced += 1 + len(topic.partitions)
+        if sliced >= SLICE:
+            sliced = 0
+            yield
     if version >= 8:
         writer.i32(state.operations)
     writer.tags(flexible)

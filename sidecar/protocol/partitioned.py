@@ -8,13 +8,28 @@ a codec for each. Sizes are in bytes and come from Kafka's message definitions (
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, Writer
+from sidecar.protocol.limits import SLICE
+from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.primitives import (
+    I16,
+    I32,
+    MalformedFrameError,
+    Octets,
+    Reader,
+    RequestReader,
+    Writer,
+    at_once,
+    new_tuple,
+)
 
 _HEAD: Final = Struct(">hhi")
+_ELEMENTS: Final = most_elements(2)
+"""Of each of the three APIs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +120,29 @@ class Table(NamedTuple):
 
 def walk(buffer: Octets, body: int, end: int, layout: Layout) -> Table:
     """Walk a request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
-    reader = Reader(buffer, body, end)
+    return at_once(walk_steps(buffer, body, end, layout))
+
+
+def walk_steps(buffer: Octets, body: int, end: int, layout: Layout) -> Generator[None, None, Table]:
+    """As `walk`, in slices."""
+    reader = RequestReader(buffer, body, end, _ELEMENTS)
     reader.tags(layout.flexible)
     prefix = reader.skip(layout.prefix)
     parts: list[TablePart] = []
+    sliced = 0
     for _ in range(reader.array(layout.flexible, element_bytes=2)):
         topic = reader.raw(reader.uvarint() - 1 if layout.flexible else reader.i16())
-        for _ in range(reader.array(layout.flexible, element_bytes=layout.element)):
-            start = reader.skip(layout.element)
-            index = I32.unpack_from(buffer, start)[0]
-            reader.tags(layout.flexible)
-            parts.append(TablePart(topic, index, start, reader.position))
+        left = reader.array(layout.flexible, element_bytes=layout.element)
+        while left:
+            some = min(left, SLICE)
+            _walk_some(reader, buffer, topic, some, layout, parts)
+            left -= some
+            sliced += some
+            if sliced >= SLICE:
+                sliced = 0
+                yield
         reader.tags(layout.flexible)
+        sliced += 1
     suffix = reader.skip(layout.suffix)
     reader.tags(layout.flexible)
     if reader.position != end:
@@ -124,10 +150,24 @@ def walk(buffer: Octets, body: int, end: int, layout: Layout) -> Table:
     return Table(prefix, suffix, parts)
 
 
+def _walk_some(
+    reader: Reader, buffer: Octets, topic: bytes, count: int, layout: Layout, parts: list[TablePart]
+) -> None:
+    for _ in range(count):
+        start = reader.skip(layout.element)
+        index = I32.unpack_from(buffer, start)[0]
+        reader.tags(layout.flexible)
+        parts.append(new_tuple(TablePart, (topic, index, start, reader.position)))
+
+
 def _write_table(writer: Writer, flexible: bool, parts: list[tuple[bytes, Octets]]) -> None:
     by_topic: dict[bytes, list[Octets]] = {}
     for topic, element in parts:
-        by_topic.setdefault(topic, []).append(element)
+        found = by_topic.get(topic)
+        if found is None:
+            by_topic[topic] = [element]
+        else:
+            found.append(element)
     writer.array(len(by_topic), flexible)
     for topic, elements in by_topic.items():
         if flexible:
@@ -136,8 +176,7 @@ def _write_table(writer: Writer, flexible: bool, parts: list[tuple[bytes, Octets
             writer.i16(len(topic))
         writer.raw(topic)
         writer.array(len(elements), flexible)
-        for element in elements:
-            writer.raw(element)
+        writer.raw(b"".join(elements))
         writer.tags(flexible)
 
 
@@ -160,7 +199,7 @@ def encode_request(
     writer.raw(client_id)
     writer.tags(layout.flexible)
     writer.raw(view[table.prefix : table.prefix + layout.prefix])
-    _write_table(writer, layout.flexible, [(part.topic, view[part.start : part.end]) for part in parts])
+    _write_table(writer, layout.flexible, [(part.topic, buffer[part.start : part.end]) for part in parts])
     writer.raw(view[table.suffix : table.suffix + layout.suffix])
     writer.tags(layout.flexible)
     I32.pack_into(writer.out, 0, len(writer.out) - 4)
@@ -178,6 +217,13 @@ class TableResult(NamedTuple):
 
 def decode_answer(buffer: Octets, start: int, end: int, layout: Layout) -> tuple[list[TableResult], int]:
     """The partitions and the throttle time (ms, 0 where the version has none) of an answer frame."""
+    return at_once(answer_steps(buffer, start, end, layout))
+
+
+def answer_steps(
+    buffer: Octets, start: int, end: int, layout: Layout
+) -> Generator[None, None, tuple[list[TableResult], int]]:
+    """As `decode_answer`, in slices."""
     reader = Reader(buffer, start + 8, end)
     reader.tags(layout.flexible)
     throttle_ms = reader.i32() if layout.throttled else 0
@@ -189,7 +235,9 @@ def decode_answer(buffer: Octets, start: int, end: int, layout: Layout) -> tuple
             index = I32.unpack_from(buffer, at + layout.index_at)[0]
             error = I16.unpack_from(buffer, at + layout.error_at)[0]
             reader.tags(layout.flexible)
-            results.append(TableResult(topic, index, error, bytes(buffer[at : reader.position])))
+            results.append(new_tuple(TableResult, (topic, index, error, bytes(buffer[at : reader.position]))))
+            if not len(results) % SLICE:
+                yield
         reader.tags(layout.flexible)
     return results, throttle_ms
 

@@ -7,11 +7,13 @@ parsers do: a frame of 50 bytes that announces two billion elements costs nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
 Octets: TypeAlias = bytes | bytearray | memoryview
+
+ResultT = TypeVar("ResultT")
 
 I8: Final = Struct(">b")
 I16: Final = Struct(">h")
@@ -25,8 +27,29 @@ new_tuple: Final = cast(Callable[..., Any], getattr(tuple, "__new__"))  # noqa: 
 """`new_tuple(Cls, (…))` makes a named tuple without the Python call that its constructor is: for the hot path only."""
 
 
+def at_once(steps: Generator[None, None, ResultT]) -> ResultT:
+    """What work gives that is written in slices (`sidecar.network.slices`), all of it within this call."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
 class MalformedFrameError(ValueError):
     """The bytes are no valid Kafka frame: truncated, a negative length, or a collection longer than the frame."""
+
+    reason: ClassVar[str] = "malformed"
+    """What the log calls it."""
+
+
+class TooManyElementsError(MalformedFrameError):
+    """The collections of a request have more elements than its API may name (`sidecar.protocol.limits`)."""
+
+    reason: ClassVar[str] = "too_many"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"more than {limit} elements in one request")
 
 
 class Reader:
@@ -172,6 +195,33 @@ class Reader:
         """Step over the tagged fields of a struct where the version has them."""
         if flexible:
             self.skip_tags()
+
+
+class RequestReader(Reader):
+    """A cursor over a stranger's request: all its collections together have `limit` elements at most, which is known
+    from their lengths, before one is walked.
+    """
+
+    __slots__ = ("left", "limit")
+
+    def __init__(self, buffer: Octets, position: int, end: int, limit: int) -> None:
+        super().__init__(buffer, position, end)
+        self.limit = self.left = limit
+
+    def _count(self, elements: int) -> int:
+        self.left -= elements
+        if self.left < 0:
+            raise TooManyElementsError(self.limit)
+        return elements
+
+    def nullable_array(self, flexible: bool = False, *, element_bytes: int = 1) -> int:
+        """As `Reader.nullable_array`."""
+        found = super().nullable_array(flexible, element_bytes=element_bytes)
+        return self._count(found) if found > 0 else found
+
+    def array_of_tags(self) -> int:
+        """As `Reader.array_of_tags`."""
+        return self._count(super().array_of_tags())
 
 
 class Writer:

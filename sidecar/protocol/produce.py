@@ -11,7 +11,18 @@ import struct
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, Writer, new_tuple
+from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.primitives import (
+    I16,
+    I32,
+    MalformedFrameError,
+    Octets,
+    Reader,
+    RequestReader,
+    TooManyElementsError,
+    Writer,
+    new_tuple,
+)
 
 FIRST_FLEXIBLE: Final = 9
 _ACKS_TIMEOUT: Final = Struct(">hi")
@@ -31,6 +42,7 @@ _END_V9: Final = Struct(">iB")
 _SHORT: Final = 126
 _BYTE: Final = [bytes((value,)) for value in range(128)]
 NO_OFFSET: Final = -1
+_ELEMENTS: Final = most_elements(0)
 _OWN_VERSION: Final = 8
 
 
@@ -69,6 +81,8 @@ def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
         acks, timeout_ms, topics = _ACKS_TIMEOUT_COUNT.unpack_from(buffer, at)
         at += 10
         parts: list[ProducePart] = []
+        if topics > _ELEMENTS:
+            raise TooManyElementsError(_ELEMENTS)
         for _ in range(_bounded(topics, 6, end - at)):
             length = I16.unpack_from(buffer, at)[0]
             name_end = at + 2 + length
@@ -77,6 +91,8 @@ def walk(buffer: Octets, body: int, end: int, version: int) -> ProduceRequest:
             topic = bytes(buffer[at + 2 : name_end])
             partitions = I32.unpack_from(buffer, name_end)[0]
             at = name_end + 4
+            if len(parts) + partitions > _ELEMENTS:
+                raise TooManyElementsError(_ELEMENTS)
             for _ in range(_bounded(partitions, 8, end - at)):
                 index, size = _INDEX_SIZE.unpack_from(buffer, at)
                 start = at + 8
@@ -142,7 +158,7 @@ def _walk_flexible(buffer: Octets, body: int, end: int) -> ProduceRequest:
 
 def _walk_tagged(buffer: Octets, body: int, end: int) -> ProduceRequest:
     """Version 9 in full: tagged fields, a transactional id, long lengths; and what is malformed, told exactly."""
-    reader = Reader(buffer, body, end)
+    reader = RequestReader(buffer, body, end, _ELEMENTS)
     reader.skip_tags()
     transactional_id = reader.compact_nullable_string()
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(buffer, reader.skip(6))

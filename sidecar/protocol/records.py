@@ -189,6 +189,17 @@ def keep(batch: Octets, records: Octets, kept: list[RecordIds]) -> bytearray:
     return out
 
 
+def newest_timestamp(batch: Octets, records: Octets) -> int:
+    """The time (Unix ms) of the newest record of a batch, as a leader with CreateTime finds it; `records` is its
+    uncompressed section. Raises as `each` and `read_header` do.
+    """
+    header = read_header(batch, 0, len(batch))
+    if header.attributes & _LOG_APPEND_TIME:
+        return header.max_timestamp
+    found = _walker.walk(records, header.records, b"", b"", False, None)
+    return max(_wrapped(header.base_timestamp + delta) for _, _, delta, *_ in found)
+
+
 def _wrapped(value: int) -> int:
     """As Java adds: a hostile delta wraps a timestamp around."""
     return (value + 2**63) % 2**64 - 2**63

@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.network.client import FIRST_FRAME_LIMIT
 from sidecar.network.framing import Frame
+from sidecar.protocol import limits
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import Recorder, answer, answer_frame, frame_of, listening, on_uvloop, request
 from tests.wait import wait_for_async
@@ -205,6 +206,27 @@ async def test_large_frames_are_allowed_once_a_request_was_valid() -> None:
         peer.writer.write(I32.pack(2 * FIRST_FRAME_LIMIT + 1))
         assert await peer.ended()
         assert [reason for reason, _, _ in recorder.rejected] == ["too_large"]
+
+
+@pytest.mark.parametrize(("key", "limit"), [(3, limits.FRAME_BYTES), (18, limits.SMALL_FRAME_BYTES)])
+@pytest.mark.parametrize("cut", [4, 5, 6])
+@on_uvloop
+async def test_only_produce_may_have_frames_of_any_size(key: int, limit: int, cut: int) -> None:
+    """The key decides before anything is received: also where it comes apart from the length."""
+    recorder = Recorder()
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(request(0))
+        await until(lambda: recorder.received == [0], "the request")
+        whole = request(1, key=key, body=bytes(limit - 11))
+        peer.writer.write(whole[:cut])
+        await settled()
+        peer.writer.write(whole[cut:])
+        await until(lambda: recorder.received == [0, 1], "one of just that size")
+        peer.writer.write(request(2, key=0, body=bytes(limit)))
+        await until(lambda: recorder.received == [0, 1, 2], "a larger Produce")
+        peer.writer.write(request(3, key=key, body=bytes(limit - 10))[:6])
+        assert await peer.ended()
+        assert [(reason, str(limit) in detail) for reason, detail, _ in recorder.rejected] == [("too_large", True)]
 
 
 @on_uvloop

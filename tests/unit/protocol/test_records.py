@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sidecar.protocol import _records_pure as pure
 from sidecar.protocol import records
-from sidecar.protocol.batch import HEADER_BYTES, crc_matches, read_header, stamp
+from sidecar.protocol.batch import HEADER_BYTES, NO_TIME, crc_matches, read_header, stamp, surely_newest
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.records import Kind, RecordIds, Summary
@@ -548,6 +548,43 @@ def test_the_time_of_the_log_stays() -> None:
     batch = as_batch(section, 2, attributes=0x08, newest=NOW + 999)
     smaller = records.keep(batch, section, records.each(section, 2, ID, NAME)[:1])
     assert read_header(smaller, 0, len(smaller)).max_timestamp == NOW + 999
+
+
+# Times --------------------------------------------------------------------------------------------------------------
+
+TIMES = st.integers(-(2**63), 2**63 - 1) | st.integers(NOW - 10, NOW + 10) | st.just(-1)
+
+
+@given(base=TIMES, claimed=TIMES, deltas=st.lists(TIMES, min_size=1, max_size=4), log_time=st.booleans())
+@example(base=NOW, claimed=NOW, deltas=[-(30 * 3600 * 1000)], log_time=False)
+@example(base=2**63 - 1, claimed=NOW, deltas=[1], log_time=False)
+@example(base=NOW, claimed=NOW - 99, deltas=[0], log_time=True)
+def test_no_batch_is_taken_for_newer_than_a_leader_finds_it(
+    base: int, claimed: int, deltas: list[int], log_time: bool
+) -> None:
+    section = b"".join(record(offset=varint(at), timestamp=varint(delta)) for at, delta in enumerate(deltas))
+    batch = as_batch(section, len(deltas), attributes=0x08 if log_time else 0, base=base, newest=claimed)
+    header = read_header(batch, 0, len(batch))
+    surely = surely_newest(batch, header.attributes, header.base_timestamp, header.max_timestamp)
+    assert surely <= records.newest_timestamp(batch, section)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("library", BUILDERS)
+def test_the_first_record_of_an_honest_batch_tells_how_old_it_is_at_most(library: str, codec: int) -> None:
+    batch = built(with_ids(*range(100)), codec, library)
+    header = read_header(batch, 0, len(batch))
+    times = [content[1] for content in contents(batch)]
+    surely = surely_newest(batch, header.attributes, header.base_timestamp, header.max_timestamp)
+    assert surely == (max(times) if codec else times[0])
+    assert records.newest_timestamp(batch, opened(batch)[0]) == max(times)
+
+
+@pytest.mark.parametrize(
+    "section", [b"", b"\x80" * 9, b"\xff" * 4 + b"\x0f\x00", b"\x10\x00" + b"\xff" * 11 + b"\x01"], ids=bytes.hex
+)
+def test_a_first_record_that_is_damaged_has_no_time(section: bytes) -> None:
+    assert surely_newest(as_batch(section, 1), 0, NOW, NOW) == NO_TIME
 
 
 def test_there_is_no_batch_without_records() -> None:

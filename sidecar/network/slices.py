@@ -1,0 +1,38 @@
+"""Work that is legal and long, in slices: others have their turn between two of them.
+
+The work is a generator that yields after each slice, so that it reads as it would without; where it is known to be
+short `protocol.primitives.at_once` runs it. While several are at work each waits for the others, so that all of them
+together take one slice of each turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+ResultT = TypeVar("ResultT")
+
+
+class _AtWork:
+    """How many are at work in this process."""
+
+    count = 0
+
+
+async def in_slices(steps: Generator[None, None, ResultT]) -> ResultT:
+    """Run to the end, one slice in a turn of the loop; raises what the work raises."""
+    _AtWork.count += 1
+    try:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+            for _ in range(_AtWork.count):
+                await asyncio.sleep(0)
+    finally:
+        _AtWork.count -= 1
+        steps.close()

@@ -1,0 +1,91 @@
+"""What one request may cost: every bound on a stranger's bytes, in one place, each with its reason. Pure.
+
+A node is one event loop that also renews leases and serves everybody else. So nothing that a client sends may hold it
+for longer than some 50 ms, or make it keep much more than the bytes that it received:
+
+- A frame is refused by its length, before it is received (`frame_bytes`).
+- The elements of a request are counted by the lengths of its arrays, before they are walked (`elements`).
+- What is legal and large is taken up in slices, between which others have their turn (`SLICE`).
+- Records are opened only for a client that may write them. A small batch is opened at once, a large one by a thread:
+  codecs work without Python's lock (`BATCH_AT_ONCE_BYTES`).
+
+Measured in docs/performance.md, "What one frame may cost".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FRAME_BYTES: Final = 4 * 1024 * 1024
+"""A request of any API but Produce. Kafka's default for all of them, 100 MiB, is meant for records. 4 MiB are 100,000
+partitions of Fetch or ListOffsets, or names of 40 bytes; an assignment of a group has to fit into a message of the
+offsets topic, 1 MiB by default.
+"""
+
+PRODUCE: Final = 0
+_PRODUCE_ONLY: Final = frozenset({PRODUCE})
+
+SMALL_FRAME_BYTES: Final = 64 * 1024
+_SMALL: Final = frozenset({10, 12, 18, 22, 25, 26, 60, 68})
+"""APIs that name one thing: FindCoordinator, Heartbeat, ApiVersions, InitProducerId, AddOffsetsToTxn, EndTxn,
+DescribeCluster, ConsumerGroupHeartbeat. A string has at most 32 KiB on the wire.
+"""
+
+ELEMENTS: Final = 20_000
+"""Elements of all arrays of a request, tagged fields included, unless `_MORE` says otherwise. The Kafka controller
+takes no more than 10,000 changes in one request (`QuorumController.MAX_RECORDS_PER_USER_OP`).
+"""
+
+_MORE: Final = {
+    0: 15_000,  # Produce: a batch has 70 bytes, so a client's default of 1 MiB holds no more
+    1: 20_000,  # Fetch, which is walked at once: every one of a consumer names all that it reads
+    2: 110_000,  # ListOffsets: monitoring asks for all partitions of a cluster at once
+    3: 50_000,  # Metadata: names; whoever wants all of them names none
+    18: 100,  # ApiVersions has two fields
+    21: 110_000,  # DeleteRecords
+    23: 110_000,  # OffsetForLeaderEpoch
+}
+"""For 100,000 partitions in up to 10,000 topics, about what a whole cluster has; they are walked in slices. What makes
+objects of its elements has fewer: the collector of garbage looks at all of them in one go, 1 ms for 1,000.
+"""
+
+AT_ONCE_BYTES: Final = 16 * 1024
+"""A request or an answer of this size is short in any case; what is larger may have to be taken up in slices."""
+
+SLICE: Final = 500
+"""Elements that are taken up before others have a turn: 5 ms at 10 µs each."""
+
+BATCH_BYTES: Final = 64 * 1024 * 1024
+"""The records of one batch, decompressed. More is no batch but a bomb."""
+
+BATCH_AT_ONCE_BYTES: Final = 1024 * 1024
+"""Records, decompressed, that are looked at on the event loop: 1 ms. More by a thread, one batch at a time."""
+
+BATCH_RECORDS: Final = 100_000
+"""Records with sequence ids in one batch. Each is an object where a batch is taken apart, and librdkafka and Java
+write 10,000 and a few thousand.
+"""
+
+RECORDS_AT_ONCE: Final = 1_000
+"""Records that are taken apart one by one on the event loop: 2 ms."""
+
+KEPT_BYTES: Final = 4 * 1024 * 1024
+"""Of batches that were not let in and whose ids may matter later, per connection, as they came."""
+
+KEPT_BATCHES: Final = 512
+"""As many, per connection: its requests without an answer are no more than that."""
+
+KEPT_IN_ALL_BYTES: Final = 64 * 1024 * 1024
+"""Of all connections."""
+
+
+def frame_bytes(api_key: int, produce: int) -> int:
+    """The largest request of an API, in bytes behind the length prefix; `produce` is that of Produce."""
+    if api_key in _PRODUCE_ONLY:
+        return produce
+    return min(produce, SMALL_FRAME_BYTES if api_key in _SMALL else FRAME_BYTES)
+
+
+def elements(api_key: int) -> int:
+    """Elements of all arrays of one request."""
+    return _MORE.get(api_key, ELEMENTS)
