@@ -54,6 +54,28 @@ class Hedged:
                 except (DisconnectedError, CallTimeoutError) as error:
                     failure = error
 
+    async def answers(self, ask: Callable[[int], Coroutine[Any, Any, T]], brokers: Collection[int]) -> list[T]:
+        """What some brokers answer, those left out that fail, or keep silent for a moment once there is an answer.
+
+        Raises as `first_answer` where none answers.
+        """
+        running = {self._start(ask(broker)) for broker in brokers}
+        found: list[T] = []
+        failure: DisconnectedError | CallTimeoutError = DisconnectedError("no broker is known", sent=False)
+        while running:
+            patience = self._patience if found else None
+            done, running = await asyncio.wait(running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                try:
+                    found.append(task.result())
+                except (DisconnectedError, CallTimeoutError) as error:
+                    failure = error
+            if not done:
+                break
+        if not found:
+            raise failure
+        return found
+
     def _start(self, question: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(question)
         self._tasks.add(task)

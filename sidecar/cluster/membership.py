@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _TAKEN_MARGIN_S: Final = 2.0
 _POLL_S: Final = 0.05
+_READ_S: Final = 10.0
+"""How long a node that lives may take to read what others wrote, where two leases are shorter."""
 
 
 class Asserted(Protocol):
@@ -58,6 +60,7 @@ class Membership:
         self._asserted = asserted
         self._failed = failed
         self._restored = restored
+        self._beating = asyncio.Lock()
         self._was_lost = False
         self._staying = True
         self._policy_version = -1
@@ -107,13 +110,25 @@ class Membership:
             self._lost(error)
 
     async def seen_by_all(self, offset: int) -> None:
-        """Returns once every live node has read the changelog up to an offset, or has let its lease run out."""
+        """Returns once every live node has read the changelog up to an offset, or has let its lease run out.
+
+        Raises TimeoutError where one lives and does not read, or Redis does not say which do: time by itself says of no
+        node that it has read anything.
+        """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + 2 * self._store.lease_ms / 1000
+        deadline = loop.time() + max(_READ_S, 2 * self._store.lease_ms / 1000)
         await self.beat_now()
-        while any(node.position < offset for node in self._others) and loop.time() < deadline:
+        while not self.available or any(node.position < offset for node in self._others):
+            if loop.time() > deadline:
+                raise TimeoutError(self._who_lags(offset))
             await asyncio.sleep(_POLL_S)
             await self.beat_now()
+
+    def _who_lags(self, offset: int) -> str:
+        if not self.available:
+            return f"Redis does not say which nodes live: {self.problem}"
+        numbers = ", ".join(str(node.node_id) for node in self._others if node.position < offset)
+        return f"not every node knows of it yet: node {numbers} lives, and has not read it"
 
     async def _run(self) -> None:
         while True:
@@ -127,6 +142,10 @@ class Membership:
         self.problem = str(error)
 
     async def _beat(self) -> None:
+        async with self._beating:  # an answer never stands behind a later one's
+            await self._beat_once()
+
+    async def _beat_once(self) -> None:
         began = time.time()
         beat = await self._store.heartbeat(self._describe(), self._asserted.served_topics(), self._asserted.owned())
         if self._was_lost and not self.available:

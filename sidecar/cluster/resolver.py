@@ -8,7 +8,7 @@ Answers are remembered per name, bounded, and forgotten when policies or shadows
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -77,12 +77,14 @@ class Source(NamedTuple):
 class NameResolver:
     """Kinds by name. Names are bytes, as requests carry them."""
 
-    __slots__ = ("_exact", "_kinds", "_prefixes", "_shadows", "has_guards")
+    __slots__ = ("_exact", "_kinds", "_prefixes", "_shadows", "has_guards", "rerouted")
 
     def __init__(self) -> None:
         self._shadows: Mapping[bytes, Source | None] = {}
         self.has_guards = False
         """Whether there is a shadow that not everybody may read."""
+        self.rerouted: Callable[[Mapping[bytes, Source | None]], None] = lambda before: None
+        """Told of names that mean something else from now on: each with what it was, None for no shadow."""
         self._exact: frozenset[bytes] = frozenset()
         self._prefixes: tuple[bytes, ...] = ()
         self._kinds: dict[bytes, TopicKind] = {}
@@ -95,9 +97,11 @@ class NameResolver:
 
     def set_shadows(self, shadows: Mapping[bytes, Source | None]) -> None:
         """Replace the shadows: each with its source, None while it is being made."""
-        self._shadows = dict(shadows)
+        known, self._shadows = self._shadows, dict(shadows)
         self.has_guards = any(source is not None and ANYBODY not in source.allow for source in shadows.values())
         self._kinds.clear()
+        before = {name: source for name, source in known.items() if source is not None and shadows.get(name) != source}
+        self.rerouted(before | dict.fromkeys(shadows.keys() - known.keys()))
 
     @property
     def has_shadows(self) -> bool:

@@ -15,6 +15,7 @@ from sidecar.cluster.hedging import PATIENCE_S, Hedged
 from sidecar.cluster.resolver import is_legal
 from sidecar.cluster.view import ClusterView
 from sidecar.network.framing import Frame
+from sidecar.network.slices import in_slices
 from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import (
@@ -30,8 +31,8 @@ from sidecar.protocol.caller import (
     TopicLayout,
     UnknownTopicError,
     UpstreamError,
-    decode_frame,
     encode_frame,
+    frame_steps,
 )
 from sidecar.protocol.calls import ApiVersions, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -88,8 +89,10 @@ class KafkaUpstream:
         self._correlation = 0
         self._coordinators: dict[tuple[str, CoordinatorKind], int] = {}
         self._asking: dict[MetadataRequest, asyncio.Task[ClusterState]] = {}
+        self._describing: dict[str, asyncio.Task[TopicLayout]] = {}
         self._refresh: set[bytes] = set()
         self._refreshing: asyncio.Task[None] | None = None
+        self._next_round: asyncio.Future[bool] | None = None
         self._last_refresh = -1e9
 
     # Addresses and backoff ----------------------------------------------------------------------------------------
@@ -216,7 +219,7 @@ class KafkaUpstream:
                 f"{host}:{port} did not answer {api_name(request.api_key)} within {limit:g} s"
             ) from None
         try:
-            return decode_frame(request, correlation, frame.buffer, frame.start + 4, frame.end)
+            return await in_slices(frame_steps(request, correlation, frame.buffer, frame.start + 4, frame.end))
         except BadAnswerError:
             connection.close("an answer that makes no sense")
             raise
@@ -294,7 +297,7 @@ class KafkaUpstream:
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
         state = await self.ask_any(MetadataCall(request))
-        self.view.apply(state)
+        await in_slices(self.view.apply_steps(state))
         return state
 
     async def find_leaders(self, topics: Iterable[bytes]) -> bool:
@@ -326,6 +329,54 @@ class KafkaUpstream:
                 raise UnknownTopicError(topic)
         return TopicLayout(route.topic_id, route.leaders)
 
+    async def whole_layout(self, topic: str) -> TopicLayout:
+        """See `Upstream.whole_layout`. Who asks for the same topic meanwhile gets the same answer."""
+        task = self._describing.get(topic)
+        if task is None:
+            task = self._describing[topic] = asyncio.get_running_loop().create_task(self._ask_all(topic))
+            task.add_done_callback(lambda done: self._described(topic, done))
+        return await asyncio.shield(task)
+
+    def _described(self, topic: str, task: asyncio.Task[TopicLayout]) -> None:
+        self._describing.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # everybody who asked may have gone meanwhile
+
+    async def _ask_all(self, topic: str) -> TopicLayout:
+        request = MetadataCall(MetadataRequest((topic,), allow_auto_topic_creation=False))
+        live = await self.brokers()
+        prompt = [broker for broker in live if self.may_connect(broker) and not self._is_overdue(broker)]
+        states = await self._hedged.answers(lambda broker: self.call(broker, request), prompt or live)
+        knowing = [state for state in states if any(found.partitions for found in state.topics)]
+        for state in states:  # the view keeps every partition, and the newest leader of each
+            if state not in knowing:
+                self.view.apply(state)
+        for state in knowing:
+            self.view.apply(state)
+        if len({found.topic_id for state in knowing for found in state.topics}) > 1:
+            message = f"brokers do not agree on which topic {topic} is: it was created anew a moment ago"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+        route = self.view.route(topic.encode()) if knowing else None
+        if route is None:
+            code = next((found.error for state in states for found in state.topics if found.error), 0)
+            if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise UnknownTopicError(topic)
+            raise KafkaError(code, f"topic {topic}")
+        return TopicLayout(route.topic_id, route.leaders)
+
+    async def absent(self, topics: Collection[str]) -> Collection[str]:
+        """See `Upstream.absent`."""
+        request = MetadataCall(MetadataRequest(tuple(topics), allow_auto_topic_creation=False))
+        live = {broker.id for broker in (await self.metadata(MetadataRequest(()))).brokers}
+        states = await asyncio.gather(*[self.call(broker, request) for broker in live], return_exceptions=True)
+        found = set(topics) if live else set[str]()
+        for state in states:
+            if isinstance(state, BaseException) or any(broker.id not in live for broker in state.brokers):
+                return ()
+            said = {topic.name: topic.error for topic in state.topics}
+            found = {topic for topic in found if said.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        return found
+
     async def brokers(self) -> Collection[int]:
         """See `Upstream.brokers`."""
         if not self.view.brokers:
@@ -355,20 +406,44 @@ class KafkaUpstream:
         if self._refresh and self._refreshing is None:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh_now())
 
+    async def learn(self, topic: bytes) -> bool:
+        """See `Upstream.learn`: with the next refresh, whose one question names every topic that is wanted by then."""
+        if not is_legal(topic):
+            return True
+        if self._next_round is None:
+            self._next_round = asyncio.get_running_loop().create_future()
+        asked = self._next_round
+        self.refresh_soon((topic,))
+        return await asyncio.shield(asked)
+
     async def _refresh_now(self) -> None:
         loop = asyncio.get_running_loop()
+        asked: asyncio.Future[bool] | None = None
         try:
             while self._refresh:
                 await asyncio.sleep(max(0.0, self._last_refresh + 0.1 - loop.time()))
                 names, self._refresh = self._refresh, set()
+                asked, self._next_round = self._next_round, None
                 self._last_refresh = loop.time()
-                await self.find_leaders(names)  # where that fails, whoever needs them is refused and asks again
+                found = await self.find_leaders(names)  # where that fails, whoever needs them is refused and asks again
+                if asked is not None:
+                    asked.set_result(found)
+                    asked = None
         finally:
             self._refreshing = None
+            for unanswered in (asked, self._next_round):
+                if unanswered is not None and not unanswered.done():
+                    unanswered.set_result(False)
+            self._next_round = None
+
+    def has_partition(self, topic: bytes, partition: int) -> bool | None:
+        """See `Upstream.has_partition`."""
+        route = self.view.route(topic)
+        return None if route is None else partition in route.leaders
 
     async def close(self) -> None:
         """Close every connection; calls under way fail with `DisconnectedError`."""
-        tasks: list[asyncio.Task[Any]] = [*self._asking.values()]
+        tasks: list[asyncio.Task[Any]] = [*self._asking.values(), *self._describing.values()]
         if self._refreshing is not None:
             tasks.append(self._refreshing)
         for task in tasks:

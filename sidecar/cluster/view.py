@@ -6,13 +6,15 @@ refresh; a wrong route costs a retry of the client, never a wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from uuid import UUID
 
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.limits import SLICE
 from sidecar.protocol.metadata import Broker, ClusterState, TopicState
+from sidecar.protocol.primitives import at_once
 
 NO_LEADER = -1
 
@@ -39,13 +41,23 @@ class ClusterView:
 
     def apply(self, state: ClusterState) -> None:
         """Take an answer to Metadata: its brokers are complete, its topics are those that were asked for."""
+        at_once(self.apply_steps(state))
+
+    def apply_steps(self, state: ClusterState) -> Generator[None, None, None]:
+        """As `apply`, in slices."""
         self.version += 1
         if state.brokers:
             self.brokers = {broker.id: broker for broker in state.brokers}
         self.controller = state.controller
         self.cluster_id = state.cluster_id or self.cluster_id
+        sliced = 0
         for topic in state.topics:
             self._apply_topic(topic)
+            sliced += 1 + len(topic.partitions)
+            if sliced >= SLICE:
+                sliced = 0
+                yield
+                self.version += 1
 
     def _apply_topic(self, topic: TopicState) -> None:
         name = topic.name.encode()
@@ -57,8 +69,9 @@ class ClusterView:
             known = self._topics.get(name)
             if known is not None and known.topic_id == topic.topic_id:
                 # A broker that lags behind must not lead back to the old leader (as in Java's Metadata, KAFKA-7747).
+                # Nor take partitions away: of one topic id they never get fewer.
                 for index, epoch in known.leader_epochs.items():
-                    if index in epochs and epochs[index] < epoch:
+                    if index not in epochs or epochs[index] < epoch:
                         leaders[index], epochs[index] = known.leaders[index], epoch
             self._topics[name] = TopicRoute(topic.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
 

@@ -104,3 +104,32 @@ async def test_the_questions_left_over_end_without_a_trace() -> None:
     await asyncio.sleep(0.01)
     await hedged.cancel()
     assert unheard == []
+
+
+# All of them --------------------------------------------------------------------------------------------------------
+
+
+async def test_all_are_asked_and_one_that_fails_or_keeps_silent_is_left_out() -> None:
+    brokers = Brokers(a="prompt", b="silent", c=LOST, d="prompt")
+    hedged = Hedged(patience=0.01)
+    assert sorted(await hedged.answers(brokers.ask, range(4))) == [0, 3]
+    assert brokers.asked == [0, 1, 2, 3]
+    await hedged.cancel()
+
+
+async def test_a_late_answer_is_waited_for_as_long_as_there_is_no_other_one() -> None:
+    brokers = Brokers(a="silent", b=LOST)
+    hedged = Hedged(patience=0.001)
+    answer = asyncio.ensure_future(hedged.answers(brokers.ask, range(2)))
+    await wait_for_async(lambda: _asked(brokers, 2), "both to be asked")
+    brokers.speak[0].set()
+    assert await answer == [0]
+
+
+async def _asked(brokers: Brokers, number: int) -> bool:
+    return len(brokers.asked) == number
+
+
+async def test_where_none_answers_that_is_told() -> None:
+    with pytest.raises(DisconnectedError):
+        await Hedged().answers(Brokers(a=LOST).ask, range(1))

@@ -1,13 +1,17 @@
 """The node's own calls to a broker that is silent."""
 
 import asyncio
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.protocol.api import api_name
-from sidecar.protocol.caller import CallTimeoutError
+from sidecar.protocol.caller import CallTimeoutError, UnknownTopicError
 from sidecar.protocol.calls import ApiVersions
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 
 
 async def test_a_broker_that_is_silent_is_told_with_the_name_of_what_was_asked():
@@ -22,6 +26,81 @@ async def test_a_broker_that_is_silent_is_told_with_the_name_of_what_was_asked()
         with pytest.raises(CallTimeoutError, match=rf"127\.0\.0\.1:{port} did not answer ApiVersions within 0\.05 s"):
             await upstream.call(None, ApiVersions())
         await upstream.close()
+
+
+class Lagging(KafkaUpstream):
+    """Brokers by number, with what each says of the topic `t`: its id, and its partitions with leader epochs."""
+
+    def __init__(self, **said: tuple[int, dict[int, int]] | None) -> None:
+        super().__init__([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
+        self.said = list(said.values())
+        self.asked: list[int] = []
+        self.silent: set[int] = set()
+        known = tuple(Broker(number, "127.0.0.1", 9000 + number) for number in range(len(self.said)))
+        self.view.apply(ClusterState(0, known, "cluster", 0, ()))
+
+    async def metadata(self, request: Any) -> ClusterState:
+        return ClusterState(0, tuple(self.view.brokers.values()), "cluster", 0, ())
+
+    async def call(self, broker_id: int | None, request: Any, **_: Any) -> Any:
+        assert broker_id is not None
+        self.asked.append(broker_id)
+        if broker_id in self.silent:
+            raise CallTimeoutError("nothing came", sent=True)
+        found = self.said[broker_id]
+        if found is None:
+            topic = TopicState("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UUID(int=0), False, ())
+        else:
+            states = tuple(PartitionState(index, 0, broker_id, epoch) for index, epoch in found[1].items())
+            topic = TopicState("t", 0, UUID(int=found[0]), False, states)
+        return ClusterState(0, tuple(self.view.brokers.values()), "cluster", 0, (topic,))
+
+
+async def test_the_partitions_of_a_topic_are_those_that_any_broker_knows_of() -> None:
+    upstream = Lagging(a=(1, {0: 5}), b=(1, {0: 6, 1: 0, 2: 0}), c=None)
+    layout = await upstream.whole_layout("t")
+    assert (layout.topic_id, dict(layout.leaders)) == (UUID(int=1), {0: 1, 1: 1, 2: 1})
+    assert sorted(upstream.asked) == [0, 1, 2]
+
+
+async def test_brokers_that_do_not_agree_which_topic_it_is_are_asked_again() -> None:
+    with pytest.raises(KafkaError, match="created anew a moment ago") as failure:
+        await Lagging(a=(1, {0: 5}), b=(2, {0: 0})).whole_layout("t")
+    assert failure.value.code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+async def test_a_topic_that_no_broker_knows_is_not_there() -> None:
+    with pytest.raises(UnknownTopicError):
+        await Lagging(a=None, b=None).whole_layout("t")
+
+
+async def test_a_topic_that_no_live_broker_knows_is_absent() -> None:
+    assert await Lagging(a=None, b=None, c=None).absent(["t"]) == {"t"}
+
+
+async def test_one_broker_that_lags_makes_no_topic_absent() -> None:
+    assert not await Lagging(a=None, b=None, c=(1, {0: 5})).absent(["t"])
+
+
+async def test_no_topic_is_absent_while_a_broker_is_silent() -> None:
+    upstream = Lagging(a=None, b=None)
+    upstream.silent = {1}
+    assert not await upstream.absent(["t"])
+
+
+async def test_no_topic_is_absent_while_an_answer_names_a_broker_that_was_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    upstream = Lagging(a=None, b=None)
+    only_one = ClusterState(0, (upstream.view.brokers[0],), "cluster", 0, ())
+    monkeypatch.setattr(upstream, "metadata", lambda request: asyncio.sleep(0, only_one))
+    assert not await upstream.absent(["t"])
+
+
+async def test_those_who_ask_for_a_topic_together_share_the_answers() -> None:
+    upstream = Lagging(a=(1, {0: 5}), b=(1, {0: 5}))
+    first, second = await asyncio.gather(upstream.whole_layout("t"), upstream.whole_layout("t"))
+    assert (first, len(upstream.asked)) == (second, 2)
 
 
 def test_an_api_that_nobody_serves_is_named_by_its_key():

@@ -52,6 +52,13 @@ def test_a_new_partition_is_known_beside_older_ones() -> None:
     assert leaders(view_of(said((1, 5)), said((1, 4), (2, 0))), 2) == [1, 2]
 
 
+def test_a_broker_that_lags_behind_takes_no_partition_away() -> None:
+    view = view_of(said((1, 5), (2, 5)), said((1, 5)))
+    assert leaders(view, 2) == [1, 2]
+    view.apply(said((1, 0), topic_id=OTHER_ID))
+    assert leaders(view, 2) == [1, NO_LEADER]
+
+
 def test_a_leader_that_is_no_live_broker_is_none() -> None:
     view = view_of(said((1, 5)), said((1, 5), brokers=BROKERS[1:]))
     assert leaders(view) == [NO_LEADER]
