@@ -6,6 +6,7 @@ first record that a writer's epoch appends to the ownership topic. This room kno
 
 from sidecar.changelog.append import Appender, Journal
 from sidecar.changelog.changelog import Changelog, StampedJournal
+from sidecar.changelog.clock import Clock
 from sidecar.changelog.columns import Position, pack_offsets, pack_positions, unpack_offsets, unpack_positions
 from sidecar.changelog.configuration import Finding
 from sidecar.changelog.errors import (
@@ -18,6 +19,7 @@ from sidecar.changelog.errors import (
 from sidecar.changelog.history import follow_events
 from sidecar.changelog.keys import (
     MASTER_SLOT,
+    REDIS_KEY,
     Key,
     Kind,
     SlotName,
@@ -41,6 +43,7 @@ from sidecar.changelog.view import Change, Entry, Ignored, Opened, Record, View
 
 __all__ = [
     "MASTER_SLOT",
+    "REDIS_KEY",
     "AppendRefusedError",
     "AppendUncertainError",
     "Appender",
@@ -48,6 +51,7 @@ __all__ = [
     "Changelog",
     "ChangelogError",
     "ChangelogLostError",
+    "Clock",
     "Entry",
     "Finding",
     "Ignored",

@@ -13,20 +13,21 @@ from sidecar.changelog.errors import AppendRefusedError, AppendUncertainError, C
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.changelog.retry import Retry, RetryTimeoutError
 from sidecar.protocol.batch import SEQUENCE_MODULUS
-from sidecar.protocol.caller import FENCED, DisconnectedError, FencedError, Lane, UpstreamError
+from sidecar.protocol.caller import FENCED, FencedError, Lane, UpstreamError
 from sidecar.protocol.calls import ProduceBatch
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
+from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, KafkaError, error_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.calls import Appended
     from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 
 _LANES: Final = 8
-_UNKNOWN_OUTCOME: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-_RETRIABLE: Final = STALE_ROUTE | _UNKNOWN_OUTCOME | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NETWORK_EXCEPTION}
+_AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | STALE_ROUTE
+_CODES: Final = frozenset(ErrorCode)
 
 
 def _lane(writer: Stamp | None) -> Lane:
@@ -65,54 +66,85 @@ class Appender:
         """Append one batch and return its base offset once every in-sync replica has it.
 
         `known_end`: an offset that the log has reached already; an answer in front of it makes the topic's id be
-        checked again. Raises `FencedError` (an earlier try of this call may have been accepted in front of the fence),
-        `AppendRefusedError`, `ChangelogLostError`, `RetryTimeoutError` (surely not in the log),
+        checked again. Raises `AppendRefusedError`, `RetryTimeoutError` (surely not in the log), `FencedError` (an
+        earlier try of this call may have been accepted in front of the fence), `ChangelogLostError`,
         `AppendUncertainError`.
         """
-        batch = build_batch(records, writer, sequence)
+        batch = bytes(build_batch(records, writer, sequence))
         retry = Retry(f"append to {partition}", self._deadline)
-        uncertain = refresh = False
+        in_doubt = refresh = False
         while True:
             try:
-                offset = await self._try(partition, bytes(batch), writer, refresh)
+                leader = await self._leader(partition, refresh=refresh)
+                answer = await self._send(leader, partition, batch, writer)
+            except _LeaderUnknownError as error:
+                if error.code not in _AGAIN:
+                    raise _final(partition, error.code, str(error), writer=None, in_doubt=in_doubt) from None
+                reason: object = error
             except UpstreamError as error:
-                uncertain |= error.sent
-                reason: Exception = error
-            except KafkaError as error:
-                if error.code in FENCED and writer is not None:
-                    raise FencedError(error.code, writer, f"append to {partition}") from None
-                if error.code not in _RETRIABLE:
-                    raise AppendRefusedError(error.code, f"append to {partition}: {error.message}") from None
-                uncertain |= error.code in _UNKNOWN_OUTCOME
+                in_doubt |= error.sent
                 reason = error
             else:
-                if known_end is not None and offset < known_end:
-                    await self._leader(partition, refresh=True)
-                return offset
+                if not answer.error:
+                    if known_end is not None and answer.base_offset < known_end:
+                        await self._check_id(partition)
+                    return answer.base_offset
+                in_doubt |= _leaves_doubt(answer.error)
+                if answer.error not in _AGAIN:
+                    raise _final(partition, answer.error, answer.message, writer, in_doubt=in_doubt)
+                reason = error_name(answer.error)
             refresh = True
             try:
                 await retry.pause(reason)
             except RetryTimeoutError as error:
-                if uncertain:
+                if in_doubt:
                     raise AppendUncertainError(str(error)) from None
                 raise
 
-    async def _try(self, partition: TopicPartition, batch: bytes, writer: Stamp | None, refresh: bool) -> Offset:
-        leader = await self._leader(partition, refresh=refresh)
+    async def _send(self, leader: int, partition: TopicPartition, batch: bytes, writer: Stamp | None) -> Appended:
         request = ProduceBatch(partition, batch, int(self._replica_wait * 1000))
-        answer = await self._upstream.call(leader, request, timeout=self._replica_wait + 5.0, lane=_lane(writer))
-        if answer.error:
-            raise KafkaError(answer.error, answer.message or "")
-        return answer.base_offset
+        return await self._upstream.call(leader, request, timeout=self._replica_wait + 5.0, lane=_lane(writer))
 
     async def _leader(self, partition: TopicPartition, *, refresh: bool) -> int:
-        layout = await self._upstream.layout(partition.topic, refresh=refresh)
+        try:
+            layout = await self._upstream.layout(partition.topic, refresh=refresh)
+        except UpstreamError as error:
+            raise _LeaderUnknownError(ErrorCode.LEADER_NOT_AVAILABLE, f"its leader is not known: {error}") from None
+        except KafkaError as error:
+            raise _LeaderUnknownError(error.code, f"its leader is not known: {error.message}") from None
         if layout.topic_id != self._ids[partition.topic]:
             raise ChangelogLostError(f"topic {partition.topic} was created anew: its id is {layout.topic_id}")
         leader = layout.leaders.get(partition.partition, -1)
         if leader < 0:
-            raise DisconnectedError(f"{partition} has no leader", sent=False)
+            raise _LeaderUnknownError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader")
         return leader
+
+    async def _check_id(self, partition: TopicPartition) -> None:
+        try:
+            await self._leader(partition, refresh=True)
+        except _LeaderUnknownError as error:
+            raise AppendUncertainError(f"append to {partition}, perhaps to another topic: {error}") from None
+
+
+class _LeaderUnknownError(KafkaError):
+    """Nothing was sent."""
+
+
+def _leaves_doubt(code: int) -> bool:
+    """46 tells that a batch of these sequences is in the log, not where, nor that it is this one."""
+    return code in APPEND_IN_DOUBT or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or code not in _CODES
+
+
+def _final(
+    partition: TopicPartition, code: int, message: str | None, writer: Stamp | None, *, in_doubt: bool
+) -> Exception:
+    """What an append ends with that is not tried again."""
+    what = f"append to {partition}"
+    if code in FENCED and writer is not None:
+        return FencedError(code, writer, what)
+    if in_doubt:  # a refusal says nothing of an earlier try
+        return AppendUncertainError(f"{what}: {error_name(code)}, and it may be in the log: {message or 'refused'}")
+    return AppendRefusedError(code, f"{what}: {message or 'refused'}")
 
 
 class Journal:
@@ -131,7 +163,7 @@ class Journal:
 
     async def append(self, records: Sequence[RawRecord], *, known_end: Offset | None = None) -> Offset:
         """Append one batch as `Appender.append` does. Raises `AppendUncertainError` at once where an earlier one is
-        unknown.
+        unknown, and where the offset is one that the log had reached before: this batch is new.
         """
         async with self._lock:
             if self._broken is not None:
@@ -145,5 +177,9 @@ class Journal:
             except BaseException as error:
                 self._broken = error
                 raise
+            if known_end is not None and offset < known_end:
+                reason = f"offset {offset} is another record's, the log was at {known_end} before"
+                self._broken = AppendUncertainError(f"append to {self._partition}: {reason}")
+                raise self._broken
             self.next_sequence = (self.next_sequence + len(records)) % SEQUENCE_MODULUS
             return offset

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
+    from sidecar.changelog.clock import Clock
     from sidecar.changelog.view import Record, View
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Offset, Stamp
@@ -58,10 +59,11 @@ class Changelog:
         expected: Mapping[str, UUID] | None = None,
         on_error: Callable[[Exception], None] = lambda _: None,
         deadline: float = 60.0,
+        clock: Clock | None = None,
     ) -> Changelog:
         """Check or create the internal topics (`open_topics`) and begin to follow the ownership topic."""
         topics = await open_topics(upstream, cluster, expected=expected, deadline=deadline)
-        tailer = Tailer(upstream, topics.ownership, topics.ids[topics.names.ownership], on_error=on_error)
+        tailer = Tailer(upstream, topics.ownership, topics.ids[topics.names.ownership], on_error=on_error, clock=clock)
         tailer.start()
         return cls(topics, Appender(upstream, topics.ids), tailer)
 
@@ -102,6 +104,11 @@ class Changelog:
     def journal(self, writer: Stamp, next_sequence: int = 0) -> StampedJournal:
         """Appends of one writer whose sequences are counted for it."""
         return StampedJournal(self, Journal(self._appender, self.partition, writer, next_sequence))
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is at the brokers: for every age that more than one node judges."""
+        return self.tailer.clock
 
     def snapshots_of(self, topic: str) -> TopicPartition:
         """Where the snapshots of a topic's sequence ids are: its fences cover it."""

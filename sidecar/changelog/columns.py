@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """Where a session stands in one partition: its own producer epoch and a sequence modulo 2^31."""
+    """Where a session stands in one partition: its own producer epoch and a sequence modulo 2^31. 0 where nothing is in
+    front of it; a sequence that wrapped to 0 is 2^31.
+    """
 
     client_epoch: int
     sequence: int

@@ -26,6 +26,8 @@ _POLL_S: Final = 1.0
 """So long a reader who went keeps a place: whoever tells finds out when there is something to tell, or None."""
 _SLACK_S: Final = 3.0
 _PAUSE_S: Final = 1.0
+_EMPTY_ANSWERS: Final = 3
+"""In a row, where the end is known: then it begins anew. One says nothing (`sidecar.cluster.logs`)."""
 _FETCH_BYTES: Final = 256 * 1024
 _WINDOW: Final = 4096
 """Offsets between two looks back: some 1 MB of events."""
@@ -119,10 +121,12 @@ async def _beginning(log: _Log, newest: int, key: bytes | None) -> AsyncIterator
 async def _offsets(log: _Log, key: bytes, begins: Offset, end: Offset) -> list[Offset]:
     """Where the events of a topic are, from `begins` up to `end`."""
     found: list[Offset] = []
+    empty = 0
     while begins < end:
         read = list(_batches(log, await log.fetch(begins)))
-        if not read:  # nothing came in time
-            break
+        empty = 0 if read else empty + 1
+        if empty == _EMPTY_ANSWERS:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"reading {log.partition}: nothing comes from {begins} on")
         for batch in read:
             found += [offset for offset, record in batch.records if record.key == key and begins <= offset < end]
             begins = max(begins, batch.next_offset)

@@ -50,7 +50,7 @@ class Kind(Enum):
     """What a record is about: its name in keys, its message, and how many parts its key has behind the kind.
 
     A kind that is `stamped` speaks for a topic: only a record under its slot's producer id and epoch counts, so that
-    the fence covers it. The others are facts (Tail) or an administrator's words (Policy, Shadow).
+    the fence covers it. The others are facts (Tail, Redis) or an administrator's words (Policy, Shadow).
     """
 
     OWNERSHIP = ("ownership", state.Ownership, 2, True)
@@ -61,6 +61,7 @@ class Kind(Enum):
     CLAIM = ("claim", state.Claim, 1, True)
     POLICY = ("policy", state.Policy, 1, False)
     SHADOW = ("shadow", state.Shadow, 1, False)
+    REDIS = ("redis", state.Redis, 1, False)
 
     def __init__(self, label: str, message: type[Message], parts: int, stamped: bool) -> None:
         self.label = label
@@ -178,3 +179,7 @@ def claim_key(group: str, resource: control.Resource) -> Key:
 def shadow_key(name: str) -> Key:
     """A shadow by its own name."""
     return Key(Kind.SHADOW, name)
+
+
+REDIS_KEY: Final = Key(Kind.REDIS, "id")
+"""Which Redis the nodes of this cluster use."""

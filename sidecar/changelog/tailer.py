@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import random
 from typing import TYPE_CHECKING, Final
 
+from sidecar.changelog.clock import Clock
 from sidecar.changelog.errors import ChangelogError, ChangelogLostError
 from sidecar.changelog.records import UnreadableBatchError, read_batches
 from sidecar.changelog.view import View
@@ -37,7 +39,8 @@ _RANDOM: Final = random.Random()
 
 
 class Tailer:
-    """Reads one partition. `position` is the next offset to read; everything in front of it is in `view`.
+    """Reads one partition. `position` is the next offset to read; everything in front of it is in `view`, and `clock`
+    has heard its times.
 
     `poll_wait` is how long a poll without news waits at the broker (seconds): a broker that vanished without a word is
     noticed that much and `answer_slack` later. `on_error` hears what interrupts it; `last_error` is None while it
@@ -54,8 +57,10 @@ class Tailer:
         answer_slack: float = 3.0,
         max_bytes: int = 1024 * 1024,
         on_error: Callable[[Exception], None] = lambda _: None,
+        clock: Clock | None = None,
     ) -> None:
         self.view = View()
+        self.clock = Clock() if clock is None else clock
         self.partition = partition
         self.position = Offset(0)
         self.caught_up = False
@@ -68,6 +73,7 @@ class Tailer:
         self._on_error = on_error
         self._leader: int | None = None
         self._started_reading = False
+        self._end_seen_at = -math.inf
         self._failures = 0
         self._ended: ChangelogError | None = None
         self._listeners: list[Callable[[Change], None]] = []
@@ -194,7 +200,7 @@ class Tailer:
                 self._end(error)
                 return
             except (UpstreamError, KafkaError, UnreadableBatchError) as error:
-                self._leader = None
+                self._leader, self._end_seen_at = None, -math.inf
                 self._failed(error)
                 longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 30))
                 await asyncio.sleep(longest * _RANDOM.uniform(0.5, 1.0))
@@ -214,6 +220,7 @@ class Tailer:
             self.partition, self.position, max_wait_ms=int(self._poll_wait * 1000), max_bytes=self._max_bytes
         )
         timeout = self._poll_wait + self._answer_slack
+        asked_at = self.clock.elapsed()  # an answer says where the log ended at some moment since: it may lie here long
         fetched = await self._upstream.call(self._leader, request, timeout=timeout, lane=LANE)
         if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._find_place()
@@ -221,6 +228,7 @@ class Tailer:
         if fetched.error:
             raise KafkaError(fetched.error, f"fetch of {self.partition}")
         await self._take(fetched)
+        self._end_seen_at = asked_at if self.caught_up else -math.inf
         self._failures = 0
         self.last_error = None
 
@@ -238,6 +246,7 @@ class Tailer:
         self.caught_up = self.position >= fetched.high_watermark
 
     def _take_batch(self, batch: LoggedBatch) -> None:
+        self.clock.heard(batch.timestamp_ms, self._end_seen_at)
         if batch.writer is not None:
             self.view.note_writer(batch.writer)
         for offset, record in batch.records:
@@ -269,7 +278,7 @@ class Tailer:
         """The log no longer holds `position`: its start moved past it, or its end fell short of it and it is read
         anew.
         """
-        self.caught_up = False
+        self.caught_up, self._end_seen_at = False, -math.inf
         leader = await self._find_leader(refresh=True)
         start, end = await self._list(OffsetAt.EARLIEST, leader), await self._list(OffsetAt.LATEST, leader)
         if self.position > end:

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from sidecar.changelog.keys import (
     MASTER_SLOT,
+    REDIS_KEY,
     ForeignKeyError,
     Key,
     Kind,
@@ -34,7 +35,7 @@ from sidecar.protocol.ids import ProducerId
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from sidecar.protocol.ids import Offset, ProducerEpoch, Stamp
 
@@ -42,6 +43,8 @@ ValueT = TypeVar("ValueT", bound=Message)
 
 Opened: TypeAlias = "state.Serving | state.Slot"
 """What opens an epoch of a slot."""
+
+_NOTHING_OPENED: Mapping[SlotName, Entry[Opened]] = {}
 
 
 class Record(NamedTuple):
@@ -101,6 +104,10 @@ class View:
         self._kinds: dict[Kind, dict[Key, Entry[Any]]] = {kind: {} for kind in Kind}
         self._topics: dict[str, dict[Key, Entry[Any]]] = {}
         self._opened: dict[str, dict[SlotName, Entry[Opened]]] = {}
+        self.openings = 0
+        """Rises with every change of what `opened` tells."""
+        self._stirred: dict[str, dict[SlotName, int]] = {}
+        """At which of them each slot changed last, the newest at the end; so are their topics."""
         self._epochs: dict[ProducerId, ProducerEpoch] = {}
         self._retired: set[ProducerId] = set()
 
@@ -156,6 +163,10 @@ class View:
         """Every free string and every topic or partition that is owned for reading, in no order."""
         yield from self._kinds[Kind.CLAIM].values()
 
+    def redis(self) -> Entry[state.Redis] | None:
+        """Which Redis the nodes of this cluster use, by the newest word."""
+        return self._kinds[Kind.REDIS].get(REDIS_KEY)
+
     def entries(self, kind: Kind) -> Collection[Entry[Any]]:
         """Every record of a kind, in no order."""
         return self._kinds[kind].values()
@@ -167,6 +178,26 @@ class View:
     def opened(self, topic: str) -> dict[SlotName, Entry[Opened]]:
         """The record that opened the newest epoch of each slot of a topic."""
         return dict(self._opened.get(topic, {}))
+
+    def opened_now(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
+        """As `opened`, but not to be kept: it changes with the next record."""
+        return self._opened.get(topic, _NOTHING_OPENED)
+
+    def opened_since(self, topic: str, opening: int) -> Iterator[SlotName]:
+        """The slots of a topic of which `opened` tells something else since there were so many `openings`. Where it
+        tells of none any more, one of them stands for all.
+        """
+        for slot, changed in reversed(self._stirred.get(topic, {}).items()):
+            if changed <= opening:
+                return
+            yield slot
+
+    def topics_opened_since(self, opening: int) -> Iterator[str]:
+        """The topics of which that holds."""
+        for topic, slots in reversed(self._stirred.items()):
+            if slots[next(reversed(slots))] <= opening:
+                return
+            yield topic
 
     def slots(self, topic: str) -> set[SlotName]:
         """The slots that any record of a topic names."""
@@ -214,6 +245,7 @@ class View:
         if isinstance(value, state.Serving | state.Slot):
             assert key.slot is not None
             self._opened.setdefault(key.topic, {})[key.slot] = cast("Entry[Opened]", after)
+            self._stir(key.topic, key.slot)
             self._retired.update(ProducerId(gone) for gone in value.retired_producer_ids)
         return Change(key, before, after)
 
@@ -235,6 +267,12 @@ class View:
             return Ignored.RETIRED
         return None
 
+    def _stir(self, topic: str, slot: SlotName) -> None:
+        self.openings += 1
+        slots = self._stirred[topic] = self._stirred.pop(topic, {})
+        slots.pop(slot, None)
+        slots[slot] = self.openings
+
     def _ignore(self, reason: Ignored) -> None:
         self.ignored[reason] += 1
 
@@ -243,6 +281,10 @@ class View:
         opened = self._opened.get(entry.key.topic, {})
         if entry.key.slot is not None and opened.get(entry.key.slot) is entry:
             del opened[entry.key.slot]
+            self._stir(entry.key.topic, entry.key.slot)
+            if not opened:  # what was said of its slots is all taken back: one word of it is enough
+                del self._opened[entry.key.topic]
+                self._stirred[entry.key.topic] = {entry.key.slot: self.openings}
         of_topic = self._topics[entry.key.topic]
         del of_topic[entry.key]
         if not of_topic:

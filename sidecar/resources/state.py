@@ -6,7 +6,6 @@ What the two modules above it share: `office` says who coordinates, `coordinator
 from __future__ import annotations
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -91,7 +90,7 @@ class ClaimsState(ABC):
         self._commits: Commits | None = None
         self._opening: asyncio.Task[KafkaError | None] | None = None
         self._fenced_at = self._fence_due = 0.0
-        self._lease = Lease(around.store.lease_ms)
+        self._lease = Lease(around.store.lease_ms, clock=around.changelog.clock.elapsed)
         self._beat_sent: Sent | None = None
         self._woken = asyncio.Event()
         self.book = self._new_book()
@@ -123,10 +122,10 @@ class ClaimsState(ABC):
         self._limits["queue_limit"] = self.book.queue_limit = queue_limit
 
     def now(self) -> float:
-        return asyncio.get_running_loop().time()
+        return self._around.changelog.clock.elapsed()
 
     def wall_ms(self) -> int:
-        return int(time.time() * 1000)
+        return self._around.changelog.clock.now_ms()
 
     # What happens ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ claims of `conn:` sessions are taken away in the same batch.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -90,7 +89,7 @@ async def open_term(around: Surroundings) -> Term:
         producer_id=stamp.producer_id,
         producer_epoch=stamp.epoch,
         retired_producer_ids=_retired(found.value if found is not None else None, stamp),
-        since_ms=int(time.time() * 1000),
+        since_ms=changelog.clock.now_ms(),
     )
     records = [Record(key, serving), *[Record(gone, None) for gone in void]]
     journal, offset = changelog.journal(stamp), Offset(0)

@@ -84,23 +84,25 @@ class RefusedSpans(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., client_epoch: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., behind: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LeftSession(_message.Message):
-    __slots__ = ("session", "name", "left_ms", "next", "refused", "opened_at")
+    __slots__ = ("session", "name", "left_ms", "next", "refused", "opened_at", "client_id")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEFT_MS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     OPENED_AT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     session: str
     name: str
     left_ms: int
     next: Positions
     refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
     opened_at: int
-    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., opened_at: _Optional[int] = ...) -> None: ...
+    client_id: str
+    def __init__(self, session: _Optional[str] = ..., name: _Optional[str] = ..., left_ms: _Optional[int] = ..., next: _Optional[_Union[Positions, _Mapping]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., opened_at: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class Serving(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused", "former", "ids_from")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "generation", "base", "left", "retired_producer_ids", "since_ms", "refused", "former", "ids_from", "client_id", "begins")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +117,8 @@ class Serving(_message.Message):
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     FORMER_FIELD_NUMBER: _ClassVar[int]
     IDS_FROM_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -129,7 +133,9 @@ class Serving(_message.Message):
     refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
     former: _containers.RepeatedCompositeFieldContainer[FormerWriter]
     ids_from: Offsets
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., ids_from: _Optional[_Union[Offsets, _Mapping]] = ...) -> None: ...
+    client_id: str
+    begins: Offsets
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., generation: _Optional[int] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., ids_from: _Optional[_Union[Offsets, _Mapping]] = ..., client_id: _Optional[str] = ..., begins: _Optional[_Union[Offsets, _Mapping]] = ...) -> None: ...
 
 class FormerWriter(_message.Message):
     __slots__ = ("producer_id", "last_epoch", "name", "forgotten")
@@ -144,7 +150,7 @@ class FormerWriter(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., name: _Optional[str] = ..., forgotten: _Optional[bool] = ...) -> None: ...
 
 class Slot(_message.Message):
-    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "left", "refused", "former")
+    __slots__ = ("topic_id", "node", "producer_id", "producer_epoch", "session", "name", "base", "retired_producer_ids", "since_ms", "left", "refused", "former", "client_id", "begins")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +163,8 @@ class Slot(_message.Message):
     LEFT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     FORMER_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     node: int
     producer_id: int
@@ -169,10 +177,12 @@ class Slot(_message.Message):
     left: _containers.RepeatedCompositeFieldContainer[LeftSession]
     refused: _containers.RepeatedCompositeFieldContainer[RefusedSpans]
     former: _containers.RepeatedCompositeFieldContainer[FormerWriter]
-    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ...) -> None: ...
+    client_id: str
+    begins: Offsets
+    def __init__(self, topic_id: _Optional[bytes] = ..., node: _Optional[int] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., base: _Optional[_Union[Positions, _Mapping]] = ..., retired_producer_ids: _Optional[_Iterable[int]] = ..., since_ms: _Optional[int] = ..., left: _Optional[_Iterable[_Union[LeftSession, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedSpans, _Mapping]]] = ..., former: _Optional[_Iterable[_Union[FormerWriter, _Mapping]]] = ..., client_id: _Optional[str] = ..., begins: _Optional[_Union[Offsets, _Mapping]] = ...) -> None: ...
 
 class Tail(_message.Message):
-    __slots__ = ("topic_id", "producer_id", "producer_epoch", "last_sequence", "offset", "last", "at_ms")
+    __slots__ = ("topic_id", "producer_id", "producer_epoch", "last_sequence", "offset", "last", "at_ms", "claim")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +190,7 @@ class Tail(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     producer_id: int
     producer_epoch: int
@@ -187,7 +198,18 @@ class Tail(_message.Message):
     offset: int
     last: _containers.RepeatedCompositeFieldContainer[TailBatch]
     at_ms: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., offset: _Optional[int] = ..., last: _Optional[_Iterable[_Union[TailBatch, _Mapping]]] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    claim: TailClaim
+    def __init__(self, topic_id: _Optional[bytes] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., offset: _Optional[int] = ..., last: _Optional[_Iterable[_Union[TailBatch, _Mapping]]] = ..., at_ms: _Optional[int] = ..., claim: _Optional[_Union[TailClaim, _Mapping]] = ...) -> None: ...
+
+class TailClaim(_message.Message):
+    __slots__ = ("last_sequence", "offset", "leader_epoch")
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    last_sequence: int
+    offset: int
+    leader_epoch: int
+    def __init__(self, last_sequence: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
 
 class TailBatch(_message.Message):
     __slots__ = ("first_sequence", "last_sequence", "base_offset")
@@ -306,6 +328,20 @@ class Shadow(_message.Message):
     auto_reset_backlog_entries: int
     closed: str
     def __init__(self, source: _Optional[str] = ..., source_topic_id: _Optional[bytes] = ..., topic_id: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., allow: _Optional[_Iterable[str]] = ..., auto_reset_backlog_entries: _Optional[int] = ..., closed: _Optional[str] = ...) -> None: ...
+
+class Redis(_message.Message):
+    __slots__ = ("id", "node", "address", "insists", "at_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INSISTS_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    node: int
+    address: str
+    insists: bool
+    at_ms: int
+    def __init__(self, id: _Optional[str] = ..., node: _Optional[int] = ..., address: _Optional[str] = ..., insists: _Optional[bool] = ..., at_ms: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("id", "kind", "at_ms", "topic", "partition", "generation", "session", "name", "mode", "client", "node", "producer_id", "producer_epoch", "start", "detail")

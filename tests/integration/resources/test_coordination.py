@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,33 @@ async def test_another_node_says_who_coordinates(rooms: tuple[Room, Room]) -> No
     await other.sees(first.owners)
     (owner,), _ = other.coordinator.describe(other.coordinator.claimed(""))
     assert (owner.owner_name, owner.serving_node) == ("billing", first.node_id)
+
+
+async def test_a_claim_that_the_log_gives_to_somebody_else_is_not_granted(
+    services: Services, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader appends a claim, loses its place before its replicas have it, answers 6, and nobody leads for a while.
+    The next claim under the same sequence would be taken for its repeat.
+    """
+    async with open_room(services.kafka_bootstrap, services.redis_url, unique("claims")) as room:
+        first, second = room.caller("first"), room.caller("second")
+        room.coordinator.bind(first, "pid:1")
+        await room.coordinator.ready()
+        with monkeypatch.context() as patch:
+            patch.setattr(room.changelog._appender, "_deadline", 0.05)
+
+            def lose_its_place(answer: Any) -> Any:
+                room.gates.fail("layout", DisconnectedError("nobody tells who leads", sent=False), times=100)
+                return replace(answer, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, base_offset=-1)
+
+            room.gates.exchange("ProduceBatch", lose_its_place)
+            with pytest.raises(KafkaError):
+                await first.own(wish("leader"), session="pid:1")
+        room.gates.heal()
+        await room.sees({"leader": ("pid:1", 1)})
+        assert await answer_of(second, "leader", session="pid:2") == ["HELD"]
+        assert room.owners == {"leader": ("pid:1", 1)}
+        assert await answer_of(first, "leader", session="pid:1") == [1]
 
 
 async def test_after_a_crash_a_pid_session_keeps_its_claim_and_a_connections_is_free(rooms: tuple[Room, Room]) -> None:
