@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from sidecar.dedup.marks import Judgement, Marks, Pushed
+from sidecar.dedup.marks import NAMES_LIMIT, Judgement, Marks, Pushed
+from sidecar.protocol import limits
 from sidecar.protocol import records as wire
 from sidecar.protocol.batch import HEADER_BYTES, codec_of
 from sidecar.protocol.compression import decompress
@@ -18,15 +19,13 @@ from sidecar.protocol.records import Kind, RecordIds, Summary
 if TYPE_CHECKING:
     from sidecar.protocol.primitives import Octets
 
-_KEPT_BYTES: Final = 1024 * 1024
-"""Of records that are kept decompressed while their batch waits."""
-
-LARGEST_BYTES: Final = 64 * 1024 * 1024
-"""Of a batch's records, decompressed: more is no batch but a bomb."""
-
 _NO_NAME: Final = (
     "a sequence id but no producer name: give the client a client.id of its own, or each record a header {header}"
 )
+
+
+class TooLargeAtOnceError(Exception):
+    """Nothing is wrong with the batch, but to look into it would hold the event loop."""
 
 
 class Headers(NamedTuple):
@@ -40,14 +39,27 @@ class Content:
     """The ids of one batch. `marks` are the highest by name, `names` their names, `lowest` the lowest by name; all
     empty where there are no ids.
 
-    `first` and `last` are the ids of a batch whose ids rise, all under the session's own name; else -1.
+    `first` and `last` are the ids of a batch whose ids rise, all under the session's own name; else -1. `size`: of
+    its records, decompressed, in bytes.
     """
 
-    __slots__ = ("_batch", "_headers", "_payload", "_records", "count", "first", "last", "lowest", "marks", "name")
+    __slots__ = (
+        "_batch", "_headers", "_payload", "_records", "count", "first", "last", "lowest", "marks", "name", "size",
+    )  # fmt: skip
 
-    def __init__(self, batch: memoryview, count: int, headers: Headers, name: bytes | None) -> None:
+    def __init__(
+        self,
+        batch: memoryview,
+        count: int,
+        headers: Headers,
+        name: bytes | None,
+        *,
+        at_once: bool = False,
+        names_limit: int = NAMES_LIMIT,
+    ) -> None:
         """Raises `KafkaError` 10 where the records are too large, 76 for an unknown codec, 87 where they do not parse,
-        and for ids that are malformed, or missing in some records only, or without a name.
+        and for ids that are malformed, or missing in some records only, or without a name, or under more than
+        `names_limit` names. With `at_once`, `TooLargeAtOnceError` where that takes long: then by a thread.
         """
         self.count = count
         self.name = name
@@ -57,11 +69,15 @@ class Content:
         self._batch = batch
         self._headers = headers
         self._records: list[RecordIds] | None = None
-        payload = _payload_of(batch)
-        self._payload = payload if len(payload) <= _KEPT_BYTES else None
+        payload = _payload_at_once(batch) if at_once else _payload_of(batch)
+        self.size = len(payload)
+        self._payload = payload if self.size <= limits.BATCH_AT_ONCE_BYTES else None
         kind, first, last = _summarise(payload, count, headers)
         if kind is Kind.NONE:
             return
+        if count > limits.BATCH_RECORDS:
+            message = f"{count} records with sequence ids in one batch, {limits.BATCH_RECORDS} at most"
+            raise KafkaError(ErrorCode.INVALID_RECORD, message)
         if kind is Kind.RISING:
             if name is None:
                 raise KafkaError(ErrorCode.INVALID_RECORD, _NO_NAME.format(header=headers.producer_name.decode()))
@@ -69,8 +85,10 @@ class Content:
             self.marks = (Pushed(name, last, count - 1),)
             self.lowest = {name: first}
         else:
+            if at_once and count > limits.RECORDS_AT_ONCE:
+                raise TooLargeAtOnceError
             found = self.records()
-            self.marks = self._highest(found)
+            self.marks = self._highest(found, names_limit)
             for each in found:
                 assert each.name is not None
                 assert each.sequence_id is not None
@@ -79,6 +97,17 @@ class Content:
     def slim(self) -> None:
         """Hold nothing but what was told: the records are opened again when they are asked for."""
         self._payload = self._records = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether to open it again, or to write it again, would hold the event loop."""
+        return self.size > limits.BATCH_AT_ONCE_BYTES or self.count > limits.RECORDS_AT_ONCE
+
+    def takes_long(self, marks: Marks) -> bool:
+        """Whether `kept` would hold the event loop: `records` has to be called before, by a thread."""
+        if self._records is not None or not self.is_large:
+            return False
+        return self.first < 0 or self.name is None or self.last > marks.persisted(self.name)
 
     @property
     def has_ids(self) -> bool:
@@ -111,12 +140,15 @@ class Content:
         raise AssertionError
 
     @staticmethod
-    def _highest(records: list[RecordIds]) -> tuple[Pushed, ...]:
+    def _highest(records: list[RecordIds], names_limit: int = NAMES_LIMIT) -> tuple[Pushed, ...]:
         highest: dict[bytes, Pushed] = {}
         for index, record in enumerate(records):
             assert record.name is not None
             assert record.sequence_id is not None
             known = highest.get(record.name)
+            if known is None and len(highest) >= names_limit:
+                message = f"more than {names_limit} producer names in one batch, which a partition does not remember"
+                raise KafkaError(ErrorCode.INVALID_RECORD, message)
             if known is None or record.sequence_id > known.id:
                 highest[record.name] = Pushed(record.name, record.sequence_id, index)
         return tuple(highest.values())
@@ -163,6 +195,19 @@ def _sequence_id(record: RecordIds) -> int:
     return record.sequence_id
 
 
+def _payload_at_once(batch: memoryview) -> Octets:
+    """As `_payload_of`, where it is small."""
+    try:
+        payload = payload_of(batch, limits.BATCH_AT_ONCE_BYTES)
+    except KafkaError as error:
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+            raise TooLargeAtOnceError from None
+        raise _final(error) from None
+    if len(payload) > limits.BATCH_AT_ONCE_BYTES:
+        raise TooLargeAtOnceError
+    return payload
+
+
 def _payload_of(batch: memoryview) -> Octets:
     """As `payload_of`, with the code that clients do not try again for: what is sent again would be the same."""
     try:
@@ -182,8 +227,10 @@ def _final(error: KafkaError) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, error.message) if error.code == ErrorCode.CORRUPT_MESSAGE else error
 
 
-def payload_of(batch: memoryview) -> Octets:
-    """The records of a batch, decompressed. Raises `KafkaError` 2, 10 or 76."""
+def payload_of(batch: memoryview, limit: int | None = None) -> Octets:
+    """The records of a batch, decompressed to at most `limit` bytes (`limits.BATCH_BYTES`). Raises `KafkaError` 2, 10
+    or 76.
+    """
     codec = codec_of(batch)
     records = batch[HEADER_BYTES:]
-    return decompress(codec, records, LARGEST_BYTES) if codec else records
+    return decompress(codec, records, limits.BATCH_BYTES if limit is None else limit) if codec else records

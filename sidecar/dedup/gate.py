@@ -8,6 +8,9 @@ whatever else its client sends.
 A dropped record shifts the session's base: stamped sequence = client sequence - base. The shift is in the changelog
 before the drop is acknowledged, and before the next batch goes out, so that whoever takes over goes on in the right
 place (`SequenceBase`; mutants ShiftFirst and DropWaits of the model show what breaks otherwise).
+
+Only here are the records of a batch opened: its session may write. A large batch is opened, and written again without
+its duplicates, by a thread (`protocol.limits`); it waits at the front meanwhile.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from sidecar.dedup.content import Content
+from sidecar.dedup.content import Content, TooLargeAtOnceError
 from sidecar.dedup.order import ClientOrder, Passed, Place
 from sidecar.forwarder.lane import Append, Outcome
 from sidecar.forwarder.sequences import MODULUS
+from sidecar.network.aside import aside
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -79,14 +83,22 @@ class Keeper(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """A batch that wants in. `first` is the client's base sequence, -1 for a plain session."""
+    """A batch that wants in. `first` is the client's base sequence, -1 for a plain session. `turn` is asked once, with
+    its ids: the answer to a batch that its connection sends out of turn.
+    """
 
     batch: memoryview
     first: int
     records: int
     timeout_ms: int
     done: Callable[[Outcome], None]
+    turn: Callable[[Content], Outcome | None] | None = None
     content: Content | None = None
+    is_large: bool = False
+    """It cannot be opened at once."""
+    fault: KafkaError | None = None
+    rest: tuple[list[RecordIds], tuple[bytearray, tuple[Pushed, ...]]] | None = None
+    """The batch without its duplicates, and the records that were kept for that."""
     until: float = 0.0
 
 
@@ -130,7 +142,7 @@ class Gate:
         self._session = session
         self._lane = lane
         self._space = space
-        self._order = None if space is None else ClientOrder(space.next)
+        self._order = None if space is None else ClientOrder(space.next, has_past=space.has_past)
         self._headers = headers
         self._keeper = keeper
         self._released = released
@@ -139,6 +151,8 @@ class Gate:
         self._under_way = 0
         self._shifting = False
         """The session's base is about to move: what comes behind is stamped by the new one."""
+        self._looking = False
+        """A thread looks into the batch in front."""
         self._timer: asyncio.TimerHandle | None = None
         self._read: tuple[bytes, Content] | None = None
         """The batch that was looked at last and not let out at once: its header, with the CRC, and what is in it."""
@@ -166,11 +180,15 @@ class Gate:
         return self._order is None or first == self._order.expected
 
     def _content(self, batch: memoryview, records: int) -> Content | None:
-        """None for a bad one: that is told when its turn has come."""
+        """None for a bad one, and for a large one: both are looked at when their turn has come."""
         try:
-            return Content(batch, records, self._headers, self._session.name)
-        except KafkaError:
+            return self._opened(batch, records, at_once=True)
+        except (KafkaError, TooLargeAtOnceError):
             return None
+
+    def _opened(self, batch: memoryview, records: int, *, at_once: bool = False) -> Content:
+        limit = self._state.marks.limit
+        return Content(batch, records, self._headers, self._session.name, at_once=at_once, names_limit=limit)
 
     def _is_new(self, content: Content) -> bool:
         """Whether all of a batch is surely new, and its session may write under its names."""
@@ -204,7 +222,8 @@ class Gate:
             return
         arrival.content = content = self._content_of(arrival)
         if content is not None and self._is_free(arrival.first) and self._is_new(content):
-            self._send(arrival, content)
+            if not self._is_out_of_turn(arrival, content):
+                self._send(arrival, content)
             return
         if content is not None:
             content.slim()  # the buffer's bound counts the batch as it came
@@ -217,11 +236,17 @@ class Gate:
         read, self._read = self._read, None
         if read is not None and read[0] == bytes(arrival.batch[:HEADER_BYTES]):
             return read[1]
-        return self._content(arrival.batch, arrival.records)
+        try:
+            return self._opened(arrival.batch, arrival.records, at_once=True)
+        except TooLargeAtOnceError:
+            arrival.is_large = True
+        except KafkaError as error:
+            arrival.fault = error
+        return None
 
     def pump(self) -> None:
         """Go on with what waits, as far as it can be decided."""
-        while self._queue and not self._shifting and self._closed is None:
+        while self._queue and not self._shifting and not self._looking and self._closed is None:
             try:
                 is_settled = self._decide(self._queue[0])
             except KafkaError as error:
@@ -248,9 +273,14 @@ class Gate:
             return state.wait(self)
         if self._order is not None and (place := self._order.place(arrival.first, arrival.records)) is not Place.NEXT:
             return self._answer_place(arrival, place)
+        if arrival.fault is not None:
+            raise arrival.fault
         content = arrival.content
         if content is None:
-            content = arrival.content = Content(arrival.batch, arrival.records, self._headers, self._session.name)
+            assert arrival.is_large
+            return self._look(arrival, lambda: self._open(arrival))
+        if self._is_out_of_turn(arrival, content):
+            return True
         if not content.marks:
             if state.names.must_carry(self._session.id):
                 message = "records without a sequence id from a producer that has sent some with one"
@@ -263,6 +293,38 @@ class Gate:
             return True
         state.names.hold(content.names, self._session.id)
         return self._decide_ids(arrival, content)
+
+    def _is_out_of_turn(self, arrival: Arrival, content: Content) -> bool:
+        """Whether its connection has to send something else first, or sends it too late: then it is answered so."""
+        turn, arrival.turn = arrival.turn, None
+        outcome = None if turn is None else turn(content)
+        if outcome is None:
+            return False
+        if outcome.error == ErrorCode.POLICY_VIOLATION:
+            self._keeper.refused(self._state.partition, arrival.first, arrival.records)
+        self._answer(arrival, outcome)
+        return True
+
+    def _look(self, arrival: Arrival, work: Callable[[], None]) -> bool:
+        """Have a thread look into the batch in front, which waits for that."""
+        self._looking = True
+        self._keeper.start(self._look_aside(arrival, work))
+        return False
+
+    async def _look_aside(self, arrival: Arrival, work: Callable[[], None]) -> None:
+        try:
+            await aside(work)
+        except KafkaError as error:
+            arrival.fault = error
+        finally:
+            self._looking = False
+        self.pump()
+
+    def _open(self, arrival: Arrival) -> None:
+        arrival.content = self._opened(arrival.batch, arrival.records)
+
+    def _cut(self, arrival: Arrival, content: Content, kept: list[RecordIds]) -> None:
+        arrival.rest = kept, content.without_duplicates(kept)
 
     def _answer_place(self, arrival: Arrival, place: Place) -> bool:
         assert self._order is not None
@@ -312,6 +374,8 @@ class Gate:
             return True
         if content.last >= 0 and content.last <= marks.persisted(content.marks[0].name):
             kept: list[RecordIds] | None = []
+        elif content.takes_long(marks):
+            return self._look(arrival, lambda: _take_apart(content))
         else:
             kept = content.kept(marks)
         if kept is None:
@@ -324,6 +388,8 @@ class Gate:
             return state.wait(self)
         if self._under_way:
             return False  # an outcome pumps again
+        if kept and content.is_large and (arrival.rest is None or arrival.rest[0] != kept):
+            return self._look(arrival, lambda: self._cut(arrival, content, kept))
         self._drop(arrival, content, kept)
         return True
 
@@ -369,6 +435,8 @@ class Gate:
             if (
                 content is None
                 or not content.marks
+                or behind.turn is not None
+                or content.takes_long(self._state.marks)
                 or self._refusal(content) is not None
                 or content.kept(self._state.marks) != []
             ):
@@ -421,7 +489,8 @@ class Gate:
         self._order.landed(self._order.take(arrival.first, arrival.records), (-1, -1, -1))
 
     def _send_rest(self, arrival: Arrival, content: Content, kept: list[RecordIds], shift: int = 0) -> None:
-        batch, marks = content.without_duplicates(kept)
+        rest, arrival.rest = arrival.rest, None
+        batch, marks = content.without_duplicates(kept) if rest is None or rest[0] != kept else rest[1]
         self._released(len(arrival.batch) - len(batch))
         done = arrival.done
         arrival.done = lambda outcome: done(outcome if outcome.error else outcome._replace(offset=-1))
@@ -494,3 +563,7 @@ class Gate:
                 self._timer.cancel()
                 self._timer = None
             self._answer_all(outcome)
+
+
+def _take_apart(content: Content) -> None:
+    content.records()

@@ -133,7 +133,8 @@ class Marks:
     def __init__(self, limit: int = NAMES_LIMIT, *, covered: int = 0) -> None:
         self.evicted = 0
         """Names that were forgotten for want of room, ever."""
-        self._limit = limit
+        self.limit = limit
+        """Names that are remembered, at most."""
         self._rows: dict[bytes, int] = {}
         self._ids = array("q")
         self._offsets = array("q")
@@ -308,7 +309,7 @@ class Marks:
         False where all are.
         """
         wanted = set(names)
-        lacks = len(self._rows) + len(wanted - self._rows.keys()) - self._limit
+        lacks = len(self._rows) + len(wanted - self._rows.keys()) - self.limit
         if lacks <= 0:
             return True
         rest = [
@@ -319,7 +320,7 @@ class Marks:
         if len(rest) < lacks:
             return False
         rest.sort()
-        for _, name in rest[: max(lacks, int(self._limit * _ROOM))]:
+        for _, name in rest[: max(lacks, int(self.limit * _ROOM))]:
             self.forget(name)
             self.evicted += 1
         return True

@@ -11,7 +11,7 @@ from collections import deque
 from enum import Enum
 from typing import Final
 
-from sidecar.forwarder.sequences import MODULUS
+from sidecar.forwarder.sequences import MODULUS, REPEAT_WINDOW
 
 _HALF: Final = 2**30
 KEPT: Final = 5
@@ -22,7 +22,7 @@ class Place(Enum):
     """Where a batch stands."""
 
     NEXT = "the next one"
-    GAP = "ahead of one that is missing: out of order (45)"
+    GAP = "ahead of one that is missing, or nowhere near: out of order (45)"
     REPEAT = "one of those that came last"
     OLD = "in front of them: in the log, or dropped as a duplicate"
     ASTRIDE = "overlaps what came before: out of order, as Kafka would say of no batch that it knows"
@@ -45,10 +45,12 @@ class ClientOrder:
     log, or dropped.
     """
 
-    __slots__ = ("_passed", "_reached", "expected")
+    __slots__ = ("_begin", "_has_past", "_passed", "_reached", "expected")
 
-    def __init__(self, expected: int) -> None:
-        self.expected = self._reached = expected
+    def __init__(self, expected: int, *, has_past: bool = True) -> None:
+        """`has_past`: the client's sequences in front of `expected` are in the log; without it there were none."""
+        self.expected = self._reached = self._begin = expected
+        self._has_past = has_past
         self._passed: deque[Passed] = deque(maxlen=KEPT)
 
     def place(self, first: int, records: int) -> Place:
@@ -60,7 +62,10 @@ class ClientOrder:
             return Place.GAP
         if self.passed(first, records) is not None:
             return Place.REPEAT
-        return Place.OLD if MODULUS - ahead >= records else Place.ASTRIDE
+        behind = MODULUS - ahead
+        if behind > REPEAT_WINDOW or not (self._has_past or behind <= (self.expected - self._begin) % MODULUS):
+            return Place.GAP
+        return Place.OLD if behind >= records else Place.ASTRIDE
 
     def passed(self, first: int, records: int) -> Passed | None:
         """The batch that this one repeats."""

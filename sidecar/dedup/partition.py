@@ -34,6 +34,10 @@ class Topic(Protocol):
     around: Surroundings
     is_urged: bool
 
+    def now(self) -> int:
+        """Unix seconds by the brokers' clock."""
+        ...
+
     @property
     def fence_wanted(self) -> Callable[[], None]: ...
 
@@ -77,7 +81,7 @@ class PartitionIds:
 
     def landed(self, batch: UnderWay, offset: int, records: int) -> None:
         """As `Marks.landed`."""
-        self.marks.landed(batch, offset, records, int(time.time()))
+        self.marks.landed(batch, offset, records, self._topic.now())
         self.batches += 1
         if offset >= 0:
             self.ends[batch.producer_id] = offset + records

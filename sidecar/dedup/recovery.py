@@ -7,7 +7,7 @@ Where ids cannot be known, because no snapshot is left and retention took the lo
 from __future__ import annotations
 
 import asyncio
-import time
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeGuard
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.primitives import Octets
 
-FETCH_BYTES: Final = 1024 * 1024
 _PORTION_RECORDS: Final = 5_000
 
 
@@ -158,15 +157,15 @@ async def read_on(
     end: int,
     reading: Reading,
     progress: Callable[[int, int], None],
+    now: Callable[[], int],
 ) -> None:
-    """Learn from the log between two offsets. `progress` hears how far it came and how many records that were."""
-    while offset < end:
-        data = await logs.fetch(partition, offset, FETCH_BYTES, end)
-        began = offset
-        for portion in _portions(data):
-            behind, records = replay(portion, marks, reading, int(time.time()))
-            progress(max(0, behind - offset), records)
-            offset = max(offset, behind)
-            await asyncio.sleep(0)  # the other topics go on
-        if offset == began:
-            break  # compaction took all that was left
+    """Learn from the log between two offsets, all of it. `progress` hears how far it came and how many records that
+    were; `now` is in Unix seconds. Raises as `LogReader.read`, and `IdsLostError`.
+    """
+    async with aclosing(logs.read(partition, offset, end)) as found:
+        async for data in found:
+            for portion in _portions(data):
+                behind, records = replay(portion, marks, reading, now())
+                progress(max(0, behind - offset), records)
+                offset = max(offset, behind)
+                await asyncio.sleep(0)  # the other topics go on

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
@@ -32,15 +31,11 @@ async def scan(logs: LogReader, partition: TopicPartition, collector: Collector,
     start = (await logs.starts(partition.topic, [partition.partition]))[partition.partition]
     offset = max(start, offset)
     end = (await logs.ends(partition.topic, [partition.partition]))[partition.partition]
-    while offset < end:
-        behind = offset
-        for batch in read_batches(await logs.fetch(partition, offset, _SCAN_BYTES)):
-            behind = batch.next_offset
+    async for records in logs.read(partition, offset, end, _SCAN_BYTES):
+        for batch in read_batches(records):
+            offset = max(offset, batch.next_offset)
             for at, record in batch.records:
                 collector.add(record, at)
-        if behind <= offset:
-            break
-        offset = behind
         await asyncio.sleep(0)
     return offset
 
@@ -112,7 +107,7 @@ class SnapshotLog:
             if journal is None:
                 return False
             saved = state.to_save(without)
-            chunks = snapshots.encode(self.topic_id, saved, int(time.time() * 1000))
+            chunks = snapshots.encode(self.topic_id, saved, self._around.changelog.clock.now_ms())
             position = 0
             try:
                 for record in snapshots.to_records(self.topic, state.partition, chunks):

@@ -83,6 +83,10 @@ class TopicIds:
         self._settling = False
         self._ids_from: Mapping[int, int] = {}
 
+    def now(self) -> int:
+        """Unix seconds by the brokers' clock: every node that serves the topic goes by the same."""
+        return self.around.changelog.clock.now_ms() // 1000
+
     # Taking over ------------------------------------------------------------------------------------------------------
 
     def of(self, partition: int) -> PartitionIds:
@@ -215,7 +219,7 @@ class TopicIds:
         reading = Reading(self._writers, self.around.headers, extent.ids_from)
         try:
             await recovery.read_on(
-                self.around.logs, partition, state.marks, offset, extent.end, reading, self._progressed
+                self.around.logs, partition, state.marks, offset, extent.end, reading, self._progressed, self.now
             )
         except IdsLostError as error:
             self._lose(turn, state, error)
@@ -369,7 +373,9 @@ class TopicIds:
 
     async def tidy(self) -> int:
         """Forget names that are idle, once a snapshot has, and sessions that are gone; how many names those were."""
-        now, gone = int(time.time()), 0
+        if not self.around.changelog.clock.is_confirmed:
+            return 0  # this machine's own clock may be a day ahead
+        now, gone = self.now(), 0
         for state in list(self.partitions.values()):
             idle = state.marks.idle(now, state.names.is_live)
             with suppress(MetadataUnavailable):  # then another time

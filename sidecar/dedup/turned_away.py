@@ -5,6 +5,9 @@ with an error that makes it come again, and the next one is written, the first o
 holds when it comes: it would be acknowledged as a duplicate and be nowhere. So what comes behind is told to come again
 too, until the first one has come. One that does not come for half a minute, while others do, was given up.
 
+A batch of a client that may not write is not opened for this: it is kept as it came, within `protocol.limits`, until
+that client may write. What could not be kept is lost track of.
+
 What was given up, or refused for good, is *late* when the connection has written higher ids since: that is told, as an
 error. Where another session wrote them it is a duplicate, as ever: a standby sends what the one before it sent.
 """
@@ -12,12 +15,21 @@ error. Where another session wrote them it is a duplicate, as ever: a standby se
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from sidecar.dedup.content import Content, TooLargeAtOnceError
+from sidecar.protocol import limits
+from sidecar.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from sidecar.dedup.content import Content
+    from collections.abc import Callable, Mapping
+
+    from sidecar.dedup.marks import Pushed
 
 PATIENCE_S: Final = 30.0
+_OPENED_BYTES: Final = 8 * limits.BATCH_AT_ONCE_BYTES
+_SAME_FROM, _STAMP_FROM, _STAMP_TO = 21, 43, 57
+"""What differs where the same batch comes again: up to its CRC, and the stamp (see `protocol.batch`)."""
 _LATE_KEPT: Final = 1_000
 
 
@@ -27,6 +39,42 @@ class Turn(Enum):
     GO = "nothing is in its way"
     AGAIN = "a batch with lower ids has to come first"
     LATE = "it was not written when it came first, and higher ids have been since"
+
+
+class Ids(Protocol):
+    """The ids of a batch, as `Content` has them."""
+
+    @property
+    def marks(self) -> tuple[Pushed, ...]: ...
+    @property
+    def lowest(self) -> Mapping[bytes, int]: ...
+
+
+class IdsOf(NamedTuple):
+    """What is left of a `Content` when its batch is under way."""
+
+    marks: tuple[Pushed, ...]
+    lowest: Mapping[bytes, int]
+
+
+class Room(Protocol):
+    """Where batches of one connection are counted that are kept."""
+
+    def take(self, size: int) -> bool:
+        """Room for one batch more; whether there is."""
+        ...
+
+    def give_back(self, size: int) -> None:
+        """A batch is kept no longer."""
+        ...
+
+
+class Kept(NamedTuple):
+    """A batch that was not let in, not opened. `now`: when."""
+
+    records: int
+    comes_again: bool
+    now: float
 
 
 class _Ids(NamedTuple):
@@ -47,7 +95,7 @@ class _Ids(NamedTuple):
 class TurnedAway:
     """Of one connection in one partition. `now` arguments are monotonic seconds."""
 
-    __slots__ = ("_late", "_late_count", "_lowest", "_seen", "_written")
+    __slots__ = ("_kept", "_late", "_late_count", "_lowest", "_seen", "_written", "is_lost")
 
     def __init__(self) -> None:
         self._lowest: dict[bytes, set[int]] = {}
@@ -55,11 +103,62 @@ class TurnedAway:
         self._late_count = 0
         self._written: dict[bytes, int] = {}
         self._seen = 0.0
+        self._kept: dict[bytes, Kept] = {}
+        self.is_lost = False
+        """Whether something was told to come again whose ids are not known."""
 
     def __bool__(self) -> bool:
-        return bool(self._lowest or self._late)
+        return bool(self._lowest or self._late or self._kept or self.is_lost)
 
-    def add(self, content: Content, now: float) -> None:
+    def keep(self, batch: memoryview, kept: Kept, room: Room) -> None:
+        """A batch was not let in.
+
+        One that comes again and again is kept once: who may not write strikes back for hours. Those refused for good
+        make room for one that will come again, as that may be lost without this.
+        """
+        same = bytearray(batch)
+        same[:_SAME_FROM] = bytes(_SAME_FROM)
+        same[_STAMP_FROM:_STAMP_TO] = bytes(_STAMP_TO - _STAMP_FROM)
+        key = bytes(same)
+        before = self._kept.pop(key, None)
+        if before is not None:
+            self._kept[key] = kept._replace(comes_again=kept.comes_again or before.comes_again)
+            return
+        has_room = room.take(len(key))
+        while not has_room and kept.comes_again:
+            refused = next((each for each, its in self._kept.items() if not its.comes_again), None)
+            if refused is None:
+                break
+            del self._kept[refused]
+            room.give_back(len(refused))
+            has_room = room.take(len(key))
+        if has_room:
+            self._kept[key] = kept
+        elif kept.comes_again:
+            self.is_lost = True
+
+    def open(self, opened: Callable[[memoryview, int], Content], room: Room) -> None:
+        """Its client may write now: look into what was kept. `opened` as `Content` with `at_once`."""
+        kept, self._kept = self._kept, {}
+        size = 0
+        for batch, (records, comes_again, now) in kept.items():
+            room.give_back(len(batch))
+            try:
+                if size > _OPENED_BYTES:
+                    raise TooLargeAtOnceError
+                content = opened(memoryview(batch), records)
+            except TooLargeAtOnceError:
+                self.is_lost |= comes_again
+                continue
+            except KafkaError:
+                continue  # it will be refused for that
+            size += content.size
+            if content.has_ids and comes_again:
+                self.add(content, now)
+            elif content.has_ids:
+                self.refuse(content)
+
+    def add(self, content: Ids, now: float) -> None:
         """A batch of a plain client was told to come again."""
         for name, lowest in content.lowest.items():
             known = self._lowest.setdefault(name, set())
@@ -67,17 +166,17 @@ class TurnedAway:
                 self._seen = now
             known.add(lowest)
 
-    def refuse(self, content: Content) -> None:
+    def refuse(self, content: Ids) -> None:
         """A batch was refused for good."""
         for name, last, _ in content.marks:
             self._is_late(name, _Ids(content.lowest[name], last))
 
-    def written(self, content: Content) -> None:
+    def written(self, content: Ids) -> None:
         """A batch of this connection is in the log, and was not before."""
         for name, last, _ in content.marks:
             self._written[name] = max(last, self._written.get(name, last))
 
-    def turn_of(self, content: Content, now: float) -> Turn:
+    def turn_of(self, content: Ids, now: float) -> Turn:
         """What becomes of a batch; where it may go, it counts as come."""
         lowest = content.lowest
         if self._lowest and now - self._seen > PATIENCE_S:

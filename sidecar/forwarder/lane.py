@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.forwarder.sequences import PlainSequences
 from sidecar.protocol import batch as record_batch
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
 from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce_upstream import table_head
 
@@ -41,19 +41,6 @@ LONGEST_WAIT_MS: Final = 30_000
 """How long a leader may wait for its followers: others share its connection. The lane tries again until the deadline.
 """
 
-_NOT_WRITTEN: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS})
-_UNKNOWN_OUTCOME: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
 _OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
 """No client is told of these where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
 good), and no broker ever says 13. A batch given up with nothing else to say timed out.
@@ -232,6 +219,11 @@ class Lane:
         return not (self._queue or self._in_flight or self._retry)
 
     @property
+    def used(self) -> bool:
+        """Something was sent, whatever became of it."""
+        return self._order > 0
+
+    @property
     def muted(self) -> bool:
         return self._muted
 
@@ -315,14 +307,14 @@ class Lane:
             self._failures = 0
             self._finish(append, Outcome(ErrorCode.NONE, *outcome[1:]) if error else outcome)
         elif self._closed is not None:
-            append.in_doubt = append.in_doubt or error in _UNKNOWN_OUTCOME
+            append.in_doubt = append.in_doubt or error in APPEND_IN_DOUBT
             self._finish(append, self._closed)
         elif error in FENCED:
             self._owner.fenced(self)
             self._finish(append, self._closed or outcome)
         elif self._goes_again(append, error):
             self._failures += append is self._alone or not self._muted
-            append.in_doubt = append.in_doubt or error in _UNKNOWN_OUTCOME
+            append.in_doubt = append.in_doubt or error in APPEND_IN_DOUBT
             if error not in _OURS:
                 append.error = outcome
             self._retry.append(append)
@@ -341,7 +333,7 @@ class Lane:
         45 is retried only behind an earlier batch of this lane that failed too, or has no answer yet (where the leader
         moved between the two, the new one is the first to answer): alone it is Kafka's own verdict.
         """
-        if error in _NOT_WRITTEN or error in _UNKNOWN_OUTCOME:
+        if error in NOT_APPENDED or error in APPEND_IN_DOUBT:
             return True
         if error != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self._alone:
             return False

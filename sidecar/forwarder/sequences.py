@@ -5,7 +5,10 @@ one slot epoch and partition, so every verdict of the broker about the stamped s
 base never comes from the batch that happens to arrive first: clients pipeline, and librdkafka reports batches as
 delivered that were overtaken.
 
-Sequences count modulo 2^31, client epochs modulo 2^15 (librdkafka wraps from 32767 to 0).
+Sequences count modulo 2^31, client epochs modulo 2^15 (librdkafka wraps from 32767 to 0). So "behind" and "ahead" mean
+something only within bounds, and a base that lags half a round makes every new batch a repeat: acknowledged, and in no
+log. Two bounds keep that away. A slot epoch ends `EPOCH_RECORDS` behind its base (`Verdict.RENEW`). And only what lies
+within `REPEAT_WINDOW` behind the place where a batch is expected may be called a repeat.
 """
 
 from __future__ import annotations
@@ -16,18 +19,43 @@ from typing import Final
 
 MODULUS: Final = 2**31
 _HALF: Final = 2**30
+EPOCH_RECORDS: Final = 2**28
+"""Records of a session in one partition after which its slot epoch is replaced: 7 hours at 10,000 records per second.
+
+An eighth of a round. What is in flight or in the forwarder's buffer comes on top, and `REPEAT_WINDOW` begins seven
+eighths of a round less that window ahead of the base: nothing that is new gets there.
+"""
+
+REPEAT_WINDOW: Final = 2**27
+"""How far behind the expected sequence a batch may begin and still be a repeat of one that is in the log.
+
+What a client repeats is one of its batches in flight, five at most (KIP-98). A request is 100 MB at most
+(socket.request.max.bytes), a record 7 bytes at least (DefaultRecord: six one-byte fields and its length), and Java
+bounds a batch by its size before compression, librdkafka by 1,000,000 messages. So five batches hold 75 million records
+at most, and 2^27 is 134 million. What begins farther behind is in no client's hands any more, or not behind but ahead.
+"""
 _EPOCHS: Final = 2**15
 _AHEAD: Final = 2**14
 _SPANS_KEPT: Final = 16
+
+
+def place_behind(sequence: int) -> int:
+    """The sequence behind something, as positions spell it: 1 to 2^31. There 0 says that nothing is in front; what
+    wrapped to 0 is 2^31.
+    """
+    return (sequence - 1) % MODULUS + 1
 
 
 class Verdict(Enum):
     """What becomes of a batch of an idempotent session."""
 
     FORWARD = "stamp it and let Kafka judge"
+    RENEW = "in order, but so far behind its base that the slot epoch has to be replaced first"
+    STRAY = "neither near behind the next expected sequence nor near ahead of it: out of order"
     REPEAT = "below the base: in the log since an earlier slot epoch"
     REFUSED = "below the base: refused for good while another session owned the topic, and not in the log"
     ASTRIDE = "begins below the base and ends above it: out of order, as Kafka would say of no batch that it knows"
+    FORGOTTEN = "so far below the base that it is not known whether it was refused or is in the log: out of order"
     RAISE = "the client raised its epoch here: a new slot epoch, base 0 on this partition"
     WAIT = "a raised epoch that does not begin at 0: out of order until its first batch comes"
     STALE = "an epoch that the client itself has left"
@@ -40,7 +68,9 @@ class SequenceSpace:
     `client_epoch` and `base` are those of the newest `Serving`; `next` is the client sequence behind the last one
     known to be in the log (`base` before any); `written` whether the session has, or may have, anything on this
     partition; `reach` the sequence behind the last batch of unknown outcome; `refused` what is below the base without
-    being in the log.
+    being in the log. `limit` is how many records the slot epoch may have here. `has_past`: something of this client
+    epoch is below the base. Without it nothing there is a repeat: base 0 alone says that the session is new, or raised
+    its epoch, not that its sequences wrapped.
     """
 
     client_epoch: int
@@ -49,6 +79,11 @@ class SequenceSpace:
     written: bool = False
     reach: int | None = None
     refused: RefusedSequences | None = None
+    limit: int = EPOCH_RECORDS
+    has_past: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.has_past = self.written
 
     def judge(self, epoch: int, sequence: int, records: int) -> Verdict:
         """What to do with a batch of `records` that begins at `sequence` of client epoch `epoch`."""
@@ -56,12 +91,20 @@ class SequenceSpace:
             if self.written and not 0 < (epoch - self.client_epoch) % _EPOCHS < _AHEAD:
                 return Verdict.STALE
             return Verdict.RAISE if sequence == 0 else Verdict.WAIT
-        if (sequence - self.base) % MODULUS >= _HALF:
+        if (sequence - self.base) % MODULUS < self.limit:
+            return Verdict.FORWARD
+        below = (self.base - sequence) % MODULUS
+        if self.has_past and below <= REPEAT_WINDOW >= (self.next - sequence) % MODULUS:
             refused = self.refused
-            if refused is not None and refused.client_epoch == epoch and refused.touches(sequence, records):
-                return Verdict.REFUSED
-            return Verdict.REPEAT if (self.base - sequence) % MODULUS >= records else Verdict.ASTRIDE
-        return Verdict.FORWARD
+            if refused is not None and refused.client_epoch == epoch:
+                if refused.touches(sequence, records):
+                    return Verdict.REFUSED
+                if refused.may_have_forgotten(sequence):
+                    return Verdict.FORGOTTEN
+            return Verdict.REPEAT if below >= records else Verdict.ASTRIDE
+        if (self.next - self.base) % MODULUS >= self.limit:
+            return Verdict.RENEW  # by what is in the log: a batch far ahead cannot end an epoch
+        return Verdict.FORWARD if (sequence - self.next) % MODULUS < REPEAT_WINDOW else Verdict.STRAY
 
     def stamped(self, sequence: int) -> int:
         """The sequence for Kafka."""
@@ -73,20 +116,25 @@ class SequenceSpace:
 
     def appended(self, sequence: int, records: int) -> None:
         """A batch is known to be in the log."""
-        behind = (sequence + records) % MODULUS
-        if (behind - self.next) % MODULUS < _HALF:
-            self.next = behind
+        reached = (sequence + records) % MODULUS
+        if (reached - self.next) % MODULUS < _HALF:
+            self.next = reached
 
     def doubted(self, sequence: int, records: int) -> None:
-        """A batch was given up that may be in the log, or still get there."""
-        behind = (sequence + records) % MODULUS
-        if self.reach is None or (behind - self.reach) % MODULUS < _HALF:
-            self.reach = behind
+        """A batch was given up that may be in the log, or still get there: one near `next`, as Kafka refuses others."""
+        ahead = (sequence + records - self.next) % MODULUS
+        if ahead < _HALF and (self.reach is None or self.certain or ahead > (self.reach - self.next) % MODULUS):
+            self.reach = (sequence + records) % MODULUS
 
     @property
     def certain(self) -> bool:
         """Whether `next` tells all: False while a batch behind it may be in the log."""
         return self.reach is None or (self.next - self.reach) % MODULUS < _HALF
+
+    @property
+    def stands_at(self) -> int:
+        """`next` as positions spell it: see `place_behind`."""
+        return self.next or (MODULUS if self.has_past or self.base else 0)
 
 
 @dataclass(slots=True)
@@ -110,8 +158,9 @@ class PlainSequences:
 class RefusedSequences:
     """Sequences that this node answered with a final error: the client counts them as used (aiokafka never goes back).
 
-    `spans` are (first, behind the last), neither touching nor overlapping, the newest 16. They say nothing of where
-    the session's sequences begin: who knows that asks what lies `behind` it.
+    `spans` are (first, behind the last), neither touching nor overlapping, in order, the highest 16. They say nothing
+    of where the session's sequences begin: who knows that asks what lies `behind` it. Below 16 of them there may have
+    been others: a batch from there is neither known to be in the log nor to have been refused.
     """
 
     client_epoch: int
@@ -134,7 +183,15 @@ class RefusedSequences:
                 first = its_first
             else:
                 apart.append((its_first, its_behind))
-        self.spans = [*apart, (first, (first + length) % MODULUS)][-_SPANS_KEPT:]
+        if length >= MODULUS:  # a client that is refused for days comes round to where it began: the newest one counts
+            first, length = sequence + records + 1, MODULUS - 1
+        apart.append((first % MODULUS, (first + length) % MODULUS))
+        highest = apart[0][0]
+        for its_first, _ in apart:
+            if (its_first - highest) % MODULUS < _HALF:
+                highest = its_first
+        apart.sort(key=lambda span: (highest - span[0]) % MODULUS, reverse=True)
+        self.spans = apart[-_SPANS_KEPT:]
 
     def touches(self, sequence: int, records: int) -> bool:
         """Whether any of these records was refused."""
@@ -143,9 +200,15 @@ class RefusedSequences:
             for first, behind in self.spans
         )
 
+    def may_have_forgotten(self, sequence: int) -> bool:
+        """Whether a span that a batch from here belonged to may be forgotten: it lies below all that are known."""
+        return len(self.spans) >= _SPANS_KEPT and 0 < (self.spans[0][0] - sequence) % MODULUS < _HALF
+
     def behind(self, expected: int) -> int:
-        """What the client sends next, where `expected` would be next if none of these had been refused."""
+        """What the client sends next, as positions spell it, where `expected` would be next if none of these had been
+        refused.
+        """
         for first, behind in self.spans:
             if (expected - first) % MODULUS < (behind - first) % MODULUS:
-                return behind
+                return place_behind(behind)
         return expected

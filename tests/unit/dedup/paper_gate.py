@@ -9,8 +9,10 @@ import random
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
+from sidecar.changelog import Clock
 from sidecar.dedup.environment import Surroundings
 from sidecar.dedup.gate import Arrival, Gate, Session
 from sidecar.dedup.topic import TopicIds
@@ -117,7 +119,8 @@ class Partition:
         self.unknown = 0
         self.log: list[int | None] = []
         nothing = cast(Any, None)
-        around = Surroundings(nothing, nothing, nothing, nothing, cast(Any, self), HEADERS, names_limit)
+        changelog = cast(Any, SimpleNamespace(clock=Clock()))
+        around = Surroundings(nothing, changelog, nothing, nothing, cast(Any, self), HEADERS, names_limit)
         self.state = TopicIds("orders", around, self.live.__contains__, self._fence_wanted).of(0)
         self.state.is_ready = True
 
@@ -170,7 +173,7 @@ class Client:
         stamp = Stamp(ProducerId(producer_id), ProducerEpoch(3))
         numbers = PlainSequences() if plain else None
         self.lane = Lane(b"orders", 0, stamp, numbers, self.shipper, self.owner, random.Random(1))
-        self.space = None if plain else SequenceSpace(0, base, base)
+        self.space = None if plain else SequenceSpace(0, base, base, written=base != 0)
         its = Session(session, name, producer_id)
         self.gate = Gate(partition.state, its, self.lane, self.space, HEADERS, self.keeper, self.shipper.released)
         self.offered: list[Offered] = []

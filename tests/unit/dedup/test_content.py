@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.dedup.content import Content, payload_of
+from sidecar.dedup.content import Content, TooLargeAtOnceError, payload_of
 from sidecar.dedup.marks import Mark, Marks, Pushed
+from sidecar.protocol import limits
 from sidecar.protocol.batch import HEADER_BYTES, crc_matches, read_header
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from tests.unit.dedup.paper import HEADERS, Rec, batch, ids_of, read, recs
@@ -116,7 +117,7 @@ def test_records_that_do_not_parse_are_refused_for_good(codec: int) -> None:
 def test_a_bomb_is_too_large(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
     data = batch([Rec(1, value=bytes(10_000))] * 3, codec)
     assert len(payload_of(data)) > 30_000
-    monkeypatch.setattr("sidecar.dedup.content.LARGEST_BYTES", 30_000)
+    monkeypatch.setattr("sidecar.protocol.limits.BATCH_BYTES", 30_000)
     with pytest.raises(KafkaError) as refused:
         payload_of(data)
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
@@ -189,3 +190,42 @@ def test_the_clients_own_batch_is_not_touched() -> None:
     assert bytes(data) == before
     assert ids_of(smaller) == [5, 6]
     assert len(payload_of(data)) == len(data) - HEADER_BYTES
+
+
+# What it may cost ---------------------------------------------------------------------------------------------------
+
+
+def test_more_names_than_a_partition_remembers_are_refused_before_they_are_kept() -> None:
+    found = [Rec(1, b"%d" % number) for number in range(12)]
+    with pytest.raises(KafkaError, match="more than 11 producer names") as caught:
+        Content(batch(found), len(found), HEADERS, ME, names_limit=11)
+    assert caught.value.code == ErrorCode.INVALID_RECORD
+    assert len(Content(batch(found), len(found), HEADERS, ME, names_limit=12).names) == 12
+
+
+@pytest.mark.parametrize("ids", [range(6), [5, 4, 3, 2, 1, 0]], ids=["rising", "falling"])
+def test_more_records_with_ids_than_a_batch_may_have_are_refused(
+    monkeypatch: pytest.MonkeyPatch, ids: range | list[int]
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_RECORDS", 5)
+    with pytest.raises(KafkaError, match="6 records with sequence ids in one batch, 5 at most"):
+        content(recs(*ids))
+    content(recs(*[None] * 6))
+
+
+@pytest.mark.parametrize(("codec", "limit"), [(0, 100), (4, 100), (4, 10_000)])
+def test_what_would_hold_the_event_loop_is_not_opened_at_once(
+    monkeypatch: pytest.MonkeyPatch, codec: int, limit: int
+) -> None:
+    """Too many bytes, or too many records that have to be taken apart."""
+    monkeypatch.setattr(limits, "BATCH_AT_ONCE_BYTES", limit)
+    monkeypatch.setattr(limits, "RECORDS_AT_ONCE", 5)
+    found = recs(6, 5, 4, 3, 2, 1)
+    with pytest.raises(TooLargeAtOnceError):
+        Content(batch(found, codec), len(found), HEADERS, ME, at_once=True)
+    whole = Content(batch(found, codec), len(found), HEADERS, ME)
+    assert whole.is_large
+    whole.slim()
+    assert whole.takes_long(Marks())
+    whole.records()
+    assert not whole.takes_long(Marks())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.dedup.order import KEPT, ClientOrder, Place
-from sidecar.forwarder.sequences import MODULUS
+from sidecar.forwarder.sequences import MODULUS, REPEAT_WINDOW
 
 ANSWER = (100, -1, 0)
 sequences = st.integers(0, MODULUS - 1)
@@ -31,12 +31,30 @@ def test_what_comes_ahead_of_the_next_one_is_a_gap(start: int, ahead: int, recor
     assert ClientOrder(start).place((start + ahead) % MODULUS, records) is Place.GAP
 
 
-@given(start=sequences, behind=st.integers(1, 2**30), records=sizes)
+@given(start=sequences, behind=st.integers(1, REPEAT_WINDOW), records=sizes)
 def test_what_ends_in_front_of_the_next_one_is_old_and_what_crosses_it_is_astride(
     start: int, behind: int, records: int
 ) -> None:
     place = ClientOrder(start).place((start - behind) % MODULUS, records)
     assert place is (Place.OLD if records <= behind else Place.ASTRIDE)
+
+
+@given(start=sequences, behind=st.integers(REPEAT_WINDOW + 1, MODULUS - 1), records=sizes)
+def test_what_is_nowhere_near_is_out_of_order_and_no_repeat(start: int, behind: int, records: int) -> None:
+    assert ClientOrder(start).place((start - behind) % MODULUS, records) is Place.GAP
+
+
+@given(start=sequences, landed=st.lists(sizes, max_size=3), behind=st.integers(1, REPEAT_WINDOW))
+def test_in_front_of_a_session_that_is_new_there_is_nothing_to_repeat(
+    start: int, landed: list[int], behind: int
+) -> None:
+    """Its sequences begin at 0: what comes with 2^31 - 1 is in no log, and may not be called a repeat."""
+    order = ClientOrder(start, has_past=False)
+    for records in landed:
+        order.landed(order.take(order.expected, records), ANSWER)
+    assert order.place((start - behind) % MODULUS, 1) is Place.GAP
+    if landed and landed != [1]:
+        assert order.place((order.expected - 1) % MODULUS, 1) in (Place.OLD, Place.REPEAT)
 
 
 @given(start=sequences, batches=st.lists(sizes, min_size=1, max_size=KEPT))

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from sidecar.cluster import logs
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.marks import Judgement, Mark, Marks, Pushed
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.dedup.recovery import Extent, IdsLostError, Reading, begin, read_on, replay
 from sidecar.dedup.snapshots import Saved
-from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, read_header, stamp
+from sidecar.protocol.batch import HEADER_BYTES, read_header, stamp
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
+from tests.unit.cluster.paper_log import PaperLog
 from tests.unit.dedup.paper import CONTROL, HEADERS, TRANSACTIONAL, Rec, logged, recs
+
+if TYPE_CHECKING:
+    from sidecar.protocol.caller import Upstream
 
 ME, OTHER = b"me", b"other"
 PARTITION = TopicPartition("orders", 0)
@@ -232,27 +238,19 @@ def test_a_batch_that_compaction_emptied_tells_nothing_and_is_passed() -> None:
 # Reading on ---------------------------------------------------------------------------------------------------------
 
 
-class PaperLog:
-    """Gives one batch at a time: the first that ends behind the offset."""
-
-    def __init__(self, *batches: bytes) -> None:
-        self.batches = batches
-        self.fetched: list[int] = []
-
-    async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int, end: int | None = None) -> bytes:
-        self.fetched.append(offset)
-        for data in self.batches:
-            assert len(batch_sizes(data, 0, len(data))) == 1
-            header = read_header(data, 0, len(data))
-            if header.base_offset + header.last_offset_delta >= offset:
-                return data
-        return b""
-
-
 async def read_log(log: PaperLog, marks: Marks, offset: int, end: int) -> list[tuple[int, int]]:
     """The progress."""
     told: list[tuple[int, int]] = []
-    await read_on(cast(LogReader, log), PARTITION, marks, offset, end, reading(), lambda *came: told.append(came))
+    await read_on(
+        LogReader(cast("Upstream", log)),
+        PARTITION,
+        marks,
+        offset,
+        end,
+        reading(),
+        lambda *came: told.append(came),
+        lambda: NOW,
+    )
     return told
 
 
@@ -271,11 +269,27 @@ async def test_a_batch_that_begins_in_front_of_where_reading_does_is_read_as_a_w
     assert marks.persisted(ME) == 8
 
 
-async def test_a_log_whose_end_compaction_took_is_read_to_its_end() -> None:
-    log = PaperLog(logged(recs(5), 10, epoch=4))
+async def test_a_log_in_which_compaction_was_is_read_to_its_end() -> None:
+    log = PaperLog(logged(recs(5), 10, epoch=4), logged(recs(6), 22, epoch=4))
     marks = Marks()
-    assert await read_log(log, marks, 10, 20) == [(1, 1)]
+    assert await read_log(log, marks, 10, 20) == [(1, 1), (12, 1)]
     assert log.fetched == [10, 11]
+
+
+async def test_an_empty_answer_is_no_end_of_what_is_to_be_read() -> None:
+    log = PaperLog(*[logged(recs(index), 10 + index, epoch=4) for index in range(2)])
+    log.empty_at = {11: 3}
+    marks = Marks()
+    assert await read_log(log, marks, 10, 12) == [(1, 1), (1, 1)]
+    assert (log.fetched, marks.persisted(ME)) == ([10, 11, 11, 11, 11], 1)
+
+
+async def test_a_log_that_does_not_reach_its_end_is_not_taken_for_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_LONGEST_PAUSE_S", 0.0)
+    log = PaperLog(logged(recs(5), 10, epoch=4))
+    with pytest.raises(KafkaError, match="nothing comes from offset 11 on") as failure:
+        await read_log(log, Marks(), 10, 20)
+    assert failure.value.code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 async def test_an_empty_log_needs_no_fetch() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import cache
 from typing import Any, cast
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.changelog import RawRecord
+from sidecar.changelog import Clock, RawRecord
 from sidecar.dedup import snapshots
 from sidecar.dedup.content import Headers
 from sidecar.dedup.environment import Surroundings
@@ -270,6 +269,7 @@ class PaperTopic:
 
     def __init__(self) -> None:
         self.log: list[RawRecord] = []
+        self.clock = Clock()
 
     async def append(self, found: list[RawRecord]) -> int:
         self.log += found
@@ -305,16 +305,14 @@ def served(paper: PaperTopic) -> tuple[TopicIds, PartitionIds]:
 
 
 @pytest.mark.parametrize("milliseconds", [1, 2, 1_000])
-async def test_the_two_copies_of_a_partition_take_turns_whatever_the_time(
-    monkeypatch: pytest.MonkeyPatch, milliseconds: int
-) -> None:
+async def test_the_two_copies_of_a_partition_take_turns_whatever_the_time(milliseconds: int) -> None:
     """Else a node that dies between two chunks leaves none that is whole."""
     paper = PaperTopic()
     ids, partition = served(paper)
-    clock = NOW_MS
-    monkeypatch.setattr(time, "time", lambda: clock / 1000)
+    now_ms = NOW_MS
+    paper.clock = Clock(lambda: 0.0, lambda: now_ms / 1000)
     for _ in range(6):
-        clock += milliseconds
+        now_ms += milliseconds
         await moved(ids, partition)
     copies = [record.key.split(b"/")[2] for record in paper.log]
     assert copies in ([b"0", b"1"] * 3, [b"1", b"0"] * 3)

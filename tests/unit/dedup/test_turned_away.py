@@ -10,7 +10,8 @@ import pytest
 from sidecar.dedup import turned_away
 from sidecar.dedup.content import Content
 from sidecar.dedup.marks import Pushed
-from sidecar.dedup.turned_away import PATIENCE_S, Turn, TurnedAway
+from sidecar.dedup.turned_away import PATIENCE_S, Kept, Turn, TurnedAway
+from tests.unit.dedup.paper import HEADERS, batch, recs
 
 NAME, OTHER = b"billing", b"shipping"
 
@@ -158,9 +159,9 @@ def test_what_was_refused_is_late_however_it_is_cut(log: Log) -> None:
 
 
 def test_what_came_after_all_is_not_late_any_more(log: Log) -> None:
-    for batch in (ids(1, 3), ids(5), ids(7, 9)):
-        log.away.refuse(batch)
-    assert [log.asks(batch) for batch in (ids(1), ids(2, 5), ids(7, 7), ids(8, 8), ids(9))] == [Turn.GO] * 5
+    for found in (ids(1, 3), ids(5), ids(7, 9)):
+        log.away.refuse(found)
+    assert [log.asks(found) for found in (ids(1), ids(2, 5), ids(7, 7), ids(8, 8), ids(9))] == [Turn.GO] * 5
     assert not log.away
     assert [log.asks(ids(number)) for number in (1, 5, 9)] == [Turn.GO] * 3
 
@@ -177,3 +178,67 @@ def test_only_so_many_are_remembered_as_late(log: Log) -> None:
         log.away.refuse(ids(number))
     log.away.written(ids(10_000))
     assert [log.asks(ids(number)) for number in (0, 1)] == [Turn.GO, Turn.LATE]
+
+
+# What is kept as it came ----------------------------------------------------------------------------------------------
+
+
+class Bytes:
+    """Implements `Room`: so many bytes."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, size: int) -> bool:
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.left += size
+
+
+def kept(away: TurnedAway, number: int, room: Bytes, *, comes_again: bool = True) -> None:
+    away.keep(batch(recs(number)), Kept(1, comes_again, 0.0), room)
+
+
+def look(away: TurnedAway, room: Bytes) -> None:
+    away.open(lambda found, records: Content(found, records, HEADERS, NAME, at_once=True), room)
+
+
+def test_what_was_kept_counts_once_it_is_opened(log: Log) -> None:
+    room = Bytes(10_000)
+    for number in (1, 1, 3):
+        kept(log.away, number, room)
+    kept(log.away, 7, room, comes_again=False)
+    assert room.left == 10_000 - 3 * len(batch(recs(1)))
+    look(log.away, room)
+    assert room.left == 10_000
+    assert [log.asks(ids(number)) for number in (2, 1, 3, 8, 7)] == [
+        Turn.AGAIN, Turn.GO, Turn.GO, Turn.GO, Turn.LATE
+    ]  # fmt: skip
+
+
+def test_what_was_refused_for_good_makes_room_for_what_comes_again(log: Log) -> None:
+    room = Bytes(2 * len(batch(recs(1))))
+    for number in (1, 2):
+        kept(log.away, number, room, comes_again=False)
+    kept(log.away, 3, room)
+    assert not log.away.is_lost
+    kept(log.away, 4, room)
+    kept(log.away, 5, room, comes_again=False)
+    assert not log.away.is_lost
+    kept(log.away, 6, room)
+    assert log.away.is_lost, "there was no room for one that comes again"
+
+
+def test_what_is_too_large_to_be_looked_at_at_once_is_lost_track_of(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.protocol.limits.BATCH_AT_ONCE_BYTES", 10)
+    room = Bytes(10_000)
+    kept(log.away, 1, room, comes_again=False)
+    look(log.away, room)
+    assert not log.away.is_lost
+    kept(log.away, 1, room)
+    look(log.away, room)
+    assert log.away.is_lost

@@ -5,10 +5,19 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.forwarder.sequences import MODULUS, PlainSequences, RefusedSequences, SequenceSpace, Verdict
+from sidecar.forwarder.sequences import (
+    EPOCH_RECORDS,
+    MODULUS,
+    REPEAT_WINDOW,
+    PlainSequences,
+    RefusedSequences,
+    SequenceSpace,
+    Verdict,
+    place_behind,
+)
 
 EPOCHS = 2**15
 sequences = st.integers(0, MODULUS - 1)
@@ -23,7 +32,7 @@ def space(client_epoch: int = 0, base: int = 0, next_: int | None = None, *, wri
 # Bases --------------------------------------------------------------------------------------------------------------
 
 
-@given(base=sequences, ahead=st.integers(0, 2**30 - 1), records=sizes)
+@given(base=sequences, ahead=st.integers(0, EPOCH_RECORDS - 1), records=sizes)
 def test_what_begins_at_the_base_or_ahead_of_it_is_forwarded_and_counted_from_the_base(
     base: int, ahead: int, records: int
 ) -> None:
@@ -33,7 +42,7 @@ def test_what_begins_at_the_base_or_ahead_of_it_is_forwarded_and_counted_from_th
     assert of.stamped(sequence) == ahead
 
 
-@given(base=sequences, behind=st.integers(1, 2**30), records=sizes)
+@given(base=sequences, behind=st.integers(1, REPEAT_WINDOW), records=sizes)
 def test_what_ends_below_the_base_is_a_repeat(base: int, behind: int, records: int) -> None:
     of = space(base=base, written=True)
     sequence = (base - behind) % MODULUS
@@ -67,6 +76,72 @@ def test_sequences_wrap_from_two_to_the_31_to_zero(base: int, sequence: int, ver
     of = space(base=base, written=True)
     assert of.judge(0, sequence, 1) is verdict
     assert of.stamped(sequence) == stamped
+
+
+# Bounds -------------------------------------------------------------------------------------------------------------
+
+
+@given(base=sequences, written=st.integers(0, EPOCH_RECORDS + 10**7), sequence=sequences, past=st.booleans())
+@example(base=0, written=2**28 + 1, sequence=2**31 - 1, past=True)
+@example(base=0, written=0, sequence=2**31 - 1, past=False)
+def test_only_what_lies_shortly_below_a_base_that_has_a_past_is_called_a_repeat(
+    base: int, written: int, sequence: int, past: bool
+) -> None:
+    of = space(base=base, next_=(base + written) % MODULUS, written=past)
+    expected = past and 0 < (base - sequence) % MODULUS <= REPEAT_WINDOW - written
+    assert (of.judge(0, sequence, 1) is Verdict.REPEAT) == expected
+
+
+@pytest.mark.parametrize("sequence", [2**30 - 2, 2**30 - 1, 2**30, 2**30 + 1, MODULUS - 1])
+def test_what_comes_next_is_never_a_repeat_however_far_the_base_lags(sequence: int) -> None:
+    """From 2^30 on it was one: acknowledged, and in no log."""
+    of = space(base=0, next_=sequence, written=True)
+    of.has_past = False  # it began here
+    assert of.judge(0, sequence, 1) is Verdict.RENEW
+    assert space(base=0, next_=sequence, written=False).judge(0, sequence, 1) is Verdict.RENEW
+
+
+@given(base=sequences, over=st.integers(0, 10**7), pipelined=st.integers(0, 10**7), records=sizes)
+def test_an_epoch_is_replaced_once_so_many_records_of_it_are_in_the_log(
+    base: int, over: int, pipelined: int, records: int
+) -> None:
+    of = space(base=base, next_=(base + EPOCH_RECORDS + over) % MODULUS, written=True)
+    assert of.judge(0, (of.next + pipelined) % MODULUS, records) is Verdict.RENEW
+    renewed = space(base=of.next, written=True)
+    assert renewed.judge(0, of.next, records) is Verdict.FORWARD
+    assert renewed.judge(0, (of.next - records) % MODULUS, records) is Verdict.REPEAT
+
+
+@given(base=sequences, written=st.integers(0, EPOCH_RECORDS - 1), ahead=st.integers(0, MODULUS - 1))
+def test_a_batch_far_ahead_replaces_no_epoch(base: int, written: int, ahead: int) -> None:
+    """Else a client that skips sequences would have a node replace epochs for ever."""
+    of = space(base=base, next_=(base + written) % MODULUS, written=True)
+    assert of.judge(0, (of.next + ahead) % MODULUS, 1) is not Verdict.RENEW
+
+
+def test_behind_the_limit_batches_in_flight_go_on_until_the_last_answer_counts() -> None:
+    of = SequenceSpace(0, 0, 0, limit=4)
+    assert [of.judge(0, sequence, 2) for sequence in (0, 2, 4, 6)] == [Verdict.FORWARD] * 4
+    of.appended(0, 2)
+    assert of.judge(0, 8, 2) is Verdict.FORWARD
+    of.appended(2, 2)
+    assert of.judge(0, 8, 2) is Verdict.RENEW
+    assert of.judge(0, 2, 2) is Verdict.FORWARD, "a repeat that Kafka remembers"
+    assert of.judge(0, 2**30, 2) is Verdict.RENEW
+    assert SequenceSpace(0, 8, 8, limit=4, written=True).judge(0, 2**30, 2) is Verdict.STRAY
+
+
+def test_what_wrapped_to_0_has_a_past_and_what_begins_at_0_has_none() -> None:
+    begun, wrapped = space(), space(base=MODULUS - 3, written=True)
+    assert begun.stands_at == 0
+    wrapped.appended(MODULUS - 3, 3)
+    assert (wrapped.next, wrapped.stands_at) == (0, MODULUS)
+    assert [place_behind(sequence) for sequence in (1, MODULUS - 1, MODULUS, MODULUS + 1)] == [
+        1,
+        MODULUS - 1,
+        MODULUS,
+        1,
+    ]
 
 
 # Client epochs ------------------------------------------------------------------------------------------------------
@@ -144,6 +219,18 @@ def test_certain_means_that_no_batch_in_doubt_lies_behind_next(start: int, doubt
     assert of.certain == (of.next == ends[-1])
 
 
+@given(doubt=st.integers(1, 10_000), stray=sequences, order=st.booleans(), later=st.integers(0, EPOCH_RECORDS))
+def test_a_doubt_far_away_does_not_hide_one_that_may_be_in_the_log(
+    doubt: int, stray: int, order: bool, later: int
+) -> None:
+    of = space(written=True)
+    of.appended(0, later)
+    doubts = [(later, doubt), (stray, 1)]
+    for sequence, records in doubts if order else reversed(doubts):
+        of.doubted(sequence, records)
+    assert not of.certain
+
+
 # Plain sessions -----------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +257,7 @@ def test_refused_batches_count_as_used_in_whatever_order_they_came(
     refused = RefusedSequences(0)
     for first, records in data.draw(st.permutations(list(zip(firsts, batches, strict=True)))):
         refused.refused(0, first, records)
-    assert refused.behind(start) == (start + sum(batches)) % MODULUS
+    assert refused.behind(start) == place_behind(start + sum(batches))
 
 
 def test_a_refusal_behind_a_gap_does_not_move_the_expected_sequence() -> None:
@@ -212,5 +299,62 @@ def test_a_batch_refused_again_moves_nothing_further(sequence: int, records: int
     refused = RefusedSequences(0)
     for _ in range(3):
         refused.refused(0, sequence, records)
-    assert refused.behind(sequence) == (sequence + records) % MODULUS
+    assert refused.behind(sequence) == place_behind(sequence + records)
+    assert len(refused.spans) == 1
+
+
+# What was refused, however often ------------------------------------------------------------------------------------
+
+
+@given(
+    start=st.one_of(st.just(0), st.integers(MODULUS - 400, MODULUS - 1)),
+    fates=st.lists(st.tuples(st.booleans(), st.integers(1, 5)), min_size=60, max_size=100),
+    again=st.data(),
+)
+def test_a_refused_batch_is_never_a_repeat_however_many_were_refused(
+    start: int, fates: list[tuple[bool, int]], again: st.DataObject
+) -> None:
+    """A client's batches are refused or written by turns, and refused ones may come again in between, as their answers
+    were lost. Behind the next hand-over none of the refused is taken for written, and the recent written ones are
+    known.
+    """
+    refused, sent, at = RefusedSequences(0), list[tuple[int, int, bool]](), start
+    for is_refused, records in fates:
+        sent.append((at, records, is_refused))
+        if is_refused:
+            refused.refused(0, at, records)
+            first, count, was_refused = again.draw(st.sampled_from(sent[-5:]))
+            if was_refused:
+                refused.refused(0, first, count)
+        at = (at + records) % MODULUS
+    assert len(refused.spans) <= 16
+    space = SequenceSpace(0, at, at, written=True, refused=refused)
+    for number, (first, records, was_refused) in enumerate(sent):
+        verdict = space.judge(0, first, records)
+        if was_refused:
+            assert verdict in (Verdict.REFUSED, Verdict.FORGOTTEN)
+        else:
+            assert verdict in (Verdict.REPEAT, Verdict.FORGOTTEN)
+        if number >= len(sent) - 16:
+            assert verdict is (Verdict.REFUSED if was_refused else Verdict.REPEAT)
+
+
+def test_below_sixteen_refused_spans_nothing_is_known() -> None:
+    refused = RefusedSequences(0)
+    for number in range(17):
+        refused.refused(0, 2 * number, 1)
+    space = SequenceSpace(0, 40, 40, written=True, refused=refused)
+    assert [space.judge(0, sequence, 1) for sequence in (0, 1, 2, 3)] == [
+        Verdict.FORGOTTEN,
+        Verdict.FORGOTTEN,
+        Verdict.REFUSED,
+        Verdict.REPEAT,
+    ]
+
+
+def test_a_client_that_is_refused_for_days_goes_on_behind_the_last_of_them() -> None:
+    refused, step = RefusedSequences(0), 2**27 + 1
+    for index in range(20):
+        refused.refused(0, index * step % MODULUS, step)
+        assert refused.behind(0 if index < 15 else index * step % MODULUS) == (index + 1) * step % MODULUS
     assert len(refused.spans) == 1
