@@ -27,6 +27,8 @@ SEQUENCE_ANSWERS: Final = {
     Verdict.REFUSED: _REFUSED,
     Verdict.REPEAT: _REPEAT,
     Verdict.ASTRIDE: _GAP,
+    Verdict.FORGOTTEN: _GAP,
+    Verdict.STRAY: _GAP,
     Verdict.WAIT: _GAP,
     Verdict.STALE: _STALE,
 }

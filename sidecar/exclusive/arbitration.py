@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.exclusive.succession import mode_of
-from sidecar.exclusive.tenure import generation_floor, is_outdated, owner_record
+from sidecar.exclusive.tenure import NothingDoneError, generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -103,10 +103,10 @@ class Arbitration:
         if answer.status in (ClaimStatus.HELD, ClaimStatus.LOWER_GENERATION):
             raise HeldError(answer.current)
         if answer.status is ClaimStatus.ELSEWHERE:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{domain.topic} is served by another node")
+            raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{domain.topic} is served by another node")
         if answer.status is ClaimStatus.EXHAUSTED:
             raise ExhaustedError(domain.resource)
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {domain.resource} is under way")
+        raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {domain.resource} is under way")
 
     async def _ask(self, request: ClaimRequest) -> ClaimAnswer:
         """Claim; where the answer was lost, again with the same token, which is the same claim."""

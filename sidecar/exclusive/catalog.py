@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from sidecar.exclusive.tenure import Surroundings
 
 _SEEN_S: Final = 5.0
+_APPLIED_S: Final = 10.0
+"""How long a node that lives may take to apply a policy, where two leases are shorter."""
 _STAMP_S: Final = 10.0
 _FINISH_S: Final = 60.0
 """Behind it whoever decided on a policy has given up writing it down: Kafka's setting takes him `_STAMP_S` at most, the
@@ -205,18 +206,25 @@ class PolicyCatalog:
 
     async def _write_down(self, name: str, policy: PolicyFields | None, version: int = 0) -> None:
         """Have every node follow a change, and tell of it; None: the policy is gone."""
-        at_ms = int(time.time() * 1000)
-        await self._append(Record(policy_key(name), None if policy is None else policy.to_record(version, at_ms)))
-        self.changed(name, "" if policy is None else policy.body(), at_ms)
+        changelog = self._around.changelog
+        at_ms = changelog.clock.now_ms()
+        record = Record(policy_key(name), None if policy is None else policy.to_record(version, at_ms))
+        await changelog.tailer.reached(await changelog.append([record]), timeout=_SEEN_S)
+        try:
+            await self._applied()
+        finally:
+            self.changed(name, "" if policy is None else policy.body(), at_ms)
 
-    async def _append(self, record: Record) -> None:
-        """Write it down and wait until every live node applies it, or has let its lease run out."""
-        changelog, loop = self._around.changelog, asyncio.get_running_loop()
-        offset = await changelog.append([record])
-        await changelog.tailer.reached(offset, timeout=_SEEN_S)
-        deadline = loop.time() + 2 * self._around.store.lease_ms / 1000
+    async def _applied(self) -> None:
+        """Returns once every live node applies what this one does, or has let its lease run out. Raises TimeoutError
+        where one lives and does not: nobody is granted anything until it does.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max(_APPLIED_S, 2 * self._around.store.lease_ms / 1000)
         await self.beat()
-        while not self.is_applied_everywhere() and loop.time() < deadline:
+        while not self.is_applied_everywhere():
+            if loop.time() > deadline:
+                raise TimeoutError("another node lives, and does not apply the new policy yet")
             await asyncio.sleep(_POLL_S)
             await self.beat()
 

@@ -46,6 +46,8 @@ class Claimant:
     """A session of the same client that this one follows (InitProducerId named its producer id)."""
     names_session: bool = False
     """It said which session it claims for: that its connection also carried another one's makes it nobody's heir."""
+    client_id: str | None = None
+    """What its client calls itself, without settings: a session belongs to one (`bindings`). None: any."""
 
     @property
     def label(self) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Changelog
     from sidecar.dedup.environment import Surroundings as Ids
     from sidecar.dedup.turned_away import TurnedAway
+    from sidecar.exclusive.bindings import Bindings
     from sidecar.exclusive.chronicle import Chronicle
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.domain import Domain
@@ -49,6 +50,10 @@ class Producing(Protocol):
     @property
     def address(self) -> str: ...
     def is_alive(self) -> bool: ...
+    def sever(self) -> None:
+        """Close the connection."""
+        ...
+
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
         """Name, whether it is one, and the mode and generation that its client.id asks for."""
@@ -70,6 +75,10 @@ class Hooks(IdsHooks, Protocol):
     def released(self, topic: str, session: str, generation: int) -> None: ...
     def topic_forgotten(self, topic: str) -> None:
         """The topic is served here no longer, or Kafka has it no more."""
+        ...
+
+    def topic_gone(self, topic: str, generation: int) -> None:
+        """Kafka has the topic no more; of all that was kept its generation is left."""
         ...
 
 
@@ -104,6 +113,8 @@ class Environment(Protocol):
     disconnect_grace: float
     queue_limit: int
     chronicle: Chronicle
+    bindings: Bindings
+    """Whose every producer id is."""
     queues: Queues
     ids: Ids
     """What the sequence ids of every topic need."""
@@ -120,7 +131,7 @@ class Environment(Protocol):
         ...
 
     def wall_ms(self) -> int:
-        """Unix milliseconds, for people."""
+        """Unix milliseconds by the brokers' clock."""
         ...
 
     def mode_of(self, topic: str) -> AccessMode:

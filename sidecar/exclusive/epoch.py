@@ -1,29 +1,30 @@
 """One slot epoch at work: its lanes and sequences per partition, for the one session that owns the topic.
 
-It ends with its epoch. A client that raised its own epoch gets a new slot epoch with bases from memory (`raise_for`),
-as every partition has to begin at sequence 0 again; anything else goes through a takeover.
+It ends with its epoch. The next one gets its bases from memory where the client raised its own epoch (`raise_for`), and
+where a partition has had so many records that its base would lag (`renew`); anything else goes through a takeover.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, Position, Record, RetryTimeoutError, sequence_base_key
+from sidecar.cluster.logs import LogReader
 from sidecar.dedup.gate import Arrival, Gate, Session
 from sidecar.exclusive import succession
 from sidecar.exclusive.identity import producer_name
+from sidecar.exclusive.succession import NOTHING
 from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
-from sidecar.forwarder.sequences import PlainSequences, SequenceSpace, Verdict
+from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from sidecar.dedup.content import Content
     from sidecar.dedup.topic import TopicIds
@@ -47,10 +48,20 @@ class Writer(Owner, Protocol):
 class SlotEpoch:
     """Appends of one session under one (producer id, epoch). Implements `sidecar.dedup.gate.Keeper`."""
 
-    def __init__(self, tenure: Tenure, forwarder: Forwarder, owner: Writer, ids: TopicIds | None = None) -> None:
-        """`ids`: the sequence ids of the topic, where it has any."""
+    def __init__(
+        self,
+        tenure: Tenure,
+        forwarder: Forwarder,
+        owner: Writer,
+        ids: TopicIds | None = None,
+        limit: int = EPOCH_RECORDS,
+    ) -> None:
+        """`ids`: the sequence ids of the topic, where it has any. `limit`: the records of the session in one partition
+        after which the epoch has to be replaced.
+        """
         self.tenure = tenure
         self.ids = ids
+        self._limit = limit
         self._name = tenure.domain.topic.encode()
         self._forwarder = forwarder
         self._owner = owner
@@ -63,10 +74,15 @@ class SlotEpoch:
             self._lanes[index] = forwarder.lane(self._name, index, tenure.stamp, plain, owner, tenure.topic_id)
             position = tenure.bases[index]
             # A base behind 0 tells of earlier batches; a partition that was never written takes any client epoch.
+            base = position.sequence % MODULUS
             self._spaces[index] = SequenceSpace(
-                position.client_epoch, position.sequence, position.sequence, written=position.sequence != 0
+                position.client_epoch,
+                base,
+                base,
+                written=position.sequence != 0,
+                refused=tenure.refused.get(index),
+                limit=limit,
             )
-            self._spaces[index].refused = tenure.refused.get(index)
         self._gates = {} if ids is None else {index: self._gate(ids, index) for index in tenure.partitions}
 
     def _gate(self, ids: TopicIds, index: int) -> Gate:
@@ -85,7 +101,7 @@ class SlotEpoch:
         if not self._idempotent:
             return Verdict.FORWARD
         found = self._spaces[partition].judge(header.producer_epoch, header.base_sequence, header.records)
-        if self._gates and found in (Verdict.REPEAT, Verdict.ASTRIDE):
+        if self._gates and found in (Verdict.REPEAT, Verdict.ASTRIDE, Verdict.STRAY):
             return Verdict.FORWARD  # its gate knows more of what came last
         return found
 
@@ -96,7 +112,7 @@ class SlotEpoch:
         gate = self._gates.get(partition)
         if gate is not None:
             first = header.base_sequence if self._idempotent else -1
-            gate.offer(Arrival(batch, first, header.records, timeout_ms, done))
+            gate.offer(Arrival(batch, first, header.records, timeout_ms, done, getattr(done, "turn", None)))
             return
         deadline = self._loop.time() + timeout_ms / 1000
         append = Append(batch, header.last_offset_delta + 1, deadline, timeout_ms, done)
@@ -158,19 +174,23 @@ class SlotEpoch:
 
     def stands_at(self) -> dict[int, Position]:
         """The client's next sequence on each partition, as far as answers tell."""
-        return {index: Position(space.client_epoch, space.next) for index, space in self._spaces.items()}
-
-    def bases_for(self, partition: int, client_epoch: int) -> dict[int, Position]:
-        """The bases of the next slot epoch for a client that raised its own on one partition."""
-        bases = self.stands_at()
-        bases[partition] = Position(client_epoch, 0)
-        return bases
+        return {index: Position(space.client_epoch, space.stands_at) for index, space in self._spaces.items()}
 
     def wrote(self) -> list[int]:
         """The partitions where something of this epoch is known to be in the log."""
         if not self._idempotent:
             return [index for index, lane in self._lanes.items() if lane.plain and lane.plain.next and lane.idle]
         return [index for index, space in self._spaces.items() if space.next != space.base]
+
+    def touched(self) -> list[int]:
+        """See `sidecar.exclusive.tenure.AtWork`."""
+        return [index for index, lane in self._lanes.items() if lane.used]
+
+    def acknowledged(self, partition: int) -> int:
+        """See `sidecar.exclusive.tenure.AtWork`."""
+        space = self._spaces[partition]
+        behind = space.stamped(space.next)
+        return behind - 1 if behind else NOTHING
 
     @property
     def idle(self) -> bool:
@@ -187,13 +207,24 @@ class SlotEpoch:
         return True
 
     async def raise_for(self, around: Surroundings, partition: int, client_epoch: int) -> SlotEpoch:
-        """The next slot epoch, for a session whose client raised its own epoch on one partition (KIP-360).
+        """The next slot epoch, for a session whose client raised its own epoch on one partition; see `renew`."""
+        return await self._next(around, {partition: Position(client_epoch, 0)}, {})
 
-        Nothing is under way (`quiet`). Kafka refuses the raise when anybody took the topic over since: then
-        `FencedError`.
+    async def renew(self, around: Surroundings) -> SlotEpoch:
+        """The next slot epoch for the session as it stands, with every base where its client goes on (KIP-360).
+
+        Nothing is under way (`quiet`), and every outcome is known (`certain`). Kafka refuses the raise when anybody
+        took the topic over since: then `FencedError`.
         """
-        bases = self.bases_for(partition, client_epoch)
-        refused = {index: found for index, found in self.tenure.refused.items() if index != partition}
+        ends = await LogReader(around.upstream).ends(self.tenure.domain.topic, self.wrote())
+        return await self._next(around, {}, ends)
+
+    async def _next(self, around: Surroundings, raised: Mapping[int, Position], ends: Mapping[int, int]) -> SlotEpoch:
+        """`raised` are bases that are not where the session stands; `ends` are offsets in front of the new epoch, so
+        that a takeover right behind it does not look for its batches in all that came before.
+        """
+        bases, begins = {**self.stands_at(), **raised}, {**self.tenure.begins, **ends}
+        refused = {index: found for index, found in self.tenure.refused.items() if index not in raised}
         tenure = self.tenure
         stamp = await tenure.slot.raise_epoch()
         journal = around.changelog.journal(stamp)
@@ -208,15 +239,17 @@ class SlotEpoch:
             refused,
             known.value.left if known is not None else (),
             known.value.retired_producer_ids if known is not None else (),
-            int(time.time() * 1000),
+            around.changelog.clock.now_ms(),
             known.value.former if known is not None else (),
             tenure.ids_from,
+            begins,
+            client_id=None if known is None else succession.client_ids(known.value).get(tenure.session),
         )
         await journal.append([Record(tenure.domain.key, entry)])
-        raised = replace(tenure, stamp=stamp, journal=journal, bases=bases, refused=refused)
+        following = replace(tenure, stamp=stamp, journal=journal, bases=bases, refused=refused, begins=begins)
         if self.ids is not None and tenure.domain.is_master:
             self.ids.renewed(stamp)
-        return SlotEpoch(raised, self._forwarder, self._owner, self.ids)
+        return SlotEpoch(following, self._forwarder, self._owner, self.ids, self._limit)
 
     # Keeper of its gates --------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ nodes, or for a client without idempotence `conn:ID`, its connection.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,18 +20,22 @@ from sidecar.cluster.resolver import TopicKind
 from sidecar.dedup.content import Headers
 from sidecar.dedup.environment import Surroundings as Ids
 from sidecar.dedup.marks import NAMES_LIMIT
-from sidecar.exclusive import returning
 from sidecar.exclusive.admission import checked_header
+from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.chronicle import Chronicle
 from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.existing import PENDING, ExistingPartitions
+from sidecar.exclusive.forgetting import Forgetting
 from sidecar.exclusive.identity import shown_name
-from sidecar.exclusive.newcomers import Refusals
+from sidecar.exclusive.newcomers import Refusals, RefusedLedger
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.queues import Queues
+from sidecar.exclusive.returning import Answering, KeptBytes
 from sidecar.exclusive.shares import Shares
+from sidecar.exclusive.tenure import NothingDoneError
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.lane import LONGEST_WAIT_MS, Outcome
 from sidecar.forwarder.whole import WholeRequest
@@ -60,13 +63,14 @@ if TYPE_CHECKING:
     from sidecar.forwarder.whole import Asker
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
-    from sidecar.protocol.batch import BatchHeader, Numbers
+    from sidecar.protocol.batch import Numbers
     from sidecar.protocol.produce import ProducePart, ProduceRequest
 
 Topic: TypeAlias = GovernedTopic | PartitionedTopic
 
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
+_GONE: Final = Outcome(ErrorCode.NETWORK_EXCEPTION)
 _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
 _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
@@ -112,6 +116,10 @@ class Governor:
         self.chronicle = Chronicle(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
         self.catalog.changed = self.chronicle.policy_changed
         self.queues = Queues(around, tasks)
+        self.refused = RefusedLedger()
+        self.bindings = Bindings(around.changelog.view)
+        self.existing = ExistingPartitions(around.upstream, tasks, self._missing)
+        self.kept = KeptBytes()
         self.draining = False
         self.gave_first_id = False
         """Whether a client of this node was given the producer id 0, of which there is one in a cluster."""
@@ -127,6 +135,7 @@ class Governor:
         self._orphans_until = 0.0
         self._gone: set[str] = set()
         self._shares = Shares(around, nodes, tasks)
+        self.forgetting = Forgetting(around, logs, self)
         self._myself = MetadataHolder(around.node_id, around.boot)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []
@@ -136,9 +145,10 @@ class Governor:
         """Take over what the changelog says; it has been read to its end."""
         self._unsubscribe = self.changelog.tailer.subscribe(self._changed)
         self._apply_policies()
-        for entry in self.changelog.view.entries(Kind.OWNERSHIP):
+        view = self.changelog.view
+        for entry in view.entries(Kind.OWNERSHIP):
             self._read_deposed(entry.key, entry.value)
-            if self.catalog.book.effective(entry.key.topic) is not None:
+            if view.opened_now(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
                 self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
     # Environment --------------------------------------------------------------------------------------------------
@@ -155,7 +165,7 @@ class Governor:
         return asyncio.get_running_loop().time()
 
     def wall_ms(self) -> int:
-        return int(time.time() * 1000)
+        return self.changelog.clock.now_ms()
 
     def policy_of(self, topic: str) -> PolicyFields | None:
         """What holds for a topic; None where it is not governed. A shadow never is, whatever its name begins with:
@@ -186,7 +196,7 @@ class Governor:
         if self.draining or topic.name in self._shares.moving:
             return False
         if not self.catalog.is_applied_everywhere():
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
+            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
         serving = self.changelog.view.serving(topic.name)
         last_node = serving.value.node if serving is not None else None
         try:
@@ -202,7 +212,7 @@ class Governor:
             return True
         if answer.status is ServeStatus.HELD:
             return False
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
+        raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
 
     def stirred(self, topic: TopicState) -> None:
         for watcher in self.watchers:
@@ -217,12 +227,23 @@ class Governor:
         """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
         whole = self._topics.get(topic.name)
         if topic.ownership is None and not topic.has_slot and whole is topic:
-            topic.serving = False
-            del self._topics[topic.name], self._by_name[topic.name.encode()]
-            self._nodes.serving.pop(topic.name.encode(), None)
-            for topics in self._of_connection.values():
-                topics.discard(topic)
-            self.hooks.topic_forgotten(topic.name)
+            self._drop(topic)
+
+    def _drop(self, topic: Topic) -> None:
+        topic.serving = False
+        del self._topics[topic.name], self._by_name[topic.name.encode()]
+        self._nodes.serving.pop(topic.name.encode(), None)
+        for topics in self._of_connection.values():
+            topics.discard(topic)
+        self.hooks.topic_forgotten(topic.name)
+
+    def _missing(self, name: bytes) -> None:
+        """Kafka knows no topic of this name."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            self.hooks.topic_forgotten(name.decode(errors="replace"))
+        elif isinstance(topic, GovernedTopic):
+            self.unknown(topic)
 
     # What the gateway calls ---------------------------------------------------------------------------------------
 
@@ -236,10 +257,29 @@ class Governor:
     ) -> None:
         """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
 
-        def answer(outcome: Outcome) -> None:
-            if (outcome.error or client.turned_away) and header is not None and part.topic in self._by_name:
-                topic = self._by_name[part.topic]
-                returning.answered(client, topic, part, header, batch, outcome, self.now())
+        def settle(missing: Outcome | None) -> None:
+            if missing is None and client.is_alive():
+                self.append(client, part, batch, timeout_ms, done)
+            else:  # for a client that went while it waited nothing is begun: nobody would let go of it
+                done(new_tuple(ProduceResult, (part.topic, part.partition, *(missing or _GONE), ())))
+
+        missing = self.existing.admits(part.topic, part.partition, settle)
+        if missing is None:
+            self._append_there(client, part, batch, timeout_ms, done)
+        elif missing is not PENDING:
+            settle(missing)
+
+    def _append_there(
+        self,
+        client: Producing,
+        part: ProducePart,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[ProduceResult], None],
+    ) -> None:
+        """Append one batch to a partition that there is."""
+
+        def answered(outcome: Outcome) -> None:
             result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
             if outcome.error in _REFUSALS:
                 self._refuse(client, done, result)
@@ -248,18 +288,13 @@ class Governor:
                 client.refusals = 0
             done(result)
 
-        header: BatchHeader | None = None
+        answer = Answering(self, client, part, batch, answered)
         try:
-            header = checked_header(batch)
+            answer.header = header = checked_header(batch)
         except KafkaError as error:
             answer(Outcome(error.code, message=error.message))
             return
         claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._by_name.get(part.topic)
-        if client.turned_away and topic is not None:
-            early = returning.early_answer(client, topic, part, header, batch, self.now())
-            if early is not None:
-                answer(early)
-                return
         if self.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
             return
@@ -305,6 +340,7 @@ class Governor:
             topic is None
             or self.draining
             or client.turned_away
+            or name in self.existing.waiting
             or asker.version < _FIRST_WHOLE
             or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS
         ):
@@ -333,7 +369,8 @@ class Governor:
         session = f"pid:{producer_id}" if producer_id >= 0 else client.session
         label, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
-        found = Claimant(session, shown_name(label), is_named, connection, mode, generation, successor)
+        shown = shown_name(label)
+        found = Claimant(session, shown, is_named, connection, mode, generation, successor, client_id=shown)
         if len(client.claimants) >= _CLAIMANTS_KEPT:
             client.claimants.clear()
         client.claimants[name, producer_id] = found
@@ -347,24 +384,36 @@ class Governor:
 
     def topic(self, name: str) -> Topic:
         """The state of a governed topic on this node."""
-        return self._topics.get(name) or self._begin(name, Refusals())
+        return self._topics.get(name) or self._begin(name, Refusals(self.refused))
 
     def _begin(self, name: str, refusals: Refusals) -> Topic:
         kind = PartitionedTopic if self.catalog.book.scope(name) is Scope.PARTITION else GovernedTopic
         found = self._topics[name] = self._by_name[name.encode()] = kind(name, self, refusals)
         return found
 
+    def served(self, topic: bytes) -> Topic | None:
+        """See `sidecar.exclusive.returning.Door`."""
+        return self._by_name.get(topic)
+
     def known_topics(self) -> list[str]:
-        """Every governed topic that has a policy of its own, had an owner, or has a producer on this node."""
-        owned = {entry.key.topic for entry in self.changelog.view.entries(Kind.OWNERSHIP)}
-        names = {*self.catalog.book.topics, *owned, *self._topics}
+        """Every governed topic that has a policy of its own, had an owner and is not gone, or has a producer on this
+        node.
+        """
+        view = self.changelog.view
+        owned = (entry.key.topic for entry in view.entries(Kind.OWNERSHIP))
+        names = {*self.catalog.book.topics, *self._topics, *(name for name in owned if view.opened_now(name))}
         return sorted(name for name in names if self._resolver.kind(name.encode()) is TopicKind.GOVERNED)
 
-    def check(self, client: Producing, producer_id: int | None) -> KafkaError | None:
-        """Whether a client may initialise again under a producer id: not one that was deposed somewhere."""
+    def check(self, client: Producing, producer_id: int | None, *, transactional: bool = False) -> KafkaError | None:
+        """Whether a client may initialise again under a producer id: not another client's, nor one that was deposed
+        somewhere. Whose a `transactional` one is Kafka knows.
+        """
         if producer_id is None:
             return None
         session = f"pid:{producer_id}"
+        foreign = None if transactional else self.bindings.check(session, shown_name(client.producer[0]))
+        if foreign is not None:
+            return foreign
         for topic, slots in self._deposed.items():
             for generation, deposed in slots.values():
                 if session in deposed:
@@ -372,9 +421,22 @@ class Governor:
                     return KafkaError(ErrorCode.PRODUCER_FENCED, message)
         return None
 
-    def initialised(self, client: Producing, new_producer_id: int, named_producer_id: int | None) -> None:
-        """A client got a new producer id; where it named its old one, the new session follows the old."""
+    def initialised(
+        self,
+        client: Producing,
+        new_producer_id: int,
+        named_producer_id: int | None,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        """A client got a new producer id, which is its own; where it named its old one, the new session follows that.
+        A `transactional` one is given again to whoever asks for its transactional id, and never writes here.
+        """
         self.gave_first_id |= new_producer_id == 0
+        if not transactional:
+            self.bindings.given(new_producer_id, shown_name(client.producer[0]))
+            for topic in self._topics.values():
+                topic.refusals.forget(f"pid:{new_producer_id}")  # of somebody who used it before it was given
         if named_producer_id is not None and named_producer_id != new_producer_id:
             self._successors[f"pid:{new_producer_id}"] = f"pid:{named_producer_id}"
             while len(self._successors) > _SUCCESSORS_KEPT:
@@ -386,6 +448,8 @@ class Governor:
 
     def connection_closed(self, connection: int) -> None:
         """A client connection is gone."""
+        self.refused.connection_closed(connection)
+        self.kept.forget(connection)
         for topic in self._of_connection.pop(connection, ()):
             topic.connection_closed(connection)
 
@@ -399,6 +463,15 @@ class Governor:
             topic = self._topics.get(change.key.topic)
             if topic is not None:
                 topic.changed(change)  # where another node serves it, what that one writes down is all that is known
+        elif change.key.kind is Kind.SERVING and change.after is None and change.key.slot == MASTER_SLOT:
+            self._forgotten(change.key.topic)
+
+    def _forgotten(self, name: str) -> None:
+        """The node that served a topic found it gone, and has forgotten it; see `sidecar.exclusive.forgetting`."""
+        self.bindings.forget(name)
+        topic = self._topics.get(name)
+        if topic is not None and not topic.serving and not any(p.busy or p.newcomers.order for p in topic.parts):
+            self._drop(topic)
 
     def _apply_policies(self) -> None:
         book = self.catalog.read()
@@ -426,7 +499,10 @@ class Governor:
     def _read_deposed(self, key: Key, ownership: state.Ownership | None) -> None:
         slot = key.slot or MASTER_SLOT
         if ownership is None or not ownership.deposed:
-            self._deposed.get(key.topic, {}).pop(slot, None)
+            slots = self._deposed.get(key.topic, {})
+            slots.pop(slot, None)
+            if not slots:
+                self._deposed.pop(key.topic, None)
         else:
             sessions = frozenset(deposed.session for deposed in ownership.deposed)
             self._deposed.setdefault(key.topic, {})[slot] = ownership.generation, sessions
@@ -466,10 +542,10 @@ class Governor:
         return [topic for topic in self._topics.values() if topic.serving or topic.name in self._orphans]
 
     def gone(self, names: set[str]) -> None:
-        """Kafka does not know these topics of `kept_topics`: until they are back their series are for others.
-
-        Nothing else of them is forgotten: one that is created anew goes on with its generation, behind its fence.
+        """Kafka does not know these topics of `kept_topics`: until they are back their series are for others. What else
+        is kept of them goes once every broker says so: one that is created anew goes on with its generation.
         """
+        self.tasks.start(self.forgetting.look(names))
         for name in names:
             self.hooks.topic_forgotten(name)
         if names != self._gone:
@@ -477,6 +553,19 @@ class Governor:
             for topic in self._topics.values():
                 if topic.serving and topic.generation and topic.name not in names:
                     self.chronicle.tell_again(next(iter(topic.parts)))
+
+    def has_clients(self, name: str) -> bool:
+        """See `sidecar.exclusive.forgetting.Room`."""
+        topic = self._topics.get(name)
+        return topic is not None and any(topic in topics for topics in self._of_connection.values())
+
+    async def let_go(self, name: str) -> bool:
+        """See `sidecar.exclusive.forgetting.Room`."""
+        topic = self.topic(name)
+        if self.draining or not (topic.serving or await self.may_serve(topic)):
+            return False
+        await topic.hand_back()
+        return True
 
     def _find_orphans(self) -> set[str]:
         """Topics that were served once, and are no more."""

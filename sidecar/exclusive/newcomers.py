@@ -4,7 +4,8 @@ sequences were refused. Bounded by what is connected, or by number; decides noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sidecar.forwarder.sequences import RefusedSequences
 
@@ -18,33 +19,119 @@ if TYPE_CHECKING:
 _PATIENCE_S: Final = 5.0
 """Who waits tries again within this, as clients do by themselves."""
 _PRUNE_S: Final = 0.25
-_REFUSED_KEPT: Final = 10_000
+_REFUSED_KEPT: Final = 50_000
+_REFUSED_KEPT_GONE: Final = 5_000
 _STRUCK_KEPT: Final = 1_000
 _PLAIN: Final = "conn:"
 
+_Place: TypeAlias = "tuple[Refusals, str]"
+"""A session on one topic."""
+
+
+class RefusedLedger:
+    """How much the topics of a node remember of refused sequences, and of whom it goes first where that is too much: of
+    the sessions without a connection, then of the one that was refused longest ago.
+
+    A session whose refused sequences were forgotten is told 45 where its client goes on behind them: it is never a
+    repeat, and nothing of it is appended in a wrong place.
+    """
+
+    def __init__(self, most: int = _REFUSED_KEPT, gone: int = _REFUSED_KEPT_GONE) -> None:
+        """`most`: spans and partitions of all sessions together; `gone`: of those without a connection."""
+        self._limits = most, gone
+        self._sizes: tuple[OrderedDict[_Place, int], OrderedDict[_Place, int]] = OrderedDict(), OrderedDict()
+        self._totals = [0, 0]
+        self._of_connection: dict[int, set[_Place]] = {}
+        self._connection: dict[_Place, int] = {}
+
+    @property
+    def total(self) -> int:
+        """Spans and partitions that are remembered."""
+        return sum(self._totals)
+
+    def noted(self, place: _Place, more: int, connection: int | None) -> None:
+        """A session has so much more now, and speaks by this connection (None: as before)."""
+        connection = self._connection.get(place) if connection is None else connection
+        size = self._take(place) + more
+        if connection is not None:
+            self._connection[place] = connection
+            self._of_connection.setdefault(connection, set()).add(place)
+        self._put(place, size, gone=False)
+
+    def dropped(self, place: _Place) -> None:
+        """A session has nothing any more."""
+        self._take(place)
+
+    def _take(self, place: _Place) -> int:
+        found = 0
+        for number, sizes in enumerate(self._sizes):
+            size = sizes.pop(place, 0)
+            self._totals[number] -= size
+            found += size
+        self._leave(place)
+        return found
+
+    def connection_closed(self, connection: int) -> None:
+        """What spoke by it may come back by another one: some of that is kept."""
+        for place in self._of_connection.pop(connection, ()):
+            self._connection.pop(place, None)
+            size = self._sizes[0].pop(place, 0)
+            self._totals[0] -= size
+            self._put(place, size, gone=True)
+
+    def _put(self, place: _Place, size: int, *, gone: bool) -> None:
+        self._sizes[gone][place] = size
+        self._totals[gone] += size
+        while self._totals[1] > self._limits[1] or self.total > self._limits[0]:
+            (refusals, session), _ = next(iter(self._sizes[1 if self._sizes[1] else 0].items()))
+            refusals.forget(session)
+
+    def _leave(self, place: _Place) -> None:
+        connection = self._connection.pop(place, None)
+        if connection is not None:
+            places = self._of_connection[connection]
+            places.discard(place)
+            if not places:
+                del self._of_connection[connection]
+
 
 class Refusals:
-    """Sequences refused for good, by session and partition of one topic, until they are written down with a slot."""
+    """Sequences refused for good, by session and partition of one topic, until they are written down with a slot. Only
+    of partitions that the topic has (`existing`), and only of what came from the session's own client (`bindings`).
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: RefusedLedger | None = None) -> None:
+        """`ledger`: what all topics of a node share."""
         self._found: dict[str, dict[int, RefusedSequences]] = {}
+        self._ledger = ledger or RefusedLedger()
 
     def add(self, claimant: Claimant, partition: int, header: BatchHeader) -> None:
         """A final error that is not the end of the session: its client counts these sequences as used."""
         if header.producer_id >= 0:
-            self.note(claimant.session, partition, header.producer_epoch, header.base_sequence, header.records)
+            self.note(
+                claimant.session,
+                partition,
+                header.producer_epoch,
+                header.base_sequence,
+                header.records,
+                claimant.connection,
+            )
 
-    def note(self, session: str, partition: int, client_epoch: int, first: int, records: int) -> None:
+    def note(
+        self, session: str, partition: int, client_epoch: int, first: int, records: int, connection: int | None = None
+    ) -> None:
         """As `add`, for an idempotent session."""
-        if session not in self._found and len(self._found) >= _REFUSED_KEPT:
-            del self._found[next(iter(self._found))]
         by_partition = self._found.setdefault(session, {})
-        found = by_partition.setdefault(partition, RefusedSequences(client_epoch))
+        found = by_partition.get(partition)
+        before = 0 if found is None else 1 + len(found.spans)
+        if found is None:
+            found = by_partition[partition] = RefusedSequences(client_epoch)
         found.refused(client_epoch, first, records)
+        self._ledger.noted((self, session), 1 + len(found.spans) - before, connection)
 
-    def has(self, session: str) -> bool:
-        """Whether anything of a session was refused that is not written down."""
-        return session in self._found
+    def has(self, session: str, domain: Domain) -> bool:
+        """Whether anything of a session was refused in the partitions of a slot that is not written down."""
+        return session in self._found and any(domain.covers(partition) for partition in self._found[session])
 
     def of(self, session: str, domain: Domain) -> dict[int, RefusedSequences]:
         """What was refused to a session in the partitions of a slot."""
@@ -53,10 +140,19 @@ class Refusals:
 
     def forgive(self, session: str, domain: Domain) -> None:
         """They are written down with the session's slot."""
-        for partition in self.of(session, domain):
+        forgiven = 0
+        for partition, found in self.of(session, domain).items():
             del self._found[session][partition]
+            forgiven += 1 + len(found.spans)
         if not self._found.get(session, True):
-            del self._found[session]
+            self.forget(session)
+        elif forgiven:
+            self._ledger.noted((self, session), -forgiven, None)
+
+    def forget(self, session: str) -> None:
+        """Nothing of a session counts as refused."""
+        if self._found.pop(session, None) is not None:
+            self._ledger.dropped((self, session))
 
 
 class Newcomers:
@@ -70,7 +166,9 @@ class Newcomers:
         self.ghosts: dict[int, float] = {}
         """When the first batch under the owner's own name came, by connection."""
         self.struck: dict[str, tuple[str, int]] = {}
-        """Sessions answered 90 that the changelog does not list, or not with this try: (name, last try in Unix ms)."""
+        """Sessions answered 90 that the changelog does not list: (name, last try in Unix ms)."""
+        self._again: dict[str, tuple[str, int]] = {}
+        """The same of those that it lists, with an earlier try: as many as it lists, and displaced by nobody."""
         self._waiting: dict[str, tuple[Claimant | None, float, float]] = {}
         self._order: tuple[str, ...] = ()
         self._pruned = 0.0
@@ -137,13 +235,21 @@ class Newcomers:
 
     # Refusals -----------------------------------------------------------------------------------------------------
 
-    def fenced(self, claimant: Claimant, wall_ms: int) -> None:
-        """A deposed session tried again, or another one on its connection."""
+    def fenced(self, claimant: Claimant, wall_ms: int, *, listed: bool = False) -> None:
+        """A deposed session tried again, or another one on its connection. `listed`: the changelog has it."""
         self.tainted.add(claimant.connection)
-        if not claimant.session.startswith(_PLAIN):
-            if claimant.session not in self.struck and len(self.struck) >= _STRUCK_KEPT:
-                del self.struck[next(iter(self.struck))]
-            self.struck[claimant.session] = claimant.name, wall_ms
+        if claimant.session.startswith(_PLAIN):
+            return
+        if listed:
+            self._again[claimant.session] = claimant.name, wall_ms
+            return
+        if claimant.session not in self.struck and len(self.struck) >= _STRUCK_KEPT:
+            del self.struck[next(iter(self.struck))]
+        self.struck[claimant.session] = claimant.name, wall_ms
+
+    def tries(self) -> Iterable[tuple[str, tuple[str, int]]]:
+        """What the changelog does not know of sessions that were answered 90."""
+        return {**self.struck, **self._again}.items()
 
     # What ends them -----------------------------------------------------------------------------------------------
 
@@ -151,6 +257,7 @@ class Newcomers:
         """A session owns the topic now, and those `evicted` wait no more; the changelog lists `deposed` ones."""
         self.ghosts.clear()
         self.struck = {session: found for session, found in self.struck.items() if session not in deposed}
+        self._again.clear()
         self._leave((session, *evicted))
 
     def connection_closed(self, connection: int, now: float) -> None:

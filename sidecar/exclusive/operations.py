@@ -126,15 +126,28 @@ class Operations:
                 self._timer.cancel()
             self.busy, self._task = False, None
             held, self._held = self._held, deque()
-            for offer in held:
+            try:
+                self._settle(held, refusal)
+            finally:
+                if not self.busy:
+                    self._idle()
+
+    def _settle(self, held: deque[Offer], refusal: Outcome | None) -> None:
+        """Answer what was held, or judge it anew where there is no refusal. One that fails in a way that nobody expects
+        leaves none of the others without an answer.
+        """
+        try:
+            while held:
+                offer = held.popleft()
                 if not offer.alive():
                     self.answer(offer, BUSY)
                 elif refusal is not None:
                     self.answer(offer, refusal)
                 else:
                     self.offer(offer)
-            if not self.busy:
-                self._idle()
+        finally:
+            if held:
+                self._settle(held, BUSY)
 
     def _too_slow(self) -> None:
         """The operation takes long: clients shall not be blocked by it."""

@@ -16,7 +16,7 @@ from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.succession import Intent
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import writer_names
+from sidecar.exclusive.tenure import NothingDoneError, writer_names
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.forwarder.lane import Outcome
@@ -48,7 +48,7 @@ class PartitionedTopic:
         self.refusals = refusals
         self.domain = Domain(name)
         self.serving = False
-        self.upkeep = Upkeep(environment.terms)
+        self.upkeep = Upkeep(environment.terms, environment.changelog.clock)
         self.partitions: dict[int, GovernedTopic] = {}
         self._env = environment
         self._tenure: Tenure | None = None
@@ -175,10 +175,10 @@ class PartitionedTopic:
         """
         async with self._taking:
             if not await self._env.may_serve(self):
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+                raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
             tenure = self._tenure
             if tenure is not None and partition not in tenure.partitions:
-                layout = await self._env.around.upstream.layout(self.name, refresh=True)
+                layout = await self._env.around.upstream.whole_layout(self.name)
                 if partition not in layout.leaders:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
                 tenure = None  # it was added: nobody may have a slot that is not fenced there
@@ -191,7 +191,7 @@ class PartitionedTopic:
 
     async def _adopt(self) -> Tenure:
         """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
-        began = self._env.now()
+        began = self.upkeep.now()
         intent = Intent("", "", AccessMode.EXCLUSIVE, adopts=True, splits=True)
         ids = self.ids
         takeover = Takeover(self._env.around, self.domain, intent, trusted_ms=self.upkeep.trusted_ms, ids=ids)
@@ -212,9 +212,9 @@ class PartitionedTopic:
 
     async def keep_alive(self) -> None:
         """Renew the fences of all slots of the topic."""
-        began, tenure = self._env.now(), self._tenure
+        began, tenure = self.upkeep.now(), self._tenure
         if tenure is not None:
-            if await renew_fence(self._env.around, tenure, ()) is Renewal.KEPT:
+            if await renew_fence(self._env.around, tenure, None) is Renewal.KEPT:
                 await self._keep_slots(tenure)
                 self.upkeep.kept(began)
                 return

@@ -1,21 +1,25 @@
-"""Plain clients that were told to come again, at the door of a topic with sequence ids.
+"""Clients that were not let in, at the door of a topic with sequence ids.
 
-`dedup.turned_away` says who may go on; here is which answers count as turned away, and what is told.
+`dedup.turned_away` says who may go on; here is which answers count as turned away, and what is told. Nothing of a
+client that may not write is opened: only once its batch stands before its gate (`Answering.turn`) is it looked at what
+came before.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
-from sidecar.dedup.turned_away import Turn, TurnedAway
+from sidecar.dedup.turned_away import IdsOf, Kept, Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
 from sidecar.forwarder.lane import Outcome
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol import limits
+from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.environment import Producing
     from sidecar.exclusive.partitions import PartitionedTopic
@@ -25,21 +29,7 @@ if TYPE_CHECKING:
 
     Topic: TypeAlias = GovernedTopic | PartitionedTopic
 
-_COMES_AGAIN: Final = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
+_COMES_AGAIN: Final = APPEND_IN_DOUBT | NOT_APPENDED | {ErrorCode.CORRUPT_MESSAGE}
 """Errors after which clients send a batch again."""
 _TURNS: Final = {
     Turn.GO: None,
@@ -51,56 +41,150 @@ _TURNS: Final = {
         message="these sequence ids were not written when they came first, and higher ones have been written since",
     ),
 }
+_LOST: Final = Outcome(
+    ErrorCode.LEADER_NOT_AVAILABLE, message="more was refused on this connection than is remembered; connect again"
+)
 
 
-def early_answer(
-    client: Producing, topic: Topic, part: ProducePart, header: BatchHeader, batch: memoryview, now: float
-) -> Outcome | None:
-    """The answer to a batch that may not go on, by what its client was not let in with."""
-    key, ids = (part.topic, part.partition), topic.ids
-    away = client.turned_away.get(key)
-    if away is None or ids is None or (content := _content(client, ids, header.records, batch)) is None:
-        return None
-    turn = away.turn_of(content, now)
-    if not away:
-        del client.turned_away[key]
-    if turn is Turn.LATE and header.producer_id >= 0:  # its client counts these sequences as used
-        session = f"pid:{header.producer_id}"
-        topic.refusals.note(session, part.partition, header.producer_epoch, header.base_sequence, header.records)
-    return _TURNS[turn]
+class KeptBytes:
+    """The bytes of batches that were not let in, per connection and in all."""
+
+    __slots__ = ("_by_connection", "in_all")
+
+    def __init__(self) -> None:
+        self.in_all = 0
+        self._by_connection: dict[int, KeptRoom] = {}
+
+    def of(self, connection: int) -> KeptRoom:
+        """The room of one connection."""
+        found = self._by_connection.get(connection)
+        if found is None:
+            found = self._by_connection[connection] = KeptRoom(self)
+        return found
+
+    def forget(self, connection: int) -> None:
+        """A connection is gone, with all that was kept of it."""
+        found = self._by_connection.pop(connection, None)
+        if found is not None:
+            self.in_all -= found.size
 
 
-def answered(
-    client: Producing,
-    topic: Topic,
-    part: ProducePart,
-    header: BatchHeader,
-    batch: memoryview,
-    outcome: Outcome,
-    now: float,
-) -> None:
-    """A batch has its answer: with an error its client may come again with it, without one it is in the log."""
-    key, error = (part.topic, part.partition), outcome.error
-    away = client.turned_away.get(key)
-    comes_again = error in _COMES_AGAIN and header.producer_id < 0
-    matters = comes_again or error == ErrorCode.POLICY_VIOLATION or (away is not None and outcome is not DUPLICATE)
-    if topic.ids is None or not matters:
-        return
-    content = _content(client, topic.ids, header.records, batch)
-    if content is None or not content.has_ids:
-        return
-    if away is None:
-        away = client.turned_away[key] = TurnedAway()
-    if comes_again:
-        away.add(content, now)
-    elif error == ErrorCode.POLICY_VIOLATION:
-        away.refuse(content)
-    elif not error:
-        away.written(content)
+class KeptRoom:
+    """The room of one connection. Implements `sidecar.dedup.turned_away.Room`."""
+
+    __slots__ = ("_all", "batches", "size")
+
+    def __init__(self, in_all: KeptBytes) -> None:
+        self.size = self.batches = 0
+        self._all = in_all
+
+    def take(self, size: int) -> bool:
+        """See `Room`."""
+        if (
+            self.size + size > limits.KEPT_BYTES
+            or self.batches >= limits.KEPT_BATCHES
+            or self._all.in_all + size > limits.KEPT_IN_ALL_BYTES
+        ):
+            return False
+        self.size += size
+        self.batches += 1
+        self._all.in_all += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """See `Room`."""
+        self.size -= size
+        self.batches -= 1
+        self._all.in_all -= size
 
 
-def _content(client: Producing, ids: TopicIds, records: int, batch: memoryview) -> Content | None:
-    """The ids of a batch, where they are sound."""
-    with suppress(KafkaError):
-        return Content(batch, records, ids.around.headers, producer_name(client.producer[0]))
-    return None
+class Door(Protocol):
+    """What an answer needs of the governed topics."""
+
+    kept: KeptBytes
+
+    def served(self, topic: bytes) -> Topic | None:
+        """The state of a topic, where there is any."""
+        ...
+
+    def now(self) -> float: ...
+
+
+class Answering:
+    """The way back of one batch: what its client is told, and what is remembered of it then."""
+
+    __slots__ = ("_answered", "_batch", "_client", "_door", "_ids", "_part", "header")
+
+    def __init__(
+        self,
+        door: Door,
+        client: Producing,
+        part: ProducePart,
+        batch: memoryview,
+        answered: Callable[[Outcome], None],
+    ) -> None:
+        """`answered` tells the client. `header` is set as soon as it is known to be sound."""
+        self.header: BatchHeader | None = None
+        self._door = door
+        self._client = client
+        self._part = part
+        self._batch = batch
+        self._answered = answered
+        self._ids: IdsOf | None = None
+
+    def __call__(self, outcome: Outcome) -> None:
+        if (outcome.error or self._client.turned_away) and self.header is not None:
+            self._remember(self.header, outcome)
+        self._answered(outcome)
+
+    def turn(self, content: Content) -> Outcome | None:
+        """The answer to a batch of a client that may write, where it may not go on by what that was not let in with."""
+        client, part = self._client, self._part
+        if self.header is not None and (self.header.producer_id < 0 or client.turned_away):
+            self._ids = IdsOf(content.marks, content.lowest)
+        away = client.turned_away.get((part.topic, part.partition))
+        topic = self._door.served(part.topic)
+        if away is None or topic is None or (ids := topic.ids) is None:
+            return None
+        kept = self._door.kept if client.is_alive() else KeptBytes()  # the room of a closed connection is given back
+        room = kept.of(client.connection_id)
+        away.open(lambda batch, records: _opened(client, ids, records, batch), room)
+        if away.is_lost:
+            client.sever()
+            return _LOST
+        turn = away.turn_of(content, self._door.now())
+        if not away:
+            del client.turned_away[part.topic, part.partition]
+        return _TURNS[turn]
+
+    def _remember(self, header: BatchHeader, outcome: Outcome) -> None:
+        """A batch has its answer: with an error its client may come again with it, without one it is in the log."""
+        client, key, error = self._client, (self._part.topic, self._part.partition), outcome.error
+        topic, away = self._door.served(self._part.topic), client.turned_away.get(key)
+        comes_again = error in _COMES_AGAIN and header.producer_id < 0
+        is_refused = error == ErrorCode.POLICY_VIOLATION
+        matters = comes_again or is_refused or (away is not None and outcome is not DUPLICATE)
+        if topic is None or topic.ids is None or not matters or not client.is_alive():
+            return
+        found = self._ids
+        if found is not None and not found.marks:
+            return
+        if away is None:
+            away = client.turned_away[key] = TurnedAway()
+        if found is None:
+            if comes_again or is_refused:
+                kept = Kept(header.records, comes_again, self._door.now())
+                away.keep(self._batch, kept, self._door.kept.of(client.connection_id))
+            if not away:
+                del client.turned_away[key]
+        elif comes_again:
+            away.add(found, self._door.now())
+        elif is_refused:
+            away.refuse(found)
+        elif not error:
+            away.written(found)
+
+
+def _opened(client: Producing, ids: TopicIds, records: int, batch: memoryview) -> Content:
+    name = producer_name(client.producer[0])
+    return Content(batch, records, ids.around.headers, name, at_once=True, names_limit=ids.around.names_limit)

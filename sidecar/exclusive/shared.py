@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from metadata.ownership import AccessMode
 from sidecar.changelog import ChangelogError, RetryTimeoutError, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
+from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
@@ -71,6 +72,7 @@ class SharedSession(SlotWriter):
         self.session = claimant.session
         self.label = claimant.label
         self.client = client
+        self.client_id = claimant.client_id
         self.domain = Domain(sessions.topic, slot)
         self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
@@ -85,7 +87,7 @@ class SharedSession(SlotWriter):
     def _judge(self, offer: Offer) -> None:
         if self.is_leaving:
             self._operations.answer(offer, BUSY)
-        elif self.epoch is None or self._sessions.refusals.has(self.session):
+        elif self.epoch is None or self._sessions.refusals.has(self.session, self.domain):
             self._operations.begin(partial(self._open, offer), offer)
         else:
             self._write(offer, self.epoch)
@@ -107,6 +109,7 @@ class SharedSession(SlotWriter):
                 client_epoch=max(0, offer.header.producer_epoch),
                 refused=self._sessions.refusals.of(self.session, self.domain),
                 stands_at=self._stands_at,
+                client_id=claimant.client_id,
             )
         )
         self._sessions.refusals.forgive(self.session, self.domain)
@@ -117,7 +120,7 @@ class SharedSession(SlotWriter):
         await self._take(
             Intent(
                 self.session, self._claimant.name, AccessMode.SHARED, client=self.client,
-                stands_at=self._stands_at or stands_at,
+                stands_at=self._stands_at or stands_at, client_id=self._claimant.client_id,
             )
         )  # fmt: skip
 
@@ -145,7 +148,7 @@ class SharedSession(SlotWriter):
         if ids is not None:
             names = writer_names(self._env.changelog.view, self.name)
             ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
-        self.epoch = SlotEpoch(tenure, self._env.forwarder, self, ids)
+        self.epoch = SlotEpoch(tenure, self._env.forwarder, self, ids, self._env.around.epoch_records)
 
     async def _grow(self, partition: int) -> None:
         await self._sessions.grown(partition)
@@ -170,7 +173,7 @@ class SharedSession(SlotWriter):
         epoch = self.epoch
         if epoch is None or self.busy:
             return
-        renewal = await renew_fence(self._env.around, epoch.tenure, epoch.wrote())
+        renewal = await renew_fence(self._env.around, epoch.tenure, epoch)
         if renewal is not Renewal.KEPT and self.epoch is epoch:
             self.drop_epoch(MOVED)
 
@@ -249,6 +252,10 @@ class SharedSessions:
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return
+        elif found.client_id != claimant.client_id and not is_plain(claimant.session):
+            self.env.forwarder.released(len(offer.batch))  # its record is being written
+            offer.done(FOREIGN)
+            return
         if offer.alive():
             found.connections.add(claimant.connection)
             self._gone.pop(claimant.session, None)

@@ -8,11 +8,11 @@ without being deposed are listed with theirs for a day, so that they find their 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_offsets, pack_positions, unpack_positions
-from sidecar.forwarder.sequences import MODULUS, RefusedSequences
+from sidecar.forwarder.sequences import MODULUS, RefusedSequences, place_behind
 from sidecar.protocol.ids import ProducerId
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Opened
-    from sidecar.protocol.calls import PartitionProducers
-    from sidecar.protocol.ids import Stamp, TopicPartition
+    from sidecar.protocol.ids import Stamp
 
 NOTHING: Final = -1
 """A last stamped sequence where nothing was stamped."""
+
+UNKNOWN: Final = -2
+"""A last stamped sequence where a record names some, and the log does not tell any more which of them it has."""
+
+_NOWHERE: Final = 2**28
+"""So far in front of a base no client sends anything: from there on all that it does send is a gap (45)."""
 
 NOBODY: Final = "admin:fence"
 """The session under which an administrator's fence claims: nobody owns the topic afterwards."""
@@ -38,9 +43,15 @@ _EPOCHS: Final = 32_768
 _LEFT_KEPT: Final = 5_000
 _LEFT_KEPT_SHARED: Final = 100
 """Of each shared slot, of which there are many."""
-_DEPOSED_KEPT: Final = 5_000
-_LIST_BYTES: Final = 384 * 1024
-"""Each of the two lists; a record stays well below a megabyte."""
+DEPOSED_KEPT: Final = 20_000
+"""Of those that owned the topic or wrote: a change of owner every five seconds for a day. Without names they take less
+than 640 KiB.
+"""
+STRANGERS_KEPT: Final = 1_000
+"""Of those that only waited, or came on a connection that carried a deposed session: whoever can connect can add them.
+"""
+_LEFT_BYTES: Final = 384 * 1024
+"""A record stays below a megabyte."""
 _PLAIN: Final = "conn:"
 _MODES: Final = {
     AccessMode.SHARED: control.SHARED,
@@ -49,7 +60,6 @@ _MODES: Final = {
     AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
 }
 _MODE_NAMES: Final = {int(number): mode for mode, number in _MODES.items()}
-_ListedT = TypeVar("_ListedT", state.Deposed, state.LeftSession)
 
 
 Shifts: TypeAlias = "Mapping[int, state.SequenceBase]"
@@ -73,7 +83,8 @@ class Mention:
 class Intent:
     """For whom a takeover is made. `refused` are the session's sequences that this node refused for good, by partition:
     they count as used. `client_epoch` is its client's on partitions where nothing is known of it. `deposes`: the holder
-    loses the topic for good. `evicts`: so do these, who waited or strike back (session, name, last try in Unix ms).
+    loses the topic for good. `dismisses`: so do these, who write beside each other, and `evicts`: these, who waited or
+    strike back (session, name, last try in Unix ms).
     `stands_at`: where the session stands by the memory of the node that served it, for a topic that was created anew:
     its client goes on counting. `adopts`: for nobody; the topic is free and stays so, but its fence needs a node.
     `shares`: so that sessions may write beside each other; the last owner, who might go on, is deposed. `splits`: so
@@ -88,11 +99,14 @@ class Intent:
     client_epoch: int = 0
     refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
     deposes: bool = False
+    dismisses: tuple[str, ...] = ()
     evicts: tuple[tuple[str, str, int], ...] = ()
     stands_at: Mapping[int, Position] = field(default_factory=dict[int, Position])
     adopts: bool = False
     shares: bool = False
     splits: bool = False
+    client_id: str | None = None
+    """The client.id that the session belongs to; None: as it stands in the newest record that knows it."""
     generations: frozenset[int] | None = None
     """The takeover is wanted only where the generation is one of these."""
 
@@ -121,30 +135,25 @@ def mode_number(mode: AccessMode) -> control.AccessMode:
 
 def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shifts = _UNSHIFTED) -> dict[int, Position]:
     """A session's next sequence per partition: its base where nothing was stamped, else behind the last one; the base
-    being another one where duplicates were dropped.
+    being another one where duplicates were dropped. Where it is unknown Kafka shall refuse everything (45) until the
+    client raises its epoch: a place is never guessed.
     """
     found: dict[int, Position] = {}
     for index, at in unpack_positions(base).items():
-        behind = (last.get(index, NOTHING) + 1) % MODULUS
+        if last.get(index, NOTHING) == UNKNOWN:
+            found[index] = Position(at.client_epoch, place_behind(at.sequence - _NOWHERE))
+            continue
+        count = last.get(index, NOTHING) + 1  # stamped sequences do not wrap: `sequences.EPOCH_RECORDS`
         begins, shift = at.sequence, shifts.get(index)
         if shift is not None:
-            is_behind = (behind - shift.from_sequence) % MODULUS < MODULUS // 2
-            begins = shift.base if is_behind else shift.base_before
-        found[index] = Position(at.client_epoch, (begins + behind) % MODULUS)
+            begins = place_behind(shift.base) if count >= shift.from_sequence else shift.base_before
+        found[index] = Position(at.client_epoch, place_behind(begins + count) if count else begins)
     return found
 
 
-def history(session: str, topic: str, remembered: Mapping[TopicPartition, PartitionProducers]) -> dict[int, Position]:
-    """What a session wrote while the topic was ungoverned, as the partitions remember its producer id."""
-    if not session.startswith("pid:"):
-        return {}
-    producer_id = ProducerId(int(session[4:]))
-    found: dict[int, Position] = {}
-    for partition, producers in remembered.items():
-        active = producers.of(producer_id)
-        if partition.topic == topic and active is not None and active.last_sequence >= 0:
-            found[partition.partition] = Position(active.stamp.epoch, (active.last_sequence + 1) % MODULUS)
-    return found
+def own_producer_id(session: str) -> ProducerId | None:
+    """The producer id under which a session writes where there is no policy; None: it has none."""
+    return ProducerId(int(session[4:])) if session.startswith("pid:") else None
 
 
 def _further(slots: Position, own: Position) -> Position:
@@ -190,8 +199,8 @@ def sequences(
     """The bases of the next epoch, what is below them without being in the log, and the sessions that left.
 
     `last` are the last stamped sequences under the slot's newest epoch, which the record `opened` at offset `at`
-    opened, and `shifts` say where its bases moved since; `before` is the session's `history`, `elsewhere` what other
-    slots' records say of it.
+    opened, and `shifts` say where its bases moved since; `before` is where the session stood without a policy,
+    `elsewhere` what other slots' records say of it.
     """
     mentions = list(elsewhere)
     if opened is not None and (own := mention(intent.session, opened, at, last, now_ms, shifts)) is not None:
@@ -214,11 +223,14 @@ def sequences(
             next=pack_positions(next_positions(opened.base, last, shifts)),
             refused=opened.refused,
             opened_at=at,
+            client_id=opened.client_id if opened.HasField("client_id") else None,
         )
     left.pop(intent.session, None)
     gone = [session for session in left.values() if not is_plain(session.session)]
     gone.sort(key=lambda session: session.left_ms)
     for index, more in intent.refused.items():
+        if index not in bases:
+            continue  # of a topic that was created anew since, with fewer partitions
         into = refused.setdefault(index, RefusedSequences(more.client_epoch))
         for first, behind in more.spans:
             into.refused(more.client_epoch, first, (behind - first) % MODULUS)
@@ -261,22 +273,13 @@ def ownership(
     if keeps and known is not None and (intent.adopts or not known.released_ms) and known.generation == generation:
         return _freed(known, now_ms, deposes=intent.shares) if intent.shares or intent.splits else known
     deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
-    if (
-        known is not None
-        and intent.deposes
-        and known.session not in ("", intent.session)
-        and not is_plain(known.session)
-    ):
-        deposed[known.session] = state.Deposed(
-            session=known.session, name=known.name, generation=known.generation, last_try_ms=now_ms
-        )
-    for session, name, tried in intent.evicts:
-        if is_plain(session):
-            continue
+    if known is not None and intent.deposes and known.session not in ("", intent.session):
+        deposed[known.session] = _lost(known.session, known.generation, now_ms)
+    for session in intent.dismisses:
+        deposed[session] = _lost(session, max(1, generation - 1), now_ms)
+    for session, _, tried in intent.evicts:
         listed = deposed.get(session)
-        lost = 0 if listed is None else listed.generation
-        deposed[session] = state.Deposed(session=session, name=name, generation=lost, last_try_ms=tried)
-    in_order = sorted(deposed.values(), key=lambda found: found.last_try_ms)
+        deposed[session] = _lost(session, 0 if listed is None else listed.generation, tried)
     nobody = intent.session == NOBODY
     stays = known if keeps else None
     return state.Ownership(
@@ -287,10 +290,25 @@ def ownership(
         mode=_MODES[intent.mode],
         since_ms=now_ms if stays is None else stays.since_ms,
         start=pack_offsets(ends) if stays is None else stays.start,
-        deposed=_newest(in_order, _DEPOSED_KEPT),
+        deposed=_kept(deposed.values()),
         released_ms=now_ms if nobody else 0,
         client=intent.client,
     )
+
+
+def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
+    """`generation`: that under which it owned the topic or wrote beside others; 0 where it did neither. Names are for
+    nobody, and would take most of the list.
+    """
+    return state.Deposed(session=session, generation=generation, last_try_ms=tried_ms)
+
+
+def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
+    """The newest of those that lost something, and of the others: these never displace those."""
+    in_order = sorted((found for found in deposed if not is_plain(found.session)), key=lambda found: found.last_try_ms)
+    lost = [_lost(found.session, found.generation, found.last_try_ms) for found in in_order if found.generation]
+    others = [_lost(found.session, 0, found.last_try_ms) for found in in_order if not found.generation]
+    return [*lost[-DEPOSED_KEPT:], *others[-STRANGERS_KEPT:]]
 
 
 def opening(
@@ -306,12 +324,21 @@ def opening(
     now_ms: int,
     former: Iterable[state.FormerWriter] = (),
     ids_from: Mapping[int, int] | None = None,
+    begins: Mapping[int, int] | None = None,
+    *,
+    client_id: str | None = None,
 ) -> Opened:
-    """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation."""
+    """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation.
+
+    `begins`: offsets in front of everything that is written under the epoch. `client_id`: whom the session belongs to,
+    where that is known.
+    """
     record = state.Slot() if generation is None else state.Serving(generation=generation)
     record.topic_id, record.node, record.since_ms = topic_id.bytes, node, now_ms
     record.producer_id, record.producer_epoch = stamp.producer_id, stamp.epoch
     record.session, record.name = session
+    if client_id is not None and record.session:
+        record.client_id = client_id
     record.base.CopyFrom(pack_positions(bases))
     record.refused.extend(pack_refused(refused))
     record.left.extend(left)
@@ -319,7 +346,17 @@ def opening(
     record.former.extend(former)
     if ids_from is not None and isinstance(record, state.Serving):
         record.ids_from.CopyFrom(pack_offsets(ids_from))
+    if begins is not None:
+        record.begins.CopyFrom(pack_offsets(begins))
     return record
+
+
+def client_ids(opened: Opened) -> dict[str, str]:
+    """The client.ids that a record knows of sessions: of the one it opens an epoch for, and of those that left."""
+    found = {left.session: left.client_id for left in opened.left if left.HasField("client_id")}
+    if opened.session and opened.HasField("client_id"):
+        found[opened.session] = opened.client_id
+    return found
 
 
 def former_writers(
@@ -358,7 +395,7 @@ def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Owner
     found = state.Ownership()
     found.CopyFrom(known)
     if deposes and not is_plain(known.session) and all(each.session != known.session for each in known.deposed):
-        found.deposed.add(session=known.session, name=known.name, generation=known.generation, last_try_ms=now_ms)
+        found.deposed.append(_lost(known.session, known.generation, now_ms))
     found.session, found.name, found.released_ms = "", "", now_ms
     return found
 
@@ -373,9 +410,9 @@ def retired(opened: Opened | None, stamp: Stamp) -> list[int]:
     return found
 
 
-def _newest(listed: list[_ListedT], most: int) -> list[_ListedT]:
+def _newest(listed: list[state.LeftSession], most: int) -> list[state.LeftSession]:
     """The last ones, so many and of so many bytes that the record always fits into the changelog."""
-    room, first = _LIST_BYTES, len(listed)
+    room, first = _LEFT_BYTES, len(listed)
     while first > max(0, len(listed) - most) and (room := room - listed[first - 1].ByteSize()) >= 0:
         first -= 1
     return listed[first:]

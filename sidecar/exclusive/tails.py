@@ -2,73 +2,115 @@
 
 Found in two parts, so that nothing falls between them. *Before* the next epoch is opened: the end of each partition,
 then what its leader remembers (a marker of a higher epoch makes it forget), kept as `Tail` records in the changelog:
-a node that dies after the fence leaves them to the next. *Behind* the fence: the log from that end on, up to the new
-epoch's marker, for what landed meanwhile. The order of the first two matters: a batch that lands between them is seen
-twice, never missed.
+a node that dies after the fence leaves them to the next. *Behind* the fence: the log from that end on, up to the
+marker that fences this writer, for what landed meanwhile. The order of the first two matters: a batch that lands
+between them is seen twice, never missed.
 
-Tails are facts about the log: they need no stamp, the newest wins, and reading on from any of them is right.
+Only what is committed counts. What a leader remembers may lie above its high watermark, where a clean election drops
+it: a *claim*. It is believed where the marker was appended in the same leader epoch, which stands in the marker's own
+batch header. The broker was asked for its leader epoch before it was asked what it remembers, and epochs never fall: so
+one leader appended the marker behind all that it had claimed, and whoever reads the marker below a high watermark knows
+that all in front of it is committed. Of another leader epoch, the log is read up to the marker from the *hint*, an
+offset in front of which all is known and committed.
+
+Tails are facts about the log: they need no stamp, the newest wins, and reading on from any of them is right. One with a
+new claim keeps the hint that there was.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import Record, tail_key
-from sidecar.cluster.logs import LogReader
-from sidecar.exclusive.succession import NOTHING
-from sidecar.forwarder.sequences import MODULUS
-from sidecar.protocol.batch import batch_sizes, read_header
+from sidecar.changelog import Position, Record, tail_key
+from sidecar.cluster.logs import LogMovedError, LogReader
+from sidecar.exclusive.succession import NOTHING, UNKNOWN
+from sidecar.forwarder.sequences import place_behind
+from sidecar.protocol.batch import batch_sizes, leader_epoch, read_header
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from uuid import UUID
 
     from sidecar.changelog import SlotName, View
     from sidecar.fencing import Witness
+    from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.caller import Upstream
-    from sidecar.protocol.calls import PartitionProducers
+    from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 
-_FETCH_BYTES: Final = 1024 * 1024
 _READERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """The last stamped sequence in front of `offset`, `NOTHING` where there is none."""
+class Claim:
+    """What a leader remembered in a leader epoch: the last stamped sequence, committed or not. `offset` was its high
+    watermark a moment before: what it had not seen then lies behind that.
+    """
 
     last_sequence: int
     offset: int
+    leader_epoch: int
 
 
-def _ends(writer: Stamp, found: Stamp) -> bool:
-    """Whether nothing of a writer can lie behind a batch or marker under `found`."""
-    return found.producer_id == writer.producer_id and found.epoch > writer.epoch
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last stamped sequence in front of `offset`, `NOTHING` where there is none; all of that is committed."""
 
+    last_sequence: int
+    offset: int
+    claim: Claim | None = None
 
-def later(first: int, second: int) -> int:
-    """The later of two stamped sequences (modulo 2^31), either of which may be `NOTHING`."""
-    if NOTHING in (first, second):
-        return max(first, second)
-    return first if (first - second) % MODULUS < MODULUS // 2 else second
+    def claimed(self, claim: Claim) -> Tail:
+        """With a claim, unless there is one of a later leader."""
+        if self.claim is not None and self.claim.leader_epoch > claim.leader_epoch:
+            return self
+        return replace(self, claim=claim)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One moment of some partitions: where they ended, and what their leaders remembered a moment later."""
+    """One moment of some partitions: where they ended and in which leader epoch, and what the same brokers remembered a
+    moment later.
+    """
 
     ends: Mapping[int, int]
+    leader_epochs: Mapping[int, int]
     remembered: Mapping[TopicPartition, PartitionProducers]
+
+    def claim(self, topic: str, index: int, writer: Stamp) -> Claim | None:
+        """What the leader remembered of a writer's batches, where it remembered any."""
+        active = self.remembered[TopicPartition(topic, index)].of(writer.producer_id)
+        if active is None or active.stamp.epoch != writer.epoch or active.last_sequence < 0:
+            return None
+        return Claim(active.last_sequence, self.ends[index], self.leader_epochs[index])
+
+    def knows_newer(self, topic: str, index: int, writer: Stamp) -> bool:
+        """Whether the leader knew a later epoch of a writer's producer id."""
+        active = self.remembered[TopicPartition(topic, index)].of(writer.producer_id)
+        return active is not None and active.stamp.epoch > writer.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """The log from a place to a marker: the last batch that was looked for, the leader epoch of the marker, and whether
+    the log began in front of that place still.
+    """
+
+    last: BatchHeader | None
+    leader_epoch: int
+    is_whole: bool
 
 
 class TailReader:
     """Reads tails of the slots of one topic."""
 
     def __init__(self, upstream: Upstream, witness: Witness, topic: str) -> None:
+        self._upstream = upstream
         self._logs = LogReader(upstream)
         self._witness = witness
         self._topic = topic
@@ -77,36 +119,37 @@ class TailReader:
         """The end (high watermark) of each partition."""
         return await self._logs.ends(self._topic, partitions)
 
-    async def starts(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The first offset that retention left in each partition."""
-        return await self._logs.starts(self._topic, partitions)
-
     async def look(self, partitions: Iterable[int]) -> Look:
-        """In this order: a batch that lands between the two is seen twice, never missed."""
+        """In this order, and at the same brokers: a batch that lands between the two is seen twice, never missed, and
+        the leader epoch is not later than what is remembered.
+        """
         indexes = tuple(sorted(partitions))
-        ends = await self.ends(indexes)
-        return Look(ends, await self._witness.producers({self._topic: indexes}))
+        leaders = (await self._upstream.layout(self._topic)).leaders
+        listed = await self._logs.listed_ends(self._topic, indexes, leaders)
+        remembered = await self._witness.producers({self._topic: indexes}, leaders={self._topic: leaders})
+        return Look(
+            {index: each.offset for index, each in listed.items()},
+            {index: each.leader_epoch for index, each in listed.items()},
+            remembered,
+        )
+
+    # Before the fence -----------------------------------------------------------------------------------------------
 
     def before(
         self, view: View, slot: SlotName, writer: Stamp, look: Look, partitions: Iterable[int], since: Mapping[int, int]
     ) -> dict[int, Tail]:
         """What is known of a slot's writer by that look.
 
-        `since` are offsets in front of everything that the writer's session wrote: read from there where nothing
-        better is known.
+        `since` are offsets in front of everything that the writer wrote: read from there where nothing better is known.
         """
         tails: dict[int, Tail] = {}
         for index in partitions:
-            recorded = self._recorded(view, slot, writer, index)
-            active = look.remembered[TopicPartition(self._topic, index)].of(writer.producer_id)
-            if active is not None and active.stamp.epoch == writer.epoch and active.last_sequence >= 0:
-                last = later(active.last_sequence, recorded.last_sequence if recorded else NOTHING)
-                tails[index] = Tail(last, look.ends[index])
-            elif recorded is not None:
-                tails[index] = recorded
-            else:
-                # A higher epoch is here already, or the leader knows of a marker only: it may have forgotten the rest.
-                tails[index] = Tail(NOTHING, self._in_front(view, slot, writer, index, since.get(index, 0)))
+            tail = self._recorded(view, slot, writer, index)
+            if tail is None:
+                tail = Tail(NOTHING, self._in_front(view, slot, writer, index, since.get(index, 0)))
+            claim = look.claim(self._topic, index, writer)
+            # Without one a higher epoch is here already, or the leader knows of a marker only: it may have forgotten.
+            tails[index] = tail if claim is None else tail.claimed(claim)
         return tails
 
     def _in_front(self, view: View, slot: SlotName, writer: Stamp, partition: int, since: int) -> int:
@@ -120,12 +163,15 @@ class TailReader:
         entry = view.tail(self._topic, slot, partition)
         if entry is None or (entry.value.producer_id, entry.value.producer_epoch) != (writer.producer_id, writer.epoch):
             return None
-        return Tail(entry.value.last_sequence, entry.value.offset)
+        value, claim = entry.value, None
+        if value.HasField("claim"):
+            claim = Claim(value.claim.last_sequence, value.claim.offset, value.claim.leader_epoch)
+        return Tail(value.last_sequence, value.offset, claim)
 
     def records(
-        self, view: View, slot: SlotName, topic_id: UUID, writer: Stamp, tails: Mapping[int, Tail]
+        self, view: View, slot: SlotName, topic_id: UUID, writer: Stamp, tails: Mapping[int, Tail], now_ms: int
     ) -> list[Record]:
-        """What the changelog does not know yet of these tails."""
+        """What the changelog does not know yet of these tails. `now_ms`: by the brokers' clock."""
         fresh: list[Record] = []
         for index, tail in tails.items():
             recorded = self._recorded(view, slot, writer, index)
@@ -137,42 +183,122 @@ class TailReader:
                 producer_epoch=writer.epoch,
                 last_sequence=tail.last_sequence,
                 offset=tail.offset,
-                at_ms=int(time.time() * 1000),
+                at_ms=now_ms,
             )
+            if (claim := tail.claim) is not None:
+                value.claim.last_sequence, value.claim.offset = claim.last_sequence, claim.offset
+                value.claim.leader_epoch = claim.leader_epoch
             fresh.append(Record(tail_key(self._topic, slot, index), value))
         return fresh
+
+    # Behind the fence -----------------------------------------------------------------------------------------------
 
     async def behind(
         self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]
     ) -> dict[int, int]:
-        """The last stamped sequence of `writer` per partition, up to the fence at `fence` or an earlier one of its own
-        producer id; `NOTHING` where none.
+        """The last stamped sequence of `writer` per partition, up to the marker that fences it: the one at `fence`, or
+        an earlier one of its own producer id. `NOTHING` where none, `UNKNOWN` where retention took what would tell.
 
-        `ends` are the ends of the partitions seen after the fence: the marker is in front of them.
+        `ends` are the ends of the partitions seen after the fence: the marker is in front of them. Raises as
+        `LogReader.read`.
         """
         gate = asyncio.Semaphore(_READERS)
 
+        def fences(header: BatchHeader) -> bool:
+            return (header.is_control and _stamp_of(header) == fence) or _ends(writer, _stamp_of(header))
+
+        def is_of(header: BatchHeader) -> bool:
+            return not header.is_control and _stamp_of(header) == writer
+
         async def one(index: int, tail: Tail) -> tuple[int, int]:
-            if ends[index] <= tail.offset + 1:
-                return index, tail.last_sequence  # nothing but the marker
             async with gate:
-                return index, await self._read_on(index, writer, tail, fence, ends[index])
+                claim = tail.claim
+                if claim is not None:
+                    found = await self._read(index, claim.offset, ends[index], is_of, fences)
+                    if found.last is not None:
+                        return index, found.last.last_sequence
+                    if found.leader_epoch == claim.leader_epoch:
+                        return index, claim.last_sequence if found.is_whole else UNKNOWN
+                found = await self._read(index, tail.offset, ends[index], is_of, fences)
+            if found.last is not None:
+                return index, found.last.last_sequence
+            return index, UNKNOWN if claim is not None and not found.is_whole else tail.last_sequence
 
         return dict(await asyncio.gather(*[one(index, tail) for index, tail in tails.items()]))
 
-    async def _read_on(self, index: int, writer: Stamp, tail: Tail, fence: Stamp, end: int) -> int:
-        last, offset = tail.last_sequence, tail.offset
+    async def own(
+        self, producer_id: ProducerId, look: Look, fence: Stamp, ends: Mapping[int, int], *, others_write: bool
+    ) -> dict[int, Position] | None:
+        """Where a client stands by what it wrote under its own producer id, without a slot, in front of the marker at
+        `fence`. None where a leader changed since the look, so that what it remembered cannot be believed: look again,
+        no marker has made the next one forget.
+
+        A partition that knew nothing of it is read where more than a marker came since; not where `others_write` all
+        the time: what a client had under way as the policy came, and nothing before that, would be found there.
+        """
+        gate = asyncio.Semaphore(_READERS)
+
+        def fences(header: BatchHeader) -> bool:
+            return header.is_control and _stamp_of(header) == fence
+
+        def is_own(header: BatchHeader) -> bool:
+            return not header.is_control and header.producer_id == producer_id
+
+        async def one(index: int, active: ActiveProducer | None) -> tuple[int, Position | None, bool]:
+            async with gate:
+                found = await self._read(index, look.ends[index], ends[index], is_own, fences)
+            last, is_sure = found.last, found.is_whole
+            if last is not None:
+                return index, Position(last.producer_epoch, place_behind(last.last_sequence + 1)), True
+            if active is None:
+                return index, None, is_sure
+            position = Position(active.stamp.epoch, place_behind(active.last_sequence + 1))
+            return index, position, is_sure and found.leader_epoch == look.leader_epochs[index]
+
+        asked: list[tuple[int, ActiveProducer | None]] = []
+        for index in look.ends:
+            active = look.remembered[TopicPartition(self._topic, index)].of(producer_id)
+            if active is not None and active.last_sequence < 0:
+                active = None
+            if active is not None or (not others_write and ends[index] > look.ends[index] + 1):
+                asked.append((index, active))
+        found = await asyncio.gather(*[one(index, active) for index, active in asked])
+        if not all(is_sure for _, _, is_sure in found):
+            return None
+        return {index: position for index, position, _ in found if position is not None}
+
+    async def _read(
+        self,
+        index: int,
+        offset: int,
+        end: int,
+        matches: Callable[[BatchHeader], bool],
+        stops: Callable[[BatchHeader], bool],
+    ) -> _Stretch:
+        """Read a log from an offset to the batch that `stops`; it is in front of `end`."""
+        partition, is_whole = TopicPartition(self._topic, index), True
+        last: BatchHeader | None = None
         while offset < end:
-            records = await self._logs.fetch(TopicPartition(self._topic, index), offset, _FETCH_BYTES)
-            batches = batch_sizes(records, 0, len(records))
-            if not batches:
+            try:
+                async with aclosing(self._logs.read(partition, offset, end)) as read:
+                    async for records in read:
+                        for start, size in batch_sizes(records, 0, len(records)):
+                            header = read_header(records, start, start + size)
+                            if stops(header):
+                                return _Stretch(last, leader_epoch(records, start), is_whole)
+                            if matches(header):
+                                last = header
                 break
-            for start, size in batches:
-                header = read_header(records, start, start + size)
-                offset = header.base_offset + header.last_offset_delta + 1
-                stamp = Stamp(ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch))
-                if (header.is_control and stamp == fence) or _ends(writer, stamp):
-                    return last
-                if not header.is_control and stamp == writer:
-                    last = later(last, header.last_sequence)
-        return last
+            except LogMovedError as error:
+                offset, is_whole = error.start, False
+        message = f"{partition}: the fence's marker is not between {offset} and {end}, where it was"
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+
+
+def _stamp_of(header: BatchHeader) -> Stamp:
+    return Stamp(ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch))
+
+
+def _ends(writer: Stamp, found: Stamp) -> bool:
+    """Whether nothing of a writer can lie behind a batch or marker under `found`."""
+    return found.producer_id == writer.producer_id and found.epoch > writer.epoch

@@ -7,9 +7,11 @@ each step that was left out or moved:
 0. Look at the ownership topic without fencing: a deposed session ends here.
 1. Claim in Redis: arbitration and the generation.
 2. Note where the previous epoch stopped (`tails`), then InitProducerId: the next epoch E.
-3. Fence every partition and the ownership partition at E; who takes a whole topic fences all its slots.
+3. Fence every partition and the ownership partition at E; who takes a whole topic fences all its slots. The partitions
+   are the ones that step 2 looked at, and no fewer than any epoch wrote to: else all begins anew.
 4. Read the ownership topic up to that marker: what step 0 saw must still hold.
-5. Read the logs on from the tails: what the previous epoch got in meanwhile.
+5. Read the logs on from the tails, each slot's up to that slot's own marker: what its previous epoch got in meanwhile.
+   Slots are fenced one after another, so one may write behind the marker of another.
 6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.
 7. Publish to Redis, append an event, serve.
 
@@ -24,7 +26,7 @@ This module performs the steps; who may ask for them is decided in `claims`, wha
 from __future__ import annotations
 
 import asyncio
-import time
+import math
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import MASTER_SLOT, Record, ownership_key, unpack_offsets
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import FencedTopic
     from sidecar.forwarder.sequences import RefusedSequences
+    from sidecar.protocol.caller import TopicLayout
     from sidecar.protocol.ids import Stamp
 
 _ATTEMPTS: Final = 4
@@ -110,7 +113,7 @@ class Takeover:
         self._ids = ids
         self._view = around.changelog.view
         self._arbitration = Arbitration(around, domain, intent)
-        self._now_ms = int(time.time() * 1000)
+        self._clock = around.changelog.clock
 
     async def run(self, granted: Callable[[], None] = lambda: None) -> Tenure:
         """`granted` is called once nobody objects: what writes under an older epoch should stop now.
@@ -125,11 +128,9 @@ class Takeover:
         raise LostRaceError(f"the ownership of {self._domain.resource} changed again and again")
 
     async def _attempt(self, granted: Callable[[], None]) -> Tenure | None:
-        around, domain, intent = self._around, self._domain, self._intent
-        layout = await around.upstream.layout(self._topic, refresh=True)
-        indexes = domain.of(layout.leaders)
-        if not indexes:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._topic} has no partition {domain.partition}")
+        around, domain = self._around, self._domain
+        layout = await around.upstream.whole_layout(self._topic)
+        partitions = self._partitions(layout)
         known = self._known(layout.topic_id)
         ownership, opened, others = known
         keeps = self._keeps(ownership)
@@ -141,72 +142,101 @@ class Takeover:
         granted()
         try:
             reader = tail_reader(around, self._topic)
-            look = await reader.look(indexes)
+            look = await reader.look(partitions)
             formers = others | self._followed(layout.topic_id)
             if opened is not None:
                 formers[domain.slot] = opened
             tails = await self._note_tails(reader, look, layout.topic_id, formers, ownership)
 
-            slot, *_ = slots = [self._slot(name) for name in (domain.slot, *others)]
-            await open_slots(slots)
-            fenced = await self._fence(slots, formers)
-            await around.changelog.tailer.seen(slot.stamp, timeout=_SEEN_S)
-            if self._known(fenced.topic_id) != known:
+            slots = {name: self._slot(name) for name in (domain.slot, *others)}
+            await open_slots([*slots.values()])
+            fenced = await self._fence([*slots.values()], formers)
+            await around.changelog.tailer.seen(slots[domain.slot].stamp, timeout=_SEEN_S)
+            if self._known(fenced.topic_id) != known or tuple(domain.of(fenced.partitions)) != partitions:
                 return None
 
-            partitions = tuple(domain.of(fenced.partitions))
             ends = await reader.ends(partitions)
-            last = await self._last(reader, formers, tails, slot.stamp, ends)
-            before = intent.stands_at or succession.history(intent.session, self._topic, look.remembered)
-            bases, refused, left = self._sequences(fenced.topic_id, partitions, opened, last, before)
-            record = opened.value if opened is not None else None
-            ids_from = self._ids_from(opened, ends)
-            owned = ownership.value if ownership is not None else None
-            owner = succession.ownership(intent, owned, fenced.topic_id, generation, ends, self._now_ms, keeps=keeps)
-            unowned = domain.is_shared or (intent.adopts and owned is None)
-            if unowned:
-                owner = state.Ownership(session=intent.session, name=intent.name)
-            entry = succession.opening(
-                fenced.topic_id,
-                around.node_id,
-                slot.stamp,
-                ("", "") if intent.adopts else (owner.session, owner.name),
-                None if domain.is_shared else generation,
-                bases,
-                refused,
-                left,
-                succession.retired(record, slot.stamp),
-                self._now_ms,
-                self._former(record, slot.stamp, "" if intent.adopts else intent.name),
-                ids_from,
-            )
-            journal = around.changelog.journal(slot.stamp)
-            changed = not unowned and owner != owned
-            offset = await self._commit(journal, entry, owner if changed else None)
-            tenure = Tenure(
-                domain,
-                fenced.topic_id,
-                slot.stamp,
-                slot,
-                journal,
-                owner.session,
-                owner.name,
-                generation,
-                bases,
-                refused,
-                partitions,
-                owner,
-                offset + 1 if changed else ownership.offset if ownership is not None else offset,
-                dict(zip(others, slots[1:], strict=True)),
-                ids_from,
-            )
-            if not unowned:
+            last = await self._last(reader, formers, tails, slots, ends)
+            before = await self._before(reader, look, slots[domain.slot].stamp, ends)
+            if before is None:
+                return None
+            sequences = self._sequences(fenced.topic_id, partitions, opened, last, before)
+            tenure = await self._open(fenced, slots, ownership, opened, sequences, ends, generation, keeps=keeps)
+            if not self._is_unowned(ownership):
                 await self._arbitration.publish(tenure, token)
             published = True
             return tenure
         finally:
             if not published:
                 await self._arbitration.abandon(token)
+
+    async def _open(
+        self,
+        fenced: FencedTopic,
+        slots: Mapping[SlotName, WriterSlot],
+        ownership: Entry[state.Ownership] | None,
+        opened: Entry[Opened] | None,
+        sequences: tuple[dict[int, Position], dict[int, RefusedSequences], list[state.LeftSession]],
+        ends: Mapping[int, int],
+        generation: int,
+        *,
+        keeps: bool,
+    ) -> Tenure:
+        """The commit point: who writes from now on, and where everybody's sequences stand."""
+        around, domain, intent = self._around, self._domain, self._intent
+        slot, (bases, refused, left) = slots[domain.slot], sequences
+        record = opened.value if opened is not None else None
+        ids_from = self._ids_from(opened, ends)
+        owned = ownership.value if ownership is not None else None
+        owner = succession.ownership(intent, owned, fenced.topic_id, generation, ends, self._now_ms, keeps=keeps)
+        if self._is_unowned(ownership):
+            owner = state.Ownership(session=intent.session, name=intent.name)
+        entry = succession.opening(
+            fenced.topic_id,
+            around.node_id,
+            slot.stamp,
+            ("", "") if intent.adopts else (owner.session, owner.name),
+            None if domain.is_shared else generation,
+            bases,
+            refused,
+            left,
+            succession.retired(record, slot.stamp),
+            self._now_ms,
+            self._former(record, slot.stamp, "" if intent.adopts else intent.name),
+            ids_from,
+            ends,
+            client_id=self._client_id(owner.session, fenced.topic_id),
+        )
+        journal = around.changelog.journal(slot.stamp)
+        changed = not self._is_unowned(ownership) and owner != owned
+        offset = await self._commit(journal, entry, owner if changed else None)
+        return Tenure(
+            domain,
+            fenced.topic_id,
+            slot.stamp,
+            slot,
+            journal,
+            owner.session,
+            owner.name,
+            generation,
+            bases,
+            refused,
+            tuple(domain.of(fenced.partitions)),
+            owner,
+            offset + 1 if changed else ownership.offset if ownership is not None else offset,
+            {name: each for name, each in slots.items() if name != domain.slot},
+            ids_from,
+            ends,
+        )
+
+    def _is_unowned(self, ownership: Entry[state.Ownership] | None) -> bool:
+        """Nobody owns what is taken: a shared slot, or a topic that never had an owner and is adopted."""
+        return self._domain.is_shared or (self._intent.adopts and ownership is None)
+
+    @property
+    def _now_ms(self) -> int:
+        """At the brokers: behind the fence its own marker, which was read back, says what time it is."""
+        return self._clock.now_ms()
 
     async def _commit(self, journal: StampedJournal, entry: Opened, owner: state.Ownership | None) -> Offset:
         """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""
@@ -279,6 +309,14 @@ class Takeover:
         ]
         return [said for said in found if said is not None]
 
+    def _client_id(self, session: str, topic_id: UUID) -> str | None:
+        """The client.id that a session belongs to, as the claim says it, or the newest record that does."""
+        if session == self._intent.session and self._intent.client_id is not None:
+            return self._intent.client_id
+        records = sorted(self._opened(topic_id).values(), key=lambda entry: entry.offset, reverse=True)
+        found = (succession.client_ids(entry.value).get(session) for entry in records)
+        return next((client_id for client_id in found if client_id is not None), None)
+
     def _shifts(self, name: SlotName, entry: Entry[Opened] | None) -> dict[int, state.SequenceBase]:
         """Where the bases of a slot's session moved within its newest epoch: behind the fence nothing is added."""
         writer = stamp_of(entry)
@@ -344,6 +382,24 @@ class Takeover:
         if stamp_of(serving) != master or self._view.epoch(master.producer_id) != master.epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node took {self._topic} over")
 
+    def _partitions(self, layout: TopicLayout) -> tuple[int, ...]:
+        """The partitions concerned, all that were ever written through a slot among them: brokers that lag may know
+        fewer. Raises `KafkaError`.
+        """
+        there = self._domain.of(layout.leaders)
+        written = {
+            index
+            for entry in self._opened(layout.topic_id).values()
+            for index in self._domain.of(entry.value.base.partition)
+        }
+        if missing := sorted(written.difference(there)):
+            message = f"no broker that answers knows of partition {missing[0]} of {self._topic}; try again"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+        if not there:
+            message = f"{self._topic} has no partition {self._domain.partition}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return tuple(there)
+
     # Slots and logs -------------------------------------------------------------------------------------------------
 
     def _slot(self, name: SlotName) -> WriterSlot:
@@ -360,15 +416,20 @@ class Takeover:
         """Where the sessions stand that had these slots, also in the changelog: the fence makes leaders forget it."""
         found: dict[SlotName, dict[int, Tail]] = {}
         records: list[Record] = []
-        start = unpack_offsets(ownership.value.start) if ownership is not None else {}
+        owned = unpack_offsets(ownership.value.start) if ownership is not None else {}
         for name, entry in formers.items():
             if not entry.value.session.startswith("pid:"):
                 continue  # nobody's, or of somebody who never comes back
             former, writer = Domain(self._topic, name), stamp_of(entry)
             indexes = former.of(look.ends)
-            since = self._trusted(former, entry, look) if former.is_shared else start
+            if entry.value.HasField("begins"):
+                since = unpack_offsets(entry.value.begins)
+            else:  # an older node wrote it
+                since = {} if former.is_shared else owned
+            if former.is_shared:
+                since = since | self._trusted(former, entry, look)
             found[name] = reader.before(self._view, name, writer, look, indexes, since)
-            records += reader.records(self._view, name, topic_id, writer, found[name])
+            records += reader.records(self._view, name, topic_id, writer, found[name], self._now_ms)
             await asyncio.sleep(0)  # there may be hundreds, of hundreds of partitions each
         for first in range(0, len(records), _RECORDS_AT_ONCE):
             await self._around.changelog.append(records[first : first + _RECORDS_AT_ONCE])
@@ -379,31 +440,47 @@ class Takeover:
         reader: TailReader,
         formers: Mapping[SlotName, Entry[Opened]],
         tails: Mapping[SlotName, Mapping[int, Tail]],
-        fence: Stamp,
+        slots: Mapping[SlotName, WriterSlot],
         ends: Mapping[int, int],
     ) -> dict[SlotName, dict[int, int]]:
-        """The last stamped sequences of the slot's own former session, and of the new one in other slots."""
+        """The last stamped sequences of the slot's own former session, and of the new one in other slots: each up to
+        the marker that fenced it now, or one that did before.
+        """
         session, own = self._intent.session, self._domain.slot
         return {
-            name: await reader.behind(stamp_of(formers[name]), its_tails, fence, ends)
+            name: await reader.behind(stamp_of(formers[name]), its_tails, slots.get(name, slots[own]).stamp, ends)
             for name, its_tails in tails.items()
             if name == own or formers[name].value.session == session
         }
+
+    async def _before(
+        self, reader: TailReader, look: Look, fence: Stamp, ends: Mapping[int, int]
+    ) -> Mapping[int, Position] | None:
+        """Where the session stands by its own producer id: it wrote while the topic had no policy. None where that
+        cannot be told by this look.
+        """
+        producer_id = succession.own_producer_id(self._intent.session)
+        if self._intent.stands_at or producer_id is None:
+            return self._intent.stands_at
+        return await reader.own(producer_id, look, fence, ends, others_write=self._domain.is_shared)
 
     def _trusted(self, former: Domain, entry: Entry[Opened], look: Look) -> dict[int, int]:
         """The ends of the partitions where a leader that knows of no batch of a shared slot surely has seen none.
 
         Others write there all the time: all that came since the slot's epoch began would be much to read. One that
-        knows of a higher epoch was made to forget, perhaps by somebody who had not read this record.
+        knows of a higher epoch was made to forget, perhaps by somebody who had not read this record; one that knows of
+        a batch may have it in front of its end. Nothing is certain as long as no record said what time it is at the
+        brokers.
         """
-        oldest, writer = self._now_ms - self._trusted_ms, stamp_of(entry)
+        oldest = self._now_ms - self._trusted_ms if self._clock.is_confirmed else math.inf
+        writer = stamp_of(entry)
         ends: dict[int, int] = {}
         for index, end in look.ends.items():
             active = look.remembered[TopicPartition(self._topic, index)].of(writer.producer_id)
-            if active is not None and active.stamp.epoch > writer.epoch:
+            if active is not None and (active.stamp.epoch > writer.epoch or active.last_sequence >= 0):
                 continue
             tail = self._view.tail(self._topic, former.slot, index)
-            if max(entry.at_ms, tail.value.at_ms if tail is not None else 0) > oldest:
+            if max(entry.at_ms, min(tail.at_ms, tail.value.at_ms) if tail is not None else 0) > oldest:
                 ends[index] = end
         return ends
 

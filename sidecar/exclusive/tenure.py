@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata.ownership import Generation, Ownership
-from sidecar.changelog import unpack_offsets
+from sidecar.changelog import MASTER_SLOT
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.exclusive.identity import producer_name
-from sidecar.exclusive.succession import mode_of
-from sidecar.exclusive.tails import TailReader
+from sidecar.exclusive.succession import NOTHING, mode_of
+from sidecar.exclusive.tails import Tail, TailReader
 from sidecar.fencing import Witness
+from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.protocol.caller import Lane
+from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from uuid import UUID
 
     from metadata import MetadataStore
-    from sidecar.changelog import Changelog, Entry, Opened, Position, Record, SlotName, StampedJournal, View
+    from sidecar.changelog import Changelog, Entry, Opened, Position, SlotName, StampedJournal, View
     from sidecar.exclusive.domain import Domain
+    from sidecar.exclusive.tails import Look
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.sequences import RefusedSequences
-    from sidecar.protocol.caller import TopicLayout, Upstream
+    from sidecar.protocol.caller import Upstream
 
 _WITNESS_LANE: Final = Lane("takeover")
 _WITNESS_TIMEOUT: Final = 10.0
@@ -41,6 +44,8 @@ class Surroundings:
     upstream: Upstream
     changelog: Changelog
     store: MetadataStore
+    epoch_records: int = EPOCH_RECORDS
+    """Records of an idempotent session in one partition after which its slot epoch is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +71,53 @@ class Tenure:
     """The other slots of the topic, fenced with it: nothing of an earlier epoch of theirs gets in."""
     ids_from: Mapping[int, int] | None = None
     """Where each log ended when the topic began to have sequence ids; None where it has none."""
+    begins: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Offsets in front of everything that is written under this epoch."""
 
 
-async def tails_now(
-    around: Surroundings, tenure: Tenure, layout: TopicLayout, wrote: Collection[int]
-) -> list[Record] | None:
-    """Where a slot's writer stands in each of its partitions, as far as the changelog does not know it.
+class AtWork(Protocol):
+    """A slot epoch as far as its node's memory knows it."""
 
-    None where the leader of a partition that it `wrote` has forgotten that: its sequences cannot go on there.
-    """
-    domain, writer = tenure.domain, tenure.slot.stamp
-    reader = tail_reader(around, domain.topic)
-    view = around.changelog.view
-    look = await reader.look(tenure.partitions)
-    since: Mapping[int, int]
-    if domain.is_shared:  # nothing of its epoch is where it did not write; others do all the time
-        since = {index: end for index, end in look.ends.items() if index not in wrote}
-    else:
-        ownership = view.ownership(domain.topic, domain.slot)
-        since = unpack_offsets(ownership.value.start) if ownership is not None else {}
-    tails = reader.before(view, domain.slot, writer, look, tenure.partitions, since)
+    tenure: Tenure
+
+    def wrote(self) -> Collection[int]:
+        """The partitions where something of this epoch is known to be in the log."""
+        ...
+
+    def touched(self) -> Collection[int]:
+        """The partitions where something was ever sent under this epoch."""
+        ...
+
+    def acknowledged(self, partition: int) -> int:
+        """The last stamped sequence that is known to be in the log, `NOTHING` without one."""
+        ...
+
+
+def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -> bool:
+    """Whether the leader of a partition that a writer wrote does not know that: its sequences cannot go on there."""
     for index in wrote:
-        active = look.remembered[TopicPartition(domain.topic, index)].of(writer.producer_id)
+        active = look.remembered[TopicPartition(topic, index)].of(writer.producer_id)
         if active is None or (active.stamp.epoch == writer.epoch and active.last_sequence < 0):
-            return None
-    return reader.records(view, domain.slot, layout.topic_id, writer, tails)
+            return True
+    return False
+
+
+def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
+    """Where the writer of an epoch stood at a look that was taken before: of what the leaders remembered that alone
+    which they have acknowledged since, as only that is committed. The session may write under the next epoch by the
+    time of the look: then the end is not in front of that one's batches, and tells nothing of a partition that this
+    one never touched.
+    """
+    topic, writer, touched = epoch.tenure.domain.topic, epoch.tenure.stamp, epoch.touched()
+    found: dict[int, Tail] = {}
+    for index, end in look.ends.items():
+        claim, acknowledged = look.claim(topic, index, writer), epoch.acknowledged(index)
+        if claim is None:
+            if index not in touched and not look.knows_newer(topic, index, writer):
+                found[index] = Tail(NOTHING, end)
+        elif acknowledged >= claim.last_sequence:  # stamped sequences do not wrap: `sequences.EPOCH_RECORDS`
+            found[index] = Tail(claim.last_sequence, end)
+    return found
 
 
 def tail_reader(around: Surroundings, topic: str) -> TailReader:
@@ -123,7 +150,8 @@ def is_outdated(view: View, domain: Domain, entry: Entry[state.Ownership]) -> bo
 
 def generation_floor(view: View, domain: Domain) -> int:
     """The highest generation that anybody had of what a slot is for, when the scope was another one."""
-    owners = [view.ownership(domain.topic, slot) for slot in view.opened(domain.topic) if domain.overlaps(slot)]
+    slots = {MASTER_SLOT, *view.opened_now(domain.topic)}  # of a topic that was gone the master slot's alone is kept
+    owners = [view.ownership(domain.topic, slot) for slot in slots if domain.overlaps(slot)]
     return max((found.value.generation for found in owners if found is not None), default=0)
 
 
@@ -138,6 +166,12 @@ def check_generation(view: View, domain: Domain, generations: frozenset[int] | N
     current = generation_of(view, domain)
     if generations is not None and current not in generations:
         raise GenerationError(domain.resource, current)
+
+
+class NothingDoneError(KafkaError):
+    """Another node serves the topic, or nobody may take it at this moment: nothing was begun, so it may be asked for
+    again, here or there.
+    """
 
 
 class GenerationError(Exception):

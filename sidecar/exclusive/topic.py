@@ -23,11 +23,12 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, GRANTED, Offer
 from sidecar.exclusive.succession import Intent, mode_of, was_deposed
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import GenerationError, writer_names
+from sidecar.exclusive.tenure import GenerationError, NothingDoneError, writer_names
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
+from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -84,12 +85,13 @@ class GovernedTopic(EndingTopic):
         epoch = self._epoch_of(claimant)
         if (
             epoch is None
-            or (epoch.ids is not None and self.refusals.has(claimant.session))
+            or (epoch.ids is not None and self.refusals.has(claimant.session, self.domain))
             or not epoch.covers(partition)
             or epoch.verdict(partition, header) is not Verdict.FORWARD
-            or self.upkeep.is_old(header.max_timestamp)
+            or self.upkeep.is_old(surely_newest(batch, header.attributes, header.base_timestamp, header.max_timestamp))
         ):
             return False
+        self.upkeep.is_unseen = True
         self._env.hooks.governed_produce(self.name, header.records, len(batch))
         epoch.append(partition, header, batch, timeout_ms, done)
         return True
@@ -99,10 +101,11 @@ class GovernedTopic(EndingTopic):
         epoch, batches = self._epoch_of(claimant), request.batches
         size, oldest = (
             sum([len(batch) for _, batch, _ in batches]),
-            min([numbers.max_timestamp for *_, numbers in batches]),
+            min([numbers.newest for *_, numbers in batches]),
         )
         if epoch is None or self.upkeep.is_old(oldest) or not epoch.append_whole(request, size):
             return False
+        self.upkeep.is_unseen = True
         self._env.hooks.governed_produce(self.name, sum([numbers.records for *_, numbers in batches]), size)
         return True
 
@@ -128,7 +131,7 @@ class GovernedTopic(EndingTopic):
             and claimant.generation is None
             and claimant.mode is not AccessMode.SHARED
         ):
-            if self.epoch.ids is not None and self.refusals.has(claimant.session):
+            if self.epoch.ids is not None and self.refusals.has(claimant.session, self.domain):
                 self._operations.begin(self._again, offer)
             else:
                 self._forward(offer, self.epoch)
@@ -165,7 +168,7 @@ class GovernedTopic(EndingTopic):
                 self.newcomers.ghosts.setdefault(claimant.connection, now)
             self._env.hooks.fenced(self.name, "waiting")
         elif deposed:
-            self.newcomers.fenced(claimant, self._env.wall_ms())
+            self.newcomers.fenced(claimant, self._env.wall_ms(), listed=claimant.session in self._deposed)
             self._env.hooks.fenced(self.name, "deposed")
         else:
             self.refusals.add(claimant, offer.partition, offer.header)
@@ -243,7 +246,7 @@ class GovernedTopic(EndingTopic):
         evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
         others = [found for found in self.shared.connected() if found.session != claimant.session]
         mode = claimant.mode or self._env.mode_of(self.name)
-        struck = [(session, *found) for session, found in newcomers.struck.items()]
+        struck = [(session, *found) for session, found in newcomers.tries()]
         intent = Intent(
             session=claimant.session,
             name=claimant.name,
@@ -251,11 +254,12 @@ class GovernedTopic(EndingTopic):
             asked=claimant.generation,
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
+            client_id=self._env.bindings.written(self.name, claimant.session),
             refused=self.refusals.of(claimant.session, self.domain),
             deposes=verdict.deposes,
+            dismisses=tuple(found.session for found in others),
             evicts=(
                 *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
-                *[(found.session, found.label, wall_ms) for found in others],
                 *struck,
             ),
         )
@@ -279,7 +283,7 @@ class GovernedTopic(EndingTopic):
             raise QueueFoundError
         if not self.upkeep.known and (intent.shares or (self.domain.is_master and self.shared.known())):
             await self._read_terms()
-        started, ids = self._env.now(), self.ids
+        started, began, ids = self._env.now(), self.upkeep.now(), self.ids
         takeover = Takeover(self._env.around, self.domain, intent, master, self.upkeep.trusted_ms, ids)
         tenure = await takeover.run(self._stop_writing)
         if ids is not self.ids:
@@ -290,7 +294,7 @@ class GovernedTopic(EndingTopic):
         if self._station is not None:
             self._station.taken(self.domain.slot)
         else:
-            self.upkeep.kept(started)
+            self.upkeep.kept(began)
             self.shared.begin(tenure, shares=intent.shares)
         if not intent.adopts:
             self._settle(tenure, intent, joins, started)
@@ -329,7 +333,7 @@ class GovernedTopic(EndingTopic):
                 connections = before.connections
             if joins is not None and joins.alive():
                 connections |= {joins.claimant.connection}
-            self.epoch = SlotEpoch(tenure, self._env.forwarder, self, self.ids)
+            self.epoch = SlotEpoch(tenure, self._env.forwarder, self, self.ids, self._env.around.epoch_records)
             self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, connections)
             if not connections:
                 self._left_alone()
@@ -345,7 +349,7 @@ class GovernedTopic(EndingTopic):
             self.serving = True
             return master
         if not await self._env.may_serve(self):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+            raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
         return None
 
     async def _find_others(self) -> bool:
@@ -390,7 +394,13 @@ class GovernedTopic(EndingTopic):
         refused = self.refusals.of(holder.session, self.domain)
         await self._run_takeover(
             Intent(
-                holder.session, holder.name, holder.mode, client=ownership.client, stands_at=stands_at, refused=refused
+                holder.session,
+                holder.name,
+                holder.mode,
+                client=ownership.client,
+                client_id=self._env.bindings.written(self.name, holder.session),
+                stands_at=stands_at,
+                refused=refused,
             )
         )
         self.refusals.forgive(holder.session, self.domain)
@@ -413,11 +423,10 @@ class GovernedTopic(EndingTopic):
             if self.current_holder is None:
                 await asyncio.wait([self._operations.begin(self._adopt)])
             if self._tenure is None:
-                self.upkeep.failed(self._env.now())
+                self.upkeep.failed(self.upkeep.now())
             return
-        began = self._env.now()
-        wrote = self.epoch.wrote() if self.epoch is not None else ()
-        renewal = await renew_fence(self._env.around, tenure, wrote)
+        began = self.upkeep.now()
+        renewal = await renew_fence(self._env.around, tenure, self.epoch)
         if renewal is Renewal.KEPT:
             if self._station is None:
                 await self.shared.keep_alive(tenure)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from metadata.ownership import Ownership
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.claims import Claimant, Holder, Situation, Verdict, judge
+from sidecar.exclusive.bindings import FOREIGN, NOT_YOURS
+from sidecar.exclusive.claims import Claimant, Holder, Situation, Step, Verdict, judge
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers, Refusals
@@ -72,7 +73,7 @@ class TopicState(SlotWriter):
         domain: Domain | None = None,
         station: Station | None = None,
     ) -> None:
-        upkeep = station.upkeep if station is not None else Upkeep(environment.terms)
+        upkeep = station.upkeep if station is not None else Upkeep(environment.terms, environment.changelog.clock)
         super().__init__(name, environment, upkeep, refusals)
         self.domain = domain or Domain(name)
         self._station = station
@@ -191,7 +192,10 @@ class TopicState(SlotWriter):
     def outlook(self, claimant: Claimant) -> Verdict:
         """What a claim would be answered now. Changes nothing."""
         now = self._env.now()
-        return judge(self._situation(now), claimant, now)
+        found = self._env.bindings.look(self.name, claimant)
+        if found is None:
+            return Verdict(Step.REFUSE, FOREIGN.error, NOT_YOURS)
+        return judge(self._situation(now), found, now)
 
     def keep_place(self, claimant: Claimant, seconds: float, came: float) -> None:
         """A claimant waits that came at `came` (monotonic seconds), for so many seconds unless it says so again or

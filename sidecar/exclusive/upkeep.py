@@ -12,29 +12,40 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import time
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
-from sidecar.exclusive.tenure import tails_now
-from sidecar.fencing import DEFAULT_KEEP_ALIVE, read_broker_keep_alive, read_keep_alives, retire_producer
+from sidecar.dedup.content import payload_of
+from sidecar.exclusive import succession
+from sidecar.exclusive.tenure import acknowledged_tails, has_forgotten, tail_reader
+from sidecar.fencing import (
+    DEFAULT_KEEP_ALIVE,
+    FencingRefusedError,
+    Witness,
+    read_broker_keep_alive,
+    read_keep_alives,
+    retire_producer,
+)
 from sidecar.forwarder.lane import Outcome
-from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.caller import FencedError, Lane, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import ProducerId
+from sidecar.protocol.ids import ProducerId, TopicPartition
+from sidecar.protocol.records import newest_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from sidecar.changelog import Clock
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.tenure import AtWork, Surroundings, Tenure
     from sidecar.fencing import KeepAlive, WriterSlot
     from sidecar.network.tasks import Tasks
 
 _READ_S: Final = 60.0
+_LOOK_LANE: Final = Lane("remembered-times")
 _LONGEST_TICK_S: Final = 1.0
 _SHORTEST_TICK_S: Final = 0.05
 _AT_ONCE: Final = 16
@@ -42,6 +53,10 @@ _RECORDS_AT_ONCE: Final = 500
 _RETIRED_KEPT: Final = 16
 """A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""
 _AGAIN_S: Final = 5.0
+_LOOK_S: Final = 5.0
+"""How often leaders are asked what they remember of writers whose headers were believed."""
+_LATE_S: Final = 60.0
+"""By how much brokers' clocks may be apart."""
 _GONE_S: Final = 30.0
 """How long a topic has to be unknown to be gone: a broker may not have heard of a new one yet."""
 _UNKNOWN_MS: Final = 5_000.0
@@ -49,12 +64,27 @@ _UNKNOWN_MS: Final = 5_000.0
 
 
 class Upkeep:
-    """The state of one topic's fence. Times are monotonic seconds unless they say otherwise."""
+    """The state of one topic's fence. Times are seconds by the clock's `elapsed` unless they say otherwise: a fence
+    fades while this machine is suspended, too.
+    """
 
-    __slots__ = ("_oldest_ms", "_share", "fenced_at", "known", "not_before", "stamped", "terms")
+    __slots__ = (
+        "_clock",
+        "_examined_ms",
+        "_limit_ms",
+        "_share",
+        "distrusts",
+        "fenced_at",
+        "is_unseen",
+        "known",
+        "not_before",
+        "stamped",
+        "terms",
+    )
 
-    def __init__(self, assumed: KeepAlive | None = None) -> None:
+    def __init__(self, assumed: KeepAlive | None, clock: Clock) -> None:
         """`assumed`: what the brokers demand of every topic, None while not even that is known."""
+        self._clock = clock
         self.terms = DEFAULT_KEEP_ALIVE
         self.known = False
         """Whether the topic's own settings were read."""
@@ -63,15 +93,24 @@ class Upkeep:
         self.fenced_at = -math.inf
         """When the newest fence began."""
         self.not_before = -math.inf
+        self.is_unseen = False
+        """Something was written since leaders were asked what they remember."""
+        self.distrusts = False
+        """A header was found to have told of other times than the leader found in its records."""
         self._share = 1.0
-        self._oldest_ms = _UNKNOWN_MS
+        self._limit_ms = self._examined_ms = _UNKNOWN_MS
         if assumed is not None:
             self.assume(assumed)
 
     def assume(self, terms: KeepAlive) -> None:
         """The brokers' own settings are known: a topic's can only allow more, as to the age of records."""
         if not self.known:
-            self.terms, self._oldest_ms = terms, terms.oldest * 1000
+            self.terms = terms
+            self._limit(terms.oldest * 1000)
+
+    def now(self) -> float:
+        """By the clock that its times are of."""
+        return self._clock.elapsed()
 
     @property
     def trusted_ms(self) -> float:
@@ -83,7 +122,12 @@ class Upkeep:
         if self.stamped and not terms.stamped:
             self.unstamped()
         self.terms, self.known = terms, True
-        self._oldest_ms = terms.oldest * 1000
+        self._limit(terms.oldest * 1000)
+
+    def _limit(self, age_ms: float) -> None:
+        """Batches are refused above this age; where headers are distrusted all of them are examined."""
+        self._limit_ms = age_ms
+        self._examined_ms = -math.inf if self.distrusts else age_ms
 
     def unstamped(self) -> None:
         """Records carry their writers' times again, perhaps for a while already."""
@@ -108,8 +152,40 @@ class Upkeep:
         return wants_rule or now - self.fenced_at > self.terms.interval * self._share
 
     def is_old(self, newest_ms: int) -> bool:
-        """Whether a batch with this newest record time (Unix ms) may be written only where brokers stamp records."""
-        return time.time() * 1000 - newest_ms > self._oldest_ms
+        """Whether a batch whose newest record is surely of this time (Unix ms), or newer, has to be examined."""
+        return self._clock.now_ms() - newest_ms > self._examined_ms
+
+    def examine(self, topic: str, batch: memoryview) -> Outcome | None:
+        """The answer for a batch whose records are old, or damaged; None where it may be written. Its records are
+        opened, as a leader does: what the header says of them counts for nothing.
+        """
+        if self.stamped:
+            return None
+        try:
+            newest_ms = newest_timestamp(batch, payload_of(batch))
+        except KafkaError as error:  # Kafka would refuse it too; no client shall send it again
+            code = ErrorCode.INVALID_RECORD if error.code == ErrorCode.CORRUPT_MESSAGE else error.code
+            return Outcome(code, message=error.message)
+        is_old = self._clock.now_ms() - newest_ms > self._limit_ms
+        return self.refusal(topic, newest_ms) if is_old else None
+
+    @property
+    def wants_look(self) -> bool:
+        """Whether a leader may remember another time of the topic's writers than their headers told."""
+        return self.is_unseen and self.known and not self.stamped and self.terms.oldest < math.inf
+
+    def remembered(self, timestamp_ms: int) -> bool:
+        """A leader has this as the newest time (Unix ms) of one of the topic's writers. True where no header that was
+        believed since the newest fence can explain that: the fence is due, and no header is believed any more.
+        """
+        since_fence = self.now() - self.fenced_at
+        explained = self.terms.oldest + min(_LATE_S, self.terms.interval) + since_fence
+        if self._clock.now_ms() - timestamp_ms <= explained * 1000:
+            return False
+        self.distrusts = True
+        self._limit(self._limit_ms)
+        self.fenced_at = self.not_before = -math.inf
+        return True
 
     def refusal(self, topic: str, newest_ms: int) -> Outcome | None:
         """The answer for an old batch; None where its age does not matter."""
@@ -118,7 +194,7 @@ class Upkeep:
         if not self.known:
             message = f"whether {topic} takes records as old as these is not known yet; try again"
             return Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=message)
-        age = time.time() - newest_ms / 1000
+        age = (self._clock.now_ms() - newest_ms) / 1000
         message = (
             f"the newest record of this batch is {age:.0f} s old, on {topic} it may be {self.terms.oldest:.0f} s"
             f" ({self.terms.setting}): a fence lasts no longer by the times of records. For older ones let Kafka"
@@ -128,13 +204,23 @@ class Upkeep:
 
     def watching(self, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
         """An old batch goes out because brokers stamp records: its answer tells whether they still do."""
+        return _Watching(self, done)
 
-        def told(outcome: Outcome) -> None:
-            if not outcome.error and outcome.log_append_time < 0:
-                self.unstamped()
-            done(outcome)
 
-        return told
+class _Watching:
+    """The way back of an old batch. `turn`: see `sidecar.exclusive.returning.Answering`."""
+
+    __slots__ = ("_done", "_upkeep", "turn")
+
+    def __init__(self, upkeep: Upkeep, done: Callable[[Outcome], None]) -> None:
+        self.turn = getattr(done, "turn", None)
+        self._upkeep = upkeep
+        self._done = done
+
+    def __call__(self, outcome: Outcome) -> None:
+        if not outcome.error and outcome.log_append_time < 0:
+            self._upkeep.unstamped()
+        self._done(outcome)
 
 
 class Renewal(Enum):
@@ -145,23 +231,29 @@ class Renewal(Enum):
     CHANGED = "the topic was created anew, or has grown"
 
 
-async def renew_fence(around: Surroundings, tenure: Tenure, wrote: Collection[int]) -> Renewal:
-    """Fence a slot again at its epoch, and note where its writer stands. `wrote`: the partitions that it has written.
+async def renew_fence(around: Surroundings, tenure: Tenure, epoch: AtWork | None) -> Renewal:
+    """Fence a slot again at its epoch, and note where its writer stands, where it has one.
 
     Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.
     """
     domain = tenure.domain
-    layout = await around.upstream.layout(domain.topic, refresh=True)
+    layout = await around.upstream.whole_layout(domain.topic)
     if layout.topic_id != tenure.topic_id or set(domain.of(layout.leaders)) - set(tenure.partitions):
         return Renewal.CHANGED
-    changelog = around.changelog
+    changelog, reader = around.changelog, tail_reader(around, domain.topic)
+    wrote = () if epoch is None else epoch.wrote()
+    look = await reader.look(tenure.partitions)
+    if has_forgotten(look, domain.topic, tenure.slot.stamp, wrote):
+        return Renewal.LOST
     try:
-        records = await tails_now(around, tenure, layout, wrote)
-        if records is None:
-            return Renewal.LOST
         await keep_slot_alive(around, domain, tenure.slot, tenure.partitions, snapshots=tenure.ids_from is not None)
     except FencedError:
         return Renewal.LOST
+    if epoch is None or succession.own_producer_id(epoch.tenure.session) is None:
+        return Renewal.KEPT  # who never comes back needs no place
+    tails = acknowledged_tails(look, epoch)
+    stamp, now_ms = epoch.tenure.stamp, changelog.clock.now_ms()
+    records = reader.records(changelog.view, domain.slot, tenure.topic_id, stamp, tails, now_ms)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         await changelog.append(records[first : first + _RECORDS_AT_ONCE])
     return Renewal.KEPT
@@ -207,8 +299,15 @@ class Keeper:
         assumed: Callable[[KeepAlive], None],
         gone: Callable[[set[str]], None],
         failed: Callable[[str, BaseException], None],
+        writers: Callable[[str], Collection[ProducerId]],
     ) -> None:
-        """`gone` is told, whenever settings were read, which of the topics Kafka has not known for a while."""
+        """`gone` is told, whenever settings were read, which of the topics Kafka has not known for a while. `writers`:
+        the producer ids of a topic's slots.
+        """
+        self._writers = writers
+        self._witness = Witness(upstream, _LOOK_LANE, _READ_S)
+        self._looked_at = -math.inf
+        self._looking = False
         self._upstream = upstream
         self._tasks = tasks
         self._topics = topics
@@ -227,13 +326,49 @@ class Keeper:
         while True:
             topics = list(self._topics())
             await self._read(topics)
-            now = asyncio.get_running_loop().time()
             for topic in topics:
-                if topic.name not in self._under_way and topic.upkeep.is_due(now):
+                if topic.name not in self._under_way and topic.upkeep.is_due(topic.upkeep.now()):
                     self._under_way.add(topic.name)
                     self._tasks.start(self._renew(topic))
+            self._look_soon(topics)
             shortest = min((topic.upkeep.terms.interval for topic in topics), default=math.inf)
             await asyncio.sleep(max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, shortest / 16)))
+
+    def _look_soon(self, topics: list[Kept]) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._looking or now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = now
+        wanted = [topic for topic in topics if topic.upkeep.wants_look]
+        if wanted:
+            self._looking = True
+            self._tasks.start(self._look(wanted))
+
+    async def _look(self, topics: list[Kept]) -> None:
+        try:
+            await self.look(topics)
+        except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError) as error:
+            for topic in topics:
+                topic.upkeep.is_unseen = True
+            self._failed(topics[0].name, error)
+        finally:
+            self._looking = False
+
+    async def look(self, topics: list[Kept]) -> None:
+        """Compare what leaders remember of the topics' writers with what may be. Raises as `Witness.producers`."""
+        asked: dict[str, tuple[int, ...]] = {}
+        for topic in topics:
+            topic.upkeep.is_unseen = False
+            asked[topic.name] = tuple((await self._upstream.layout(topic.name)).leaders)
+        answers = await self._witness.producers(asked)
+        for topic in topics:
+            writers = set(self._writers(topic.name))
+            for index in asked[topic.name]:
+                place = TopicPartition(topic.name, index)
+                known = [found for found in answers[place].producers if found.stamp.producer_id in writers]
+                if any(topic.upkeep.remembered(found.last_timestamp_ms) for found in known):
+                    message = f"records in {place} are older than their header said; the fence is renewed"
+                    self._failed(topic.name, KafkaError(ErrorCode.INVALID_TIMESTAMP, message))
 
     async def _read(self, topics: list[Kept]) -> None:
         """Ask for the settings that matter: once a minute, and at once for a topic that is new here."""
@@ -270,7 +405,7 @@ class Keeper:
             async with self._slots:
                 await topic.keep_alive()
         except (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
-            topic.upkeep.failed(asyncio.get_running_loop().time())
+            topic.upkeep.failed(topic.upkeep.now())
             self._failed(topic.name, error)
         finally:
             self._under_way.discard(topic.name)

@@ -8,23 +8,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
+from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.operations import Offer, Operations
 from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
+from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.epoch import SlotEpoch
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.upkeep import Upkeep
     from sidecar.forwarder.lane import Lane
+
+
+_WRITTEN: Final = (Verdict.FORWARD, Verdict.RAISE, Verdict.RENEW)
 
 
 class SlotWriter(ABC):
@@ -38,8 +45,17 @@ class SlotWriter(ABC):
         self.epoch: SlotEpoch | None = None
         self._env = environment
         self._operations = Operations(
-            environment.tasks, environment.forwarder, self._judge, self._failed, self._operation_over
+            environment.tasks, environment.forwarder, self._decide, self._failed, self._operation_over
         )
+
+    def _decide(self, offer: Offer) -> None:
+        """Whose the producer id is comes first: what a stranger sends under it changes nothing, whatever it asks."""
+        claimant = self._env.bindings.admitted(self.name, offer.claimant)
+        if claimant is None:
+            self._env.hooks.fenced(self.name, "not_owner")
+            self._operations.answer(offer, FOREIGN)
+        else:
+            self._judge(offer if claimant is offer.claimant else replace(offer, claimant=claimant))
 
     @abstractmethod
     def _judge(self, offer: Offer) -> None:
@@ -85,44 +101,55 @@ class SlotWriter(ABC):
             self._operations.begin(partial(self._find_partition, offer), offer)
             return
         verdict = epoch.verdict(offer.partition, offer.header)
-        if verdict in (Verdict.FORWARD, Verdict.RAISE) and self.upkeep.is_old(offer.header.max_timestamp):
-            refusal = self.upkeep.refusal(self.name, offer.header.max_timestamp)
+        header = offer.header
+        newest = surely_newest(offer.batch, header.attributes, header.base_timestamp, header.max_timestamp)
+        if verdict in _WRITTEN and self.upkeep.is_old(newest):
+            refusal = self.upkeep.examine(self.name, offer.batch)
             if refusal is not None:
                 self._operations.answer(offer, refusal)
                 return
-            offer = replace(offer, done=self.upkeep.watching(offer.done))
+            if self.upkeep.stamped:
+                offer = replace(offer, done=self.upkeep.watching(offer.done))
         if verdict is Verdict.FORWARD:
+            self.upkeep.is_unseen = True
             self._env.hooks.governed_produce(self.name, offer.header.records, len(offer.batch))
             epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
         elif verdict is Verdict.RAISE:
-            raising = partial(self._raise, epoch, offer.partition, offer.header.producer_epoch)
-            self._operations.begin(raising, offer)
+            following = partial(epoch.raise_for, self._env.around, offer.partition, offer.header.producer_epoch)
+            self._operations.begin(partial(self._raise, epoch, following), offer)
+        elif verdict is Verdict.RENEW:
+            following = partial(epoch.renew, self._env.around)
+            self._operations.begin(partial(self._raise, epoch, following), offer)
         else:
             self._operations.answer(offer, SEQUENCE_ANSWERS[verdict])
 
     async def _find_partition(self, offer: Offer) -> None:
         """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
-        layout = await self._env.around.upstream.layout(self.name, refresh=True)
+        layout = await self._env.around.upstream.whole_layout(self.name)
         if offer.partition in layout.leaders:
             await self._grow(offer.partition)
         else:
             self._operations.reject(offer, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
-    async def _raise(self, epoch: SlotEpoch, partition: int, client_epoch: int) -> None:
-        """The session's client raised its own epoch on a partition.
+    async def _raise(self, epoch: SlotEpoch, following: Callable[[], Awaitable[SlotEpoch]]) -> None:
+        """Replace the slot epoch: the session's client raised its own, or a partition has had enough records.
 
         From memory only where memory is certain; else the log has to be read behind a fence, which also keeps out what
-        is still on its way somewhere, and the batch comes here again.
+        is still on its way somewhere, and the batch comes here again. So it has where the epoch was dropped meanwhile:
+        what it was for may have changed.
         """
-        if await epoch.quiet() and epoch.certain:
+        if await epoch.quiet() and epoch.certain and self.epoch is epoch:
             try:
-                self.epoch = await epoch.raise_for(self._env.around, partition, client_epoch)
-                self._raised(self.epoch)
+                found = await following()
             except (KafkaError, ChangelogError, RetryTimeoutError, UpstreamError, EpochsUsedUpError) as error:
                 self._env.hooks.operation_failed(self.name, error)
             else:
-                epoch.close(MOVED)
-                return
+                if self.epoch is epoch:
+                    self.epoch = found
+                    self._raised(found)
+                    epoch.close(MOVED)
+                    return
+                found.close(MOVED)
         await self._again()
 
     @abstractmethod

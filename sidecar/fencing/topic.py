@@ -56,7 +56,7 @@ async def fence_topic(
     retry = Retry(f"fence of {topic}", deadline)
     done: TopicLayout | None = None
     while True:
-        layout = await upstream.layout(topic, refresh=True)
+        layout = await upstream.whole_layout(topic)
         if done is not None and layout.topic_id == done.topic_id:
             fresh = layout.leaders.keys() - done.leaders.keys()
         else:

@@ -35,15 +35,21 @@ class Witness:
         self._timeout = timeout
 
     async def producers(
-        self, indexes: Mapping[str, tuple[int, ...]], *, refresh: bool = False
+        self,
+        indexes: Mapping[str, tuple[int, ...]],
+        *,
+        refresh: bool = False,
+        leaders: Mapping[str, Mapping[int, int]] | None = None,
     ) -> dict[TopicPartition, PartitionProducers]:
-        """Everything that each partition's leader remembers.
+        """Everything that each partition's leader remembers, committed or not; `leaders`: the brokers to ask.
+
+        A broker that does not lead any more answers from what it has replicated (KIP-664).
 
         Raises `FencingRefusedError` (29, 31), `KafkaError` for codes that pass by themselves (the leader moved),
         `UpstreamError`.
         """
         answers = await asyncio.gather(
-            *[self._ask(leader, asked) for leader, asked in await self._by_leader(indexes, refresh)]
+            *[self._ask(leader, asked) for leader, asked in await self._by_leader(indexes, refresh, leaders)]
         )
         found: dict[TopicPartition, PartitionProducers] = {}
         for answer in answers:
@@ -73,14 +79,18 @@ class Witness:
         return missing
 
     async def by_leader(
-        self, indexes: Mapping[str, tuple[int, ...]], *, refresh: bool = False
+        self,
+        indexes: Mapping[str, tuple[int, ...]],
+        *,
+        refresh: bool = False,
+        leaders: Mapping[str, Mapping[int, int]] | None = None,
     ) -> dict[int, dict[str, tuple[int, ...]]]:
         """Partitions by the broker that leads them. Raises `DisconnectedError` while one has no leader."""
         grouped: dict[int, dict[str, tuple[int, ...]]] = {}
         for topic, asked in indexes.items():
-            layout = await self._upstream.layout(topic, refresh=refresh)
+            known = leaders[topic] if leaders else (await self._upstream.layout(topic, refresh=refresh)).leaders
             for index in asked:
-                leader = layout.leaders.get(index, -1)
+                leader = known.get(index, -1)
                 if leader < 0:
                     raise DisconnectedError(f"{TopicPartition(topic, index)} has no leader", sent=False)
                 of_leader = grouped.setdefault(leader, {})
@@ -88,11 +98,14 @@ class Witness:
         return grouped
 
     async def _by_leader(
-        self, indexes: Mapping[str, tuple[int, ...]], refresh: bool
+        self,
+        indexes: Mapping[str, tuple[int, ...]],
+        refresh: bool,
+        leaders: Mapping[str, Mapping[int, int]] | None,
     ) -> list[tuple[int, dict[str, tuple[int, ...]]]]:
         """As `by_leader`, cut into calls of a bounded size: an answer lists every producer of every partition."""
         calls: list[tuple[int, dict[str, tuple[int, ...]]]] = []
-        for leader, topics in (await self.by_leader(indexes, refresh=refresh)).items():
+        for leader, topics in (await self.by_leader(indexes, refresh=refresh, leaders=leaders)).items():
             for topic, asked in topics.items():
                 for start in range(0, len(asked), _PARTITIONS_PER_CALL):
                     part = asked[start : start + _PARTITIONS_PER_CALL]

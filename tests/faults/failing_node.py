@@ -142,13 +142,14 @@ def patch_failpoints(points: Failpoints) -> None:
 
 def patch_haste() -> None:
     """Make snapshots and readings of many small parts."""
-    from sidecar.dedup import partition, recovery, snapshots  # noqa: PLC0415
+    from sidecar.cluster.logs import LogReader  # noqa: PLC0415
+    from sidecar.dedup import partition, snapshots  # noqa: PLC0415
 
+    LogReader.read.__defaults__ = (100,)
     for module, name, value in (
         (partition, "SNAPSHOT_BATCHES", 3),
         (partition, "_SNAPSHOT_LEAST_S", 0.1),
         (snapshots, "CHUNK_BYTES", 64),
-        (recovery, "FETCH_BYTES", 100),
     ):
         assert hasattr(module, name)
         setattr(module, name, value)

@@ -10,7 +10,7 @@ from typing import Self
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from sidecar.protocol import produce, produce_upstream
-from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
+from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header, stamp
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.protocol.calls import FetchPartition
 from sidecar.protocol.ids import Offset, TopicPartition
@@ -18,6 +18,8 @@ from sidecar.protocol.primitives import Octets
 from tests.wait import wait_for
 
 _HEAD = struct.Struct(">hhih")
+_I64 = struct.Struct(">q")
+_LOW_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 22, 35
 _PATIENCE = 20.0
 
 
@@ -31,8 +33,12 @@ def batch_of(
     timestamp_ms: int | None = None,
     headers: list[list[tuple[str, bytes | None]]] | None = None,
     codec: int = 0,
+    claimed_ms: int | None = None,
+    attributes: int = 0,
 ) -> bytearray:
-    """One batch as a client sends it; its records are of now unless told otherwise. `headers` are those of each."""
+    """One batch as a client sends it; its records are of now unless told otherwise. `headers` are those of each;
+    `claimed_ms` is the newest time by the batch's own header, whatever the records have, `attributes` are more bits.
+    """
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -45,7 +51,12 @@ def batch_of(
     now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
     for index, each in enumerate(values):
         builder.append(index, now, None, each, [] if headers is None else headers[index])
-    return bytearray(builder.build())
+    batch = bytearray(builder.build())
+    if claimed_ms is not None or attributes:
+        batch[_LOW_ATTRIBUTES_AT] |= attributes
+        _I64.pack_into(batch, _MAX_TIMESTAMP_AT, now if claimed_ms is None else claimed_ms)
+        stamp(batch, 0, len(batch), producer_id, epoch, sequence)
+    return batch
 
 
 def id_headers(sequence_id: int | bytes | None, name: bytes | None = None) -> list[tuple[str, bytes | None]]:

@@ -23,7 +23,7 @@ from metadata import MetadataStore, MetadataUnavailable
 from metadata.errors import Reason
 from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode
-from sidecar.changelog import Changelog
+from sidecar.changelog import Changelog, Clock
 from sidecar.cluster.membership import Membership
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
@@ -38,6 +38,7 @@ from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder import brokers, whole
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.framing import Frame
 from sidecar.network.tasks import Tasks
 from sidecar.network.upstream import UpstreamLostError
@@ -58,6 +59,11 @@ class Gates:
         self.passed: list[str] = []
         self._before: dict[str, list[Step]] = {}
         self._after: dict[str, list[Callable[[Any], Any]]] = {}
+        self._altered: dict[str, Callable[[Any], Any]] = {}
+
+    def alter(self, step: str, change: Callable[[Any], Any]) -> None:
+        """Every answer to `step` is told as `change` makes it, until `heal`."""
+        self._altered[step] = change
 
     def hold(self, step: str) -> Gate:
         """The next `step` waits until the gate opens."""
@@ -80,10 +86,15 @@ class Gates:
             else:
                 self._before.setdefault(step, []).append(refuse)
 
+    def exchange(self, step: str, change: Callable[[Any], Any]) -> None:
+        """The next `step` is done, and its answer becomes what `change` makes of it."""
+        self._after.setdefault(step, []).append(change)
+
     def heal(self) -> None:
         """Whatever was to fail and has not come goes well."""
         self._before.clear()
         self._after.clear()
+        self._altered.clear()
 
     async def before(self, step: str) -> None:
         self.passed.append(step)
@@ -92,6 +103,8 @@ class Gates:
             await waiting.pop(0)()
 
     def after(self, step: str, answer: Any) -> Any:
+        if (change := self._altered.get(step)) is not None:
+            answer = change(answer)
         changes = self._after.get(step)
         return changes.pop(0)(answer) if changes else answer
 
@@ -116,7 +129,7 @@ class Gate:
 
 
 class GatedStore(MetadataStore):
-    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`, `policies`, `set_policy`."""
+    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`, `forget`, `policies`, `set_policy`."""
 
     gates: Gates
 
@@ -146,8 +159,15 @@ class GatedStore(MetadataStore):
     async def release(self, *args: Any, **options: Any) -> Any:
         return await self._gated("release", super().release(*args, **options))
 
+    async def forget(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("forget", super().forget(*args, **options))
+
     async def abandon(self, *args: Any, **options: Any) -> Any:
         return await self._gated("abandon", super().abandon(*args, **options))
+
+
+class Answered(Exception):  # noqa: N818 - it is no error
+    """What a step is answered without being done, its only argument: for `Gates.fail`."""
 
 
 class GatedUpstream(KafkaUpstream):
@@ -163,9 +183,16 @@ class GatedUpstream(KafkaUpstream):
         await self.gates.before("layout")
         return await super().layout(topic, refresh=refresh)
 
+    async def whole_layout(self, topic: str) -> Any:
+        await self.gates.before("layout")
+        return await super().whole_layout(topic)
+
     async def call(self, broker_id: int | None, request: Any, **options: Any) -> Any:
         step = type(request).__name__
-        await self.gates.before(step)
+        try:
+            await self.gates.before(step)
+        except Answered as answered:
+            return answered.args[0]
         return self.gates.after(step, await super().call(broker_id, request, **options))
 
     async def call_pair(self, broker_id: int, first: Any, second: Any, **options: Any) -> Any:
@@ -239,6 +266,7 @@ class Told:
         self.takeovers.append((session, generation, deposed))
 
     def topic_forgotten(self, topic: str) -> None: ...
+    def topic_gone(self, topic: str, generation: int) -> None: ...
 
     def released(self, topic: str, session: str, generation: int) -> None:
         self.released_sessions.append(session)
@@ -304,6 +332,9 @@ class Party:
     def is_alive(self) -> bool:
         return self._alive
 
+    def sever(self) -> None:
+        self.close()
+
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
         found = self._identity
@@ -325,8 +356,13 @@ class Party:
         name: bytes | None = None,
         codec: int = 0,
         timeout_ms: int = 10_000,
+        timestamp_ms: int | None = None,
+        claimed_ms: int | None = None,
+        attributes: int = 0,
     ) -> asyncio.Future[ProduceResult]:
-        """Send one batch; the sequence counts on by itself. `ids`: a record each, with this sequence id."""
+        """Send one batch; the sequence counts on by itself. `ids`: a record each, with this sequence id. `claimed_ms`:
+        the newest time by the header, whatever the records have; `attributes`: more bits of the header.
+        """
         values = [value] if ids is None else [b"%s" % (b"-" if each is None else str(each).encode()) for each in ids]
         if sequence is None:
             sequence = self.sequence
@@ -334,7 +370,15 @@ class Party:
         plain = self.producer_id < 0
         headers = None if ids is None else [id_headers(each, name) for each in ids]
         batch = batch_of(
-            values, self.producer_id, -1 if plain else epoch, -1 if plain else sequence, headers=headers, codec=codec
+            values,
+            self.producer_id,
+            -1 if plain else epoch,
+            -1 if plain else sequence,
+            headers=headers,
+            codec=codec,
+            timestamp_ms=timestamp_ms,
+            claimed_ms=claimed_ms,
+            attributes=attributes,
         )
         records: list[tuple[bytes, int, Octets]] = [(topic.encode(), partition, batch)]
         data = bytearray(b"".join(produce_upstream.encode_request(1, b"party", _VERSION, -1, timeout_ms, records)))
@@ -428,20 +472,22 @@ async def open_room(
     grace: float = 0.3,
     disconnect_grace: float = 0.0,
     lease_ms: int = 3000,
+    epoch_records: int = EPOCH_RECORDS,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Room]:
-    """A room as a node composes it (sidecar/node/rooms.py)."""
+    """A room as a node composes it (sidecar/node/rooms.py); `clock`: of a machine whose own ones are wrong."""
     gates, told, boot = Gates(), Told(), secrets.token_hex(8)
     host, port = kafka.split(",", maxsplit=1)[0].rsplit(":", 1)
     upstream = GatedUpstream([(host, int(port))], connect_timeout=5.0, request_timeout=15.0)
     store = GatedStore(redis, cluster, lease_ms=lease_ms)
     upstream.gates = store.gates = gates
-    changelog = await Changelog.open(upstream, cluster)
+    changelog = await Changelog.open(upstream, cluster, clock=clock)
     await changelog.tailer.read_to_end(30.0)
     forwarder = Forwarder(upstream, linger=0, buffer_bytes=64 * 1024 * 1024)
     unexpected: list[BaseException] = []
     tasks = Tasks(unexpected.append)
     nodes = NodeDirectory(NodeAddress(node_id, "127.0.0.1", 1))
-    around = Surroundings(node_id, boot, cluster, upstream, changelog, store)
+    around = Surroundings(node_id, boot, cluster, upstream, changelog, store, epoch_records)
     governor = Governor(
         around, forwarder, tasks, told, NameResolver(), nodes,
         reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from metadata.ownership import AccessMode
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.policies import PolicyFields
+from sidecar.exclusive.policies import PolicyFields, Scope
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import create_topic, delete_records
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
@@ -308,3 +308,20 @@ async def test_a_node_that_lost_a_topic_for_a_while_without_noticing_reads_what_
             return await again.send_ids(topic, [2], sequence=0) == 0
 
         await wait_for_async(goes_on, "the batch to be taken")
+
+
+async def test_what_a_session_was_refused_in_anothers_partition_is_no_business_of_its_own(
+    room: Room, services: Services
+) -> None:
+    """Its place there is written down once it owns that one: until then it was taken over again without end."""
+    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 2)
+    await room.governor.catalog.set(
+        topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True, scope=Scope.PARTITION)
+    )
+    neighbour, owner = room.connect("shipping"), room.connect("billing")
+    assert (await write(neighbour, topic, 1, partition=0))[0] == 0
+    assert (await write(owner, topic, 1, partition=1))[0] == 0
+    owner.sequence = 0
+    assert (await write(owner, topic, 2, partition=0))[0] == 44
+    assert (await write(owner, topic, 2, partition=1))[0] == 0
+    assert await log_of(services, topic, 1) == ["1", "2"]

@@ -19,12 +19,23 @@ from sidecar.dedup.marks import Mark
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.local import Kafka, KafkaConfig
-from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.calls import Appended
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Offset, TopicPartition
 from tests.conftest import QUICK_RETURN, Unique
 from tests.integration.exclusive.conftest import create_topic
 from tests.integration.exclusive.deduplicated import deduplicated, log_of, write
-from tests.integration.exclusive.room import REDIS_AWAY, Gate, HeldAnswers, Room, forget_redis, free, open_room, until
+from tests.integration.exclusive.room import (
+    REDIS_AWAY,
+    Answered,
+    Gate,
+    HeldAnswers,
+    Room,
+    forget_redis,
+    free,
+    open_room,
+    until,
+)
 from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_until
@@ -139,7 +150,7 @@ async def test_a_snapshot_that_cannot_be_written_is_written_with_the_next_occasi
     billing = room.connect("billing")
     assert (await write(billing, topic, 1))[0] == 0
     ids = ids_of(room, topic)
-    room.gates.fail("ProduceBatch", KafkaError(10, "too large"))
+    room.gates.fail("ProduceBatch", Answered(Appended(ErrorCode.MESSAGE_TOO_LARGE, Offset(-1), -1, -1, None)))
     await ids.save_all()
     assert room.told.snapshots == []
     await ids.save_all()

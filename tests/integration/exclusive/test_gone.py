@@ -50,7 +50,7 @@ def kept(room: Room, monkeypatch: pytest.MonkeyPatch) -> Kept:
     monkeypatch.setattr(upkeep, "_GONE_S", 0.0)
     tasks, upstream, told = Tasks(room.unexpected.append), governor.around.upstream, room.told.operation_failed
     assert isinstance(upstream, GatedUpstream)
-    keeper = Keeper(upstream, tasks, governor.kept_topics, governor.assume, governor.gone, told)
+    keeper = Keeper(upstream, tasks, governor.kept_topics, governor.assume, governor.gone, told, lambda topic: ())
     return Kept(governor, keeper, metrics)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode, ClaimRequest, Generation, Ownership
-from sidecar.exclusive import arbitration, catalog, operations
+from sidecar.exclusive import arbitration, catalog
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.fencing import EpochsUsedUpError, WriterSlot
@@ -48,6 +48,7 @@ async def test_a_client_that_is_gone_when_its_takeover_ends_does_not_keep_the_to
     room: Room, topic: str, step: str, plain: bool
 ) -> None:
     first, second = room.connect("first", plain=plain), room.connect("second")
+    await room.governor.around.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
     gate = room.gates.hold(step)
     first.begin(topic)
     await gate.reached()
@@ -330,22 +331,6 @@ async def test_a_topic_that_is_created_after_its_first_batch_is_governed(
     assert await party.send(f"orders-{unique('not')}", sequence=0) == UNKNOWN_TOPIC
     assert await party.send(name, sequence=0) == OK
     assert await room.connect("rival").send(name) == REFUSED
-
-
-async def test_a_partition_that_does_not_exist_is_refused_however_long_the_look_takes(
-    room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(operations, "_HELD_S", 0.5)
-    owner = room.connect("owner")
-    assert await owner.send(topic) == OK
-    assert await owner.send(topic, partition=9, sequence=0) == UNKNOWN_TOPIC
-    gate = room.gates.hold("layout")
-    slow = owner.begin(topic, partition=9, sequence=0)
-    await gate.reached()
-    assert (await slow).error == BUSY
-    gate.open()
-    await room.idle(topic)
-    assert await owner.send(topic) == OK
 
 
 # Raised epochs ------------------------------------------------------------------------------------------------------

@@ -76,6 +76,13 @@ class Partition:
         self.log.append(Batch(producer_id, epoch, -1, (), self.end))
         self.end += 1
 
+    def wrote(self, producer_id: int, epoch: int, last: int) -> None:
+        """Long ago: a batch of one record of somebody else's that ended at this sequence."""
+        self._producers[producer_id] = Producer(epoch)
+        self._producers[producer_id].recent.append(Batch(producer_id, epoch, last, (-1,), self.end))
+        self.log.append(self._producers[producer_id].recent[0])
+        self.end += 1
+
     @property
     def values(self) -> list[int]:
         """Every record, in the order of the log."""

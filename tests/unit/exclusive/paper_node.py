@@ -26,7 +26,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.succession import Intent
 from sidecar.exclusive.tenure import Tenure
 from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
-from sidecar.forwarder.sequences import PlainSequences, RefusedSequences, Verdict
+from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
@@ -36,7 +36,7 @@ from tests.unit.forwarder.paper import record_batch
 SLOT_ID = 9_000
 TOPIC_ID = UUID(int=1)
 NO_LEADER, NOT_LEADER, TIMED_OUT, TOO_LARGE, LOST, OUT_OF_ORDER = 5, 6, 7, 10, 13, 45
-_ANSWERS = {Verdict.REPEAT: 46, Verdict.ASTRIDE: 45, Verdict.WAIT: 45, Verdict.STALE: 47}
+_ANSWERS = {Verdict.REPEAT: 46, Verdict.ASTRIDE: 45, Verdict.STRAY: 45, Verdict.WAIT: 45, Verdict.STALE: 47}
 
 
 @dataclass(eq=False)
@@ -70,6 +70,7 @@ class Cluster:
         self.serving: state.Serving | None = None
         """The changelog's newest record of the topic, and the epoch that the coordinator gave out last."""
         self.slot_epoch = -1
+        self.epoch_records = EPOCH_RECORDS
         self.too_large: set[tuple[int, ...]] = set()
         self.zombies: list[tuple[int, deque[Request]]] = []
         """(broker, requests) of connections that are gone, and may yet be read."""
@@ -238,10 +239,10 @@ class PaperNode:
             Domain("orders"), TOPIC_ID, stamp, cast(Any, None), cast(Any, None), session, session, 1, bases, {},
             tuple(range(len(self.cluster.partitions))), state.Ownership(), 0, {},
         )  # fmt: skip
-        self.epoch = SlotEpoch(tenure, cast(Any, self.forwarder), self)
+        self.epoch = SlotEpoch(tenure, cast(Any, self.forwarder), self, limit=self.cluster.epoch_records)
 
-    def raise_for(self, partition: int, client_epoch: int) -> None:
-        """As `GovernedTopic._raise`, where nothing is under way."""
+    def replace_epoch(self, raised: dict[int, Position]) -> None:
+        """As `SlotWriter._raise`, where nothing is under way: the client `raised` its epoch, or there was enough."""
         old, serving = self.epoch, self.cluster.serving
         assert old is not None
         assert serving is not None
@@ -251,7 +252,7 @@ class PaperNode:
             return
         self.raises += 1
         self.cluster.slot_epoch += 1
-        self._open(serving.session, old.bases_for(partition, client_epoch), list(serving.left))
+        self._open(serving.session, {**old.stands_at(), **raised}, list(serving.left))
         old.close(Outcome(NOT_LEADER))
 
     # Batches
@@ -269,12 +270,13 @@ class PaperNode:
         header = read_header(data, 0, len(data))
         header = header._replace(producer_id=-1 if plain else 1, producer_epoch=epoch, base_sequence=sequence)
         verdict = self.epoch.verdict(partition, header)
-        if verdict is Verdict.RAISE:
+        if verdict in (Verdict.RAISE, Verdict.RENEW):
             if not self.epoch.idle:
                 done(Outcome(NO_LEADER))
                 return
-            self.raise_for(partition, epoch)
+            self.replace_epoch({partition: Position(epoch, 0)} if verdict is Verdict.RAISE else {})
             verdict = self.epoch.verdict(partition, header)
+            assert verdict is not Verdict.RENEW, "for ever"
             if verdict is Verdict.RAISE:
                 done(Outcome(NO_LEADER))
                 return

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidecar.exclusive.admission import checked_header
-from sidecar.protocol.batch import Numbers, read_numbers, stamp
+from sidecar.protocol.batch import Numbers, read_numbers, stamp, surely_newest
 from sidecar.protocol.errors import KafkaError
 from tests.integration.exclusive.producers import batch_of
 
@@ -25,9 +25,8 @@ def agree(data: bytearray) -> None:
     except KafkaError:
         assert short is None
     else:
-        assert short == Numbers(
-            found.producer_id, found.producer_epoch, found.base_sequence, found.records, found.max_timestamp
-        )
+        newest = surely_newest(data, found.attributes, found.base_timestamp, found.max_timestamp)
+        assert short == Numbers(found.producer_id, found.producer_epoch, found.base_sequence, found.records, newest)
 
 
 @given(

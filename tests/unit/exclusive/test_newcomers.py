@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.domain import Domain
-from sidecar.exclusive.newcomers import Newcomers, Refusals
+from sidecar.exclusive.newcomers import Newcomers, Refusals, RefusedLedger
 from sidecar.protocol.batch import BatchHeader
 
 GRACE = 3.0
@@ -96,7 +96,7 @@ def test_what_was_refused_to_a_session_is_known_by_partition_until_it_is_written
 
 
 def test_refusals_are_bounded_the_oldest_session_is_forgotten_first() -> None:
-    refusals, topic = Refusals(), Domain("orders")
+    refusals, topic = Refusals(RefusedLedger(20_000)), Domain("orders")
     for number in range(10_050):
         refusals.add(claimant(f"pid:{number}"), 0, header(0))
     assert refusals.of("pid:49", topic) == {}
@@ -120,6 +120,17 @@ def test_strikes_are_bounded() -> None:
         newcomers.fenced(claimant(f"pid:{number}"), number)
     assert len(newcomers.struck) == 1_000
     assert "pid:1099" in newcomers.struck
+
+
+def test_tries_of_a_deposed_owner_are_displaced_by_nobody() -> None:
+    newcomers = Newcomers(GRACE)
+    newcomers.fenced(claimant("pid:1", name="billing"), 5_000, listed=True)
+    for number in range(10, 2_010):
+        newcomers.fenced(claimant(f"pid:{number}"), number)
+    tries = dict(newcomers.tries())
+    assert (tries["pid:1"], len(tries)) == (("billing", 5_000), 1_001)
+    newcomers.claimed("pid:9", [], {"pid:1"})
+    assert "pid:1" not in dict(newcomers.tries())
 
 
 def test_nothing_is_left_of_a_connection_that_is_gone() -> None:

@@ -2,7 +2,7 @@
 leaders that move, answers that get lost, batches that come late; takeovers and other owners in between.
 
 What must hold whatever happens is in `Sessions.check`; that nobody is blocked for ever, in `Sessions.teardown`. The
-numbering begins just below 2^31 and the client's epoch just below 2^15, so both wrap in most runs.
+numbering begins just below a limit (`STARTS`) and the client's epoch just below 2^15, so both are crossed in most runs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from sidecar.changelog import Position, pack_positions
 from sidecar.forwarder.lane import Outcome
-from sidecar.forwarder.sequences import MODULUS
+from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.network_rules import (
     PARTITIONS,
@@ -33,14 +33,34 @@ from tests.unit.exclusive.network_rules import (
     walk,
 )
 from tests.unit.exclusive.paper_kafka import OUT_OF_ORDER, STALE
-from tests.unit.exclusive.paper_node import TOO_LARGE, PaperNode, intent_of
+from tests.unit.exclusive.paper_node import SLOT_ID, TOO_LARGE, PaperNode, intent_of
 
 SESSION, OTHER = "pid:1", "conn:other"
 EPOCHS = 2**15
-FIRST_EPOCH, FIRST_SEQUENCE = EPOCHS - 1, MODULUS - 7
+FIRST_EPOCH = EPOCHS - 1
 DUPLICATE = 46
 
 RETRIABLE = {3, 5, 6, 7, 9, 19, 20, 56, -1, OUT_OF_ORDER}
+
+
+class Start(NamedTuple):
+    """Where a run begins: the client's next sequence, how many records its slot epoch has in each partition, and after
+    how many it is replaced.
+    """
+
+    sequence: int
+    begun: int = 0
+    limit: int = EPOCH_RECORDS
+
+
+STARTS = [
+    Start(MODULUS - 7),
+    Start(MODULUS - 7, limit=5),
+    Start(2**28 - 7, 2**28 - 7),
+    Start(2**30 - 7, 2**28 - 7),
+    Start(2**31 - 7, 2**28 - 7),
+    Start(2**30 - 7, 2**30 - 7),
+]
 
 
 @dataclass(eq=False)
@@ -74,7 +94,7 @@ class ClientPartition:
     """What the client knows of one partition. `broken`: a batch failed, so it raises its epoch before it goes on."""
 
     epoch: int = FIRST_EPOCH
-    sequence: int = FIRST_SEQUENCE
+    sequence: int = 0
     batches: list[Sent] = field(default_factory=list)
     broken: bool = False
 
@@ -100,11 +120,7 @@ class Sessions(Network):
 
     def __init__(self) -> None:
         super().__init__()
-        place = {index: Position(FIRST_EPOCH, FIRST_SEQUENCE) for index in range(PARTITIONS)}
-        left = [state.LeftSession(session=SESSION, next=pack_positions(place))]
-        self.cluster.serving = state.Serving(session="", producer_epoch=-1, left=left)
-        self.node.take_over(intent_of(SESSION))
-        self.client = [ClientPartition() for _ in range(PARTITIONS)]
+        self.client: list[ClientPartition] = []
         self.attempts = self.values = self.others = 0
         self.answers: dict[int, int] = {}
         self.connection: deque[int] = deque()
@@ -115,6 +131,20 @@ class Sessions(Network):
         self.newest: dict[tuple[int, int], int] = {}
         """The last connection that carried batches of a partition and epoch."""
         self.late: deque[Late] = deque()
+
+    @initialize(start=st.sampled_from(STARTS))
+    def begin(self, start: Start) -> None:
+        base, self.cluster.epoch_records = start.sequence - start.begun, start.limit
+        place = {index: Position(FIRST_EPOCH, base) for index in range(PARTITIONS)}
+        left = [state.LeftSession(session=SESSION, next=pack_positions(place))]
+        self.cluster.serving = state.Serving(session="", producer_epoch=-1, left=left)
+        self.node.take_over(intent_of(SESSION))
+        self.client = [ClientPartition(sequence=start.sequence) for _ in range(PARTITIONS)]
+        assert self.node.epoch is not None
+        for partition, space in zip(self.cluster.partitions, self.node.epoch._spaces.values(), strict=True):
+            if start.begun:
+                partition.wrote(SLOT_ID, self.cluster.slot_epoch, start.begun - 1)
+                space.appended(base, start.begun)
 
     # The client -------------------------------------------------------------------------------------------------------
 
@@ -319,6 +349,7 @@ TestSessions.settings = settings(max_examples=100, stateful_step_count=60, deadl
 def test_long_walks(seed: int) -> None:
     for step in range(40):
         dice, machine = random.Random(f"{seed} {step}"), Sessions()
+        machine.begin(STARTS[step % len(STARTS)])
 
         def partition(dice: random.Random = dice) -> int:
             return dice.randrange(PARTITIONS)

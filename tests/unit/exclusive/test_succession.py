@@ -10,10 +10,9 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_positions, unpack_offsets, unpack_positions
 from sidecar.exclusive import succession
-from sidecar.exclusive.succession import NOBODY, REMEMBERED_MS, Intent
-from sidecar.forwarder.sequences import MODULUS, RefusedSequences
-from sidecar.protocol.calls import ActiveProducer, PartitionProducers
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.exclusive.succession import DEPOSED_KEPT, NOBODY, REMEMBERED_MS, STRANGERS_KEPT, Intent
+from sidecar.forwarder.sequences import MODULUS, RefusedSequences, SequenceSpace, Verdict
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -55,6 +54,14 @@ def test_sequences_wrap() -> None:
     assert sequences(intent(), newest, {0: 4})[0][0] == Position(0, 2)
 
 
+def test_a_session_whose_sequences_wrap_to_0_is_told_from_one_that_has_written_nothing() -> None:
+    """What comes again from in front of the wrap is a repeat; in front of a new session nothing is."""
+    wrapped = sequences(intent(), serving(A, {0: Position(0, MODULUS - 3), 1: Position(0, 0)}), {0: 2})[0]
+    assert wrapped == {0: Position(0, MODULUS), 1: Position(0, 0)}
+    assert sequences(intent(), serving(A, wrapped), {})[0] == wrapped
+    assert sequences(intent(), serving(A, wrapped), {0: 0, 1: 0})[0] == {0: Position(0, 1), 1: Position(0, 1)}
+
+
 def test_a_session_that_asked_for_a_higher_generation_than_its_own_still_finds_its_place() -> None:
     newest = serving(A, {0: Position(0, 0), 1: Position(0, 0)})
     assert sequences(intent(asked=99), newest, {0: 4, 1: 5})[0] == {0: Position(0, 5), 1: Position(0, 6)}
@@ -87,20 +94,21 @@ def test_deposed_and_plain_sessions_and_nobody_are_not_kept(session: str, facts:
 
 
 def test_what_a_session_wrote_before_the_policy_counts() -> None:
-    remembered = {
-        TopicPartition("orders", 0): producers(41),
-        TopicPartition("orders", 1): producers(-1),
-        TopicPartition("changelog", 0): producers(5),
-    }
-    assert succession.history(A, "orders", remembered) == {0: Position(2, 42)}
-    assert succession.history(PLAIN, "orders", remembered) == {}
+    assert (succession.own_producer_id(A), succession.own_producer_id(PLAIN)) == (1, None)
     assert sequences(intent(), None, {}, {0: Position(2, 42)})[0] == {0: Position(2, 42), 1: Position(0, 0)}
 
 
-def producers(last_sequence: int) -> PartitionProducers:
-    return PartitionProducers(
-        0, None, (ActiveProducer(Stamp(ProducerId(1), ProducerEpoch(2)), last_sequence, 0, 0, -1),)
-    )
+@pytest.mark.parametrize("base", [0, 7, MODULUS - 1])
+def test_where_the_place_of_a_session_is_unknown_all_that_it_may_send_is_a_gap(base: int) -> None:
+    newest = serving(A, {0: Position(4, base)})
+    place = sequences(intent(), newest, {0: succession.UNKNOWN})[0][0]
+    space = SequenceSpace(place.client_epoch, place.sequence, place.sequence, written=True)
+    for sequence in (base, base + 1, base + 1_000_000):
+        assert space.judge(4, sequence % MODULUS, 1) is Verdict.STRAY
+        assert space.stamped(sequence % MODULUS) > 0  # 45 of a partition that knows the marker of the epoch alone
+    assert space.judge(5, 0, 1) is Verdict.RAISE
+    again = sequences(intent(), serving(A, {0: place}), {})[0][0]
+    assert again == place
 
 
 def test_what_was_refused_counts_as_used_wherever_the_session_stands() -> None:
@@ -190,6 +198,54 @@ def test_the_lists_stay_within_bounds_and_keep_the_newest() -> None:
     found = ownership(intent(B), owned(deposed=deposed))
     assert found.deposed[-1].session == "pid:19999"
     assert found.ByteSize() + sum(each.ByteSize() for each in kept) < 1024 * 1024
+
+
+def lost_by(producer_id: int, last_try_ms: int, generation: int = 7) -> state.Deposed:
+    return state.Deposed(session=f"pid:{producer_id}", generation=generation, last_try_ms=last_try_ms)
+
+
+def test_a_day_of_many_changes_of_owner_fits_into_the_list_of_deposed_sessions() -> None:
+    """One every five seconds, with names as long as they may be and producer ids of an old cluster."""
+    known = owned("pid:999999999999", name="x" * 255, generation=2**40)
+    known.deposed.extend(lost_by(10**12 + n, NOW - 20_000 + n, 2**40) for n in range(DEPOSED_KEPT - 1))
+    found = ownership(intent(B, deposes=True), known)
+    assert len(found.deposed) == DEPOSED_KEPT >= 24 * 3600 / 5
+    assert found.deposed[-1].session == "pid:999999999999"
+    assert found.ByteSize() < 768 * 1024
+
+
+def test_sessions_that_never_owned_a_topic_nor_wrote_displace_none_that_did() -> None:
+    """Each new connection may strike back under a producer id of its own, and each may wait."""
+    strangers = tuple((f"pid:{n}", "x" * 255, NOW) for n in range(10_000, 40_000))
+    known = owned(deposed=[lost_by(3, NOW - REMEMBERED_MS + 1)])
+    found = ownership(intent(B, deposes=True, evicts=strangers), known)
+    again = ownership(intent("pid:5", evicts=strangers), found, generation=3)
+    assert {"pid:3", A} <= {d.session for d in found.deposed}
+    assert A in {d.session for d in again.deposed}
+    assert sum(not d.generation for d in again.deposed) == STRANGERS_KEPT
+    assert again.ByteSize() < 64 * 1024
+
+
+def test_sessions_that_wrote_beside_each_other_are_kept_as_owners_are() -> None:
+    strangers = tuple((f"pid:{n}", "", NOW) for n in range(10_000, 20_000))
+    found = ownership(intent(B, dismisses=("pid:8", PLAIN), evicts=strangers), None, generation=1)
+    assert [d.session for d in found.deposed if d.generation] == ["pid:8"]
+    again = ownership(intent("pid:9", evicts=(("pid:8", "", NOW + 5), *strangers)), found)
+    assert [(d.session, d.last_try_ms) for d in again.deposed if d.generation] == [("pid:8", NOW + 5)]
+
+
+@pytest.mark.parametrize(("partitions", "sessions"), [(1, 5_000), (3, 5_000), (10, 2_800), (100, 400), (500, 75)])
+def test_so_many_sessions_that_left_are_kept(partitions: int, sessions: int) -> None:
+    """docs/guarantees.md says so."""
+    positions = {index: Position(30_000, 2**31 - 1 - index) for index in range(partitions)}
+    left = [
+        state.LeftSession(
+            session=f"pid:{10**6 + n}", name="payments-service", left_ms=NOW - 1, next=pack_positions(positions)
+        )
+        for n in range(6_000)
+    ]
+    _, _, kept = succession.sequences(intent(), serving("", {}, *left), range(partitions), {}, {}, NOW)
+    assert sessions <= len(kept) <= min(5_000, sessions * 1.1)
 
 
 def test_the_slots_former_producer_ids_are_kept_once_each() -> None:

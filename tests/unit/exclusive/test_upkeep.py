@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sidecar.changelog import Clock
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.fencing import KeepAlive
 from sidecar.forwarder.lane import Outcome
@@ -20,17 +19,25 @@ def terms(interval: float = 6 * HOUR, *, stamped: bool = False) -> KeepAlive:
     return KeepAlive(interval, "producer.id.expiration.ms of the brokers", oldest=3 * interval - 60, stamped=stamped)
 
 
+NOW_S = 1_800_000_000.0
+CLOCK = Clock(lambda: NOW_S, lambda: 0.0)
+
+
+def new(assumed: KeepAlive | None = None) -> Upkeep:
+    return Upkeep(assumed, CLOCK)
+
+
 def ago(seconds: float) -> int:
-    return int((time.time() - seconds) * 1000)
+    return int((NOW_S - seconds) * 1000)
 
 
 def test_what_was_never_fenced_is_due_at_once() -> None:
-    assert Upkeep().is_due(0.0)
+    assert new().is_due(0.0)
 
 
 @given(interval=st.floats(0.01, 1e6), began=st.floats(0, 1e9))
 def test_a_fence_is_renewed_well_before_its_time_and_not_all_the_time(interval: float, began: float) -> None:
-    upkeep = Upkeep()
+    upkeep = new()
     upkeep.read(terms(interval))
     upkeep.kept(began)
     assert not upkeep.is_due(began + interval / 2)
@@ -38,7 +45,7 @@ def test_a_fence_is_renewed_well_before_its_time_and_not_all_the_time(interval: 
 
 
 def test_after_a_failure_it_is_tried_again_soon_and_not_at_once() -> None:
-    upkeep = Upkeep()
+    upkeep = new()
     upkeep.read(terms(HOUR))
     upkeep.failed(100.0)
     assert not upkeep.is_due(104.0)
@@ -46,18 +53,28 @@ def test_after_a_failure_it_is_tried_again_soon_and_not_at_once() -> None:
 
 
 def test_a_fence_that_began_earlier_takes_nothing_back() -> None:
-    upkeep = Upkeep()
+    upkeep = new()
     upkeep.read(terms(100))
     upkeep.kept(1_000.0)
     upkeep.kept(900.0)
     assert not upkeep.is_due(1_010.0)
 
 
+def test_a_fence_that_faded_while_the_machine_was_suspended_is_due_when_it_wakes_up() -> None:
+    seconds = 1_000.0
+    upkeep = Upkeep(None, Clock(lambda: NOW_S, lambda: seconds))
+    upkeep.read(terms())
+    upkeep.kept(upkeep.now())
+    assert not upkeep.is_due(upkeep.now())
+    seconds += 7 * HOUR
+    assert upkeep.is_due(upkeep.now())
+
+
 # Old records --------------------------------------------------------------------------------------------------------
 
 
 def test_before_the_settings_are_known_old_records_are_told_to_come_again() -> None:
-    upkeep = Upkeep()
+    upkeep = new()
     assert not upkeep.is_old(ago(1))
     assert upkeep.is_old(ago(60))
     refused = upkeep.refusal("orders", ago(60))
@@ -66,7 +83,7 @@ def test_before_the_settings_are_known_old_records_are_told_to_come_again() -> N
 
 
 def test_what_the_brokers_demand_is_enough_to_take_records_that_no_topic_would_refuse() -> None:
-    upkeep = Upkeep(terms())
+    upkeep = new(terms())
     assert not upkeep.is_old(ago(17 * HOUR))
     refused = upkeep.refusal("orders", ago(20 * HOUR))
     assert refused is not None
@@ -78,13 +95,13 @@ def test_what_the_brokers_demand_is_enough_to_take_records_that_no_topic_would_r
 
 @pytest.mark.parametrize(("age", "old"), [(0, False), (17 * HOUR, False), (18 * HOUR, True), (-HOUR, False)])
 def test_by_default_the_limit_is_a_little_under_eighteen_hours(age: float, old: bool) -> None:
-    upkeep = Upkeep()
+    upkeep = new()
     upkeep.read(terms())
     assert upkeep.is_old(ago(age)) == old
 
 
 def test_a_refusal_says_how_old_they_may_be_by_which_setting_and_what_helps() -> None:
-    upkeep = Upkeep()
+    upkeep = new()
     upkeep.read(terms())
     refused = upkeep.refusal("orders", ago(20 * HOUR))
     assert refused is not None
@@ -94,7 +111,7 @@ def test_a_refusal_says_how_old_they_may_be_by_which_setting_and_what_helps() ->
 
 
 def test_where_brokers_stamp_records_any_age_passes_behind_the_first_fence_since() -> None:
-    upkeep = Upkeep()
+    upkeep = new()
     upkeep.read(terms())
     upkeep.kept(0.0)
     upkeep.read(terms(stamped=True))
@@ -107,7 +124,7 @@ def test_where_brokers_stamp_records_any_age_passes_behind_the_first_fence_since
 
 @pytest.mark.parametrize("how", ["the settings", "an answer"])
 def test_where_they_stop_to_the_rule_holds_again_and_the_fence_is_renewed(how: str) -> None:
-    upkeep = Upkeep()
+    upkeep = new()
     upkeep.read(terms(stamped=True))
     upkeep.kept(0.0)
     told: list[Outcome] = []

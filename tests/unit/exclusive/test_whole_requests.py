@@ -197,7 +197,7 @@ async def test_it_counts_on_from_the_base_of_the_slot_epoch(session: Session, le
         assert request.keys == [f"orders-0:{sequence}", f"orders-2:{sequence}"]
         answer(request)
         await until(lambda client=client: client.frames, "an answer")
-    assert session.epoch.bases_for(1, 9) == {0: Position(0, 3), 1: Position(9, 0), 2: Position(0, 3)}
+    assert session.epoch.stands_at() == {0: Position(0, 3), 1: Position(0, 0), 2: Position(0, 3)}
     assert session.epoch.certain
 
 

@@ -1,0 +1,216 @@
+"""Whose a producer id is: the client.id that it belongs to, so that nobody else writes, claims or lets go in its name.
+
+A session is its producer id, a small number that Kafka gives to all clients in turn, and that others can see or guess.
+Clients bear one client.id for the life of a producer, on all of their connections. So a session is bound to its bare
+client.id (without settings), by what is known of it, the strongest first:
+
+1. the records of the topic (`Serving`, `Slot` and the sessions that left): every node reads them, a restart keeps them;
+2. InitProducerId, where it passed through this node: Kafka gave the id to that client, and to no other;
+3. the first batch or claim under it on this node, for each topic.
+
+What the second and third remember is bounded; what they forget is bound anew by whoever comes first. A client that says
+another one's client.id passes for it: docs/guarantees.md says what that means until clients are authenticated.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from sidecar.exclusive.succession import client_ids
+from sidecar.forwarder.lane import Outcome
+from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.changelog import SlotName, View
+    from sidecar.exclusive.claims import Claimant
+
+_GIVEN_KEPT: Final = 20_000
+_FIRST_KEPT: Final = 20_000
+_BY_PRODUCER_ID: Final = "pid:"
+_NOBODY: Final[Mapping[str, str]] = {}
+
+KeyT = TypeVar("KeyT")
+
+NOT_YOURS: Final = "this producer id belongs to another client.id"
+FOREIGN: Final = Outcome(ErrorCode.POLICY_VIOLATION, message=NOT_YOURS)
+
+
+class Bindings:
+    """Of all topics of a node."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._given: OrderedDict[str, str] = OrderedDict()
+        self._first: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._recorded: dict[str, _Recorded] = {}
+        self._topics: dict[str, set[_Recorded]] = {}
+        self._opening = 0
+        """The view's, up to which the records of all topics were read."""
+
+    # What happens -----------------------------------------------------------------------------------------------------
+
+    def given(self, producer_id: int, client_id: str) -> None:
+        """Kafka gave a producer id to a client of this node."""
+        _keep(self._given, f"{_BY_PRODUCER_ID}{producer_id}", client_id, _GIVEN_KEPT)
+
+    def admitted(self, topic: str, claimant: Claimant) -> Claimant | None:
+        """The claimant, without what it may not say of itself; None where its session belongs to another client.id.
+        A session that nothing is known of belongs to it from now on, where it writes: a claim by request may be made
+        for a producer of another client.id that has not written yet, whoever got its producer id.
+        """
+        found = self.look(topic, claimant)
+        client_id = None if claimant.names_session else claimant.client_id
+        if found is not None and client_id is not None and self.written(topic, claimant.session) != client_id:
+            self.first(topic, claimant.session, client_id)
+        return found
+
+    def first(self, topic: str, session: str, client_id: str) -> None:
+        """Nothing else being known of it, a session is this client's. `topic` is "" where it is not about one."""
+        if session.startswith(_BY_PRODUCER_ID):
+            _keep(self._first, (topic, session), client_id, _FIRST_KEPT)
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone."""
+        self._read(topic)
+
+    # What it means ----------------------------------------------------------------------------------------------------
+
+    def look(self, topic: str, claimant: Claimant) -> Claimant | None:
+        """As `admitted`; remembers nothing."""
+        bound = self.written(topic, claimant.session) if claimant.names_session else self.bound(topic, claimant.session)
+        if None not in (bound, claimant.client_id) and bound != claimant.client_id:
+            return None
+        if claimant.succeeds is not None and self._is_anothers(topic, claimant.succeeds, claimant.client_id):
+            return replace(claimant, succeeds=None)
+        return claimant
+
+    def bound(self, topic: str, session: str) -> str | None:
+        """The client.id that a session belongs to on a topic; None where nothing is known of it."""
+        if not session.startswith(_BY_PRODUCER_ID):
+            return None
+        found = self._by_records(topic, session)
+        if found is None:
+            found = self._given.get(session)
+        return self._first.get((topic, session)) if found is None else found
+
+    def written(self, topic: str, session: str) -> str | None:
+        """As `bound`, by what the session wrote alone: what a takeover writes down."""
+        if not session.startswith(_BY_PRODUCER_ID):
+            return None
+        found = self._by_records(topic, session)
+        return self._first.get((topic, session)) if found is None else found
+
+    def check_claim(self, session: str, client_id: str) -> KafkaError | None:
+        """As `check`, of a claim by request, by what was written and claimed alone."""
+        known = self._anywhere(session)
+        return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS) if known and client_id not in known else None
+
+    def check(self, session: str, client_id: str) -> KafkaError | None:
+        """Why a client may not name a session where that is not about one topic: it is another client.id's, and not
+        this one's. What Kafka gave decides; else somebody may have come first with an id that was not his, somewhere.
+        """
+        given = self._given.get(session)
+        known = {given} if given is not None else self._anywhere(session)
+        if not known or client_id in known:
+            return None
+        return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS)
+
+    def _anywhere(self, session: str) -> set[str]:
+        for topic in self._view.topics_opened_since(self._opening):
+            self._read(topic)
+        self._opening = self._view.openings
+        found = {recorded.client_id(session) for recorded in self._topics.get(session, ())}
+        found.add(self._first.get(("", session)))
+        return {client_id for client_id in found if client_id is not None}
+
+    def _is_anothers(self, topic: str, session: str, client_id: str | None) -> bool:
+        if client_id is None:
+            return False
+        bound = self.bound(topic, session)
+        return bound is not None and bound != client_id
+
+    def _by_records(self, topic: str, session: str) -> str | None:
+        """What the newest record of any slot says."""
+        recorded = self._read(topic)
+        return None if recorded is None else recorded.client_id(session)
+
+    def _read(self, topic: str) -> _Recorded | None:
+        recorded = self._recorded.get(topic)
+        if recorded is not None and recorded.opening == self._view.openings:
+            return recorded
+        opened = self._view.opened_now(topic)
+        if recorded is None:
+            if not opened:
+                return None
+            recorded = self._recorded[topic] = _Recorded(self._topics)
+        if not opened:
+            recorded.clear()
+            del self._recorded[topic]
+            return None
+        for slot in self._view.opened_since(topic, recorded.opening):
+            entry = opened.get(slot)
+            recorded.note(slot, *((-1, _NOBODY) if entry is None else (entry.offset, client_ids(entry.value))))
+        recorded.opening = self._view.openings
+        return recorded
+
+
+class _Recorded:
+    """What the records of a topic say, by session: strangers ask for it with every batch, of topics with thousands of
+    slots. Each record is taken apart once. `opening`: the view's, up to which it was read.
+    """
+
+    __slots__ = ("_found", "_said", "_slots", "_topics", "opening")
+
+    def __init__(self, topics: dict[str, set[_Recorded]]) -> None:
+        """`topics` has those by session that say something of it."""
+        self.opening = 0
+        self._topics = topics
+        self._said: dict[SlotName, tuple[int, Mapping[str, str]]] = {}
+        self._slots: dict[str, set[SlotName]] = {}
+        self._found: dict[str, str] = {}
+
+    def note(self, slot: SlotName, offset: int, said: Mapping[str, str]) -> None:
+        """The record of a slot at an offset says this of sessions."""
+        _, before = self._said.get(slot, (-1, _NOBODY))
+        for session in before.keys() - said.keys():
+            slots = self._slots[session]
+            slots.remove(slot)
+            if not slots:
+                del self._slots[session]
+                self._topics[session].remove(self)
+                if not self._topics[session]:
+                    del self._topics[session]
+        for session in said.keys() - before.keys():
+            self._slots.setdefault(session, set()).add(slot)
+            self._topics.setdefault(session, set()).add(self)
+        self._said[slot] = offset, said
+        if self._found:
+            self._found = {}
+
+    def clear(self) -> None:
+        """The topic has no records any more."""
+        for slot in self._said:
+            self.note(slot, -1, _NOBODY)
+
+    def client_id(self, session: str) -> str | None:
+        """By the newest of them."""
+        found = self._found.get(session)
+        if found is None and (slots := self._slots.get(session)) is not None:
+            _, said = max((self._said[slot] for slot in slots), key=_by_offset)
+            found = self._found[session] = said[session]
+        return found
+
+
+def _by_offset(said: tuple[int, Mapping[str, str]]) -> int:
+    return said[0]
+
+
+def _keep(kept: OrderedDict[KeyT, str], key: KeyT, client_id: str, most: int) -> None:
+    kept[key] = client_id
+    kept.move_to_end(key)
+    if len(kept) > most:
+        kept.popitem(last=False)

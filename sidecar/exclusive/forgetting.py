@@ -1,0 +1,246 @@
+"""Topics that Kafka has no more: what is kept of them goes, except the generation, which never falls.
+
+A topic is gone when every live broker says so, at two looks half a minute apart; a broker that is silent may be the one
+that knows. Then the node that may serve it
+
+1. lets go of it, so that nothing of this node writes under its slots;
+2. opens all its slots and fences them on the internal partitions, and reads up to its own marker: whatever another
+   node wrote down in front of that is seen, nothing of an older epoch follows;
+3. looks again: the topic is still absent, and nobody wrote anything down;
+4. takes away snapshots, then what Redis has, then all records but one, in a batch of the master slot's new epoch.
+
+Whoever takes the topic over meanwhile, as it was created anew, has a newer epoch of that slot. Either it reads the
+batch of step 4 in front of its own marker, or Kafka refuses that batch: a newer record is never taken away. What is
+left is one `Ownership` without an owner. A crash between the steps leaves records, so it all comes again.
+
+Never on the way of a batch, and never more than some topics at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from metadata import MetadataUnavailable
+from sidecar.changelog import MASTER_SLOT, Kind, RawRecord, Record, ownership_key, read_batches
+from sidecar.dedup.environment import FAILURES
+from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.succession import REMEMBERED_MS
+from sidecar.exclusive.tenure import stamp_of
+from sidecar.fencing import FencingRefusedError, WriterSlot, fence_slot, open_slots, transactional_id
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from sidecar.changelog import Entry, Key, SlotName, View
+    from sidecar.cluster.logs import LogReader
+    from sidecar.exclusive.environment import Hooks
+    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.protocol.ids import Stamp, TopicPartition
+
+_AT_ONCE: Final = 20
+"""Topics in one look, which comes once a minute."""
+_SLOTS_AT_ONCE: Final = 64
+_RECORDS_AT_ONCE: Final = 500
+_SCAN_BYTES: Final = 4 * 1024 * 1024
+_SEEN_S: Final = 10.0
+_APART_S: Final = 30.0
+_CONNECTED_S: Final = 3600.0
+"""So long a topic waits for clients that wrote to it and are connected: they go on counting if it comes back."""
+_FAILURES: Final = (*FAILURES, MetadataUnavailable, FencingRefusedError)
+
+
+class Room(Protocol):
+    """What this needs of the node's governed topics."""
+
+    hooks: Hooks
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def has_clients(self, name: str) -> bool:
+        """Whether a client is connected to this node that ever claimed the topic."""
+        ...
+
+    async def let_go(self, name: str) -> bool:
+        """Have the right to serve a topic, and serve it no more; False where it is another node's."""
+        ...
+
+
+class Left(NamedTuple):
+    """What the changelog has of a topic that is gone. `known` changes with everything that a takeover writes down."""
+
+    known: dict[Key, int]
+    records: list[Record]
+    """That take it away; the last ones, which belong together, are `final`."""
+    final: list[Record]
+    generation: int
+
+
+def is_ripe(view: View, topic: str, now_ms: int) -> bool:
+    """Whether there is anything to forget of a topic, and nobody who lost it has to be remembered any more."""
+    entries = view.of_topic(topic)
+    if all(entry.key.kind is Kind.OWNERSHIP for entry in entries):
+        return False
+    owned = (entry.value for entry in entries if isinstance(entry.value, state.Ownership))
+    return not any(now_ms - lost.last_try_ms < REMEMBERED_MS for value in owned for lost in value.deposed)
+
+
+def left_of(view: View, topic: str, now_ms: int) -> Left:
+    """Which records take away what is known of a topic, and which one stays: its highest generation, under the master
+    slot, which stands for every partition too.
+    """
+    entries = [entry for entry in view.of_topic(topic) if entry.key.kind.parts > 1]  # no policy, no shadow
+    hints = [entry for entry in entries if entry.key.partition is not None]
+    rest = [entry for entry in entries if entry.key.partition is None]
+    rest.sort(key=lambda entry: (entry.key.kind is Kind.OWNERSHIP, entry.key.slot != MASTER_SLOT))
+    owned = [entry for entry in rest if entry.key.kind is Kind.OWNERSHIP]
+    stays = ownership_key(topic)
+    final = [Record(entry.key, None) for entry in rest if entry.key != stays]
+    newest: Entry[state.Ownership] | None = max(owned, key=lambda entry: entry.value.generation, default=None)
+    if newest is not None:
+        value, generation = newest.value, newest.value.generation
+        final.append(Record(stays, state.Ownership(topic_id=value.topic_id, generation=generation, released_ms=now_ms)))
+    return Left(
+        {entry.key: entry.offset for entry in rest},
+        [Record(entry.key, None) for entry in hints],
+        final,
+        newest.value.generation if newest is not None else 0,
+    )
+
+
+class Forgetting:
+    """Of one node. `look` may come as often as it likes."""
+
+    def __init__(self, around: Surroundings, logs: LogReader, room: Room) -> None:
+        self._around = around
+        self._logs = logs
+        self._room = room
+        self._view = around.changelog.view
+        self._since: dict[str, float] = {}
+        self._looking = False
+
+    async def look(self, names: Collection[str]) -> list[str]:
+        """Go on with topics that a broker does not know, all there are of those that this node serves or would serve
+        first; which were forgotten.
+        """
+        self._since = {name: since for name, since in self._since.items() if name in names}
+        if self._looking or not names:
+            return []
+        self._looking = True
+        try:
+            return await self._look(names)
+        except _FAILURES as error:
+            self._room.hooks.operation_failed(min(names), error)
+            return []
+        finally:
+            self._looking = False
+
+    async def _look(self, names: Collection[str]) -> list[str]:
+        now, now_ms = self._room.now(), self._around.changelog.clock.now_ms()
+        ripe = [name for name in names if is_ripe(self._view, name, now_ms)]
+        due = sorted((name for name in ripe if self._is_due(name, now)), key=self._since.__getitem__)[:_AT_ONCE]
+        fresh = [name for name in ripe if name not in self._since][:_AT_ONCE]
+        if not due and not fresh:
+            return []
+        absent = await self._around.upstream.absent([*due, *fresh])
+        self._since.update(dict.fromkeys((name for name in fresh if name in absent), now))
+        forgotten: list[str] = []
+        gone = [name for name in due if self._since.pop(name, None) is not None and name in absent]
+        gone = [name for name in gone if await self._let_go(name)]
+        snapshots = await self._snapshots(gone)
+        for name in gone:
+            try:
+                if await self._forget(name, snapshots[name]):
+                    forgotten.append(name)
+            except _FAILURES as error:  # it comes again, behind the others
+                self._room.hooks.operation_failed(name, error)
+        return forgotten
+
+    def _is_due(self, name: str, now: float) -> bool:
+        since = self._since.get(name)
+        if since is None:
+            return False
+        return now - since >= (_CONNECTED_S if self._room.has_clients(name) else _APART_S)
+
+    async def _let_go(self, name: str) -> bool:
+        try:
+            return await self._room.let_go(name)
+        except _FAILURES as error:
+            self._room.hooks.operation_failed(name, error)
+            return False
+
+    async def _forget(self, name: str, snapshots: list[bytes]) -> bool:
+        around, changelog, clock = self._around, self._around.changelog, self._around.changelog.clock
+        before = left_of(self._view, name, clock.now_ms())
+        partitions = self._partitions(name)
+        stamp = await self._fence(name)
+        await changelog.tailer.seen(stamp, timeout=_SEEN_S)
+        left = left_of(self._view, name, clock.now_ms())
+        if left.known != before.known or name not in await around.upstream.absent([name]):
+            return False
+        journal = changelog.snapshot_journal(stamp, name)
+        for first in range(0, len(snapshots), _RECORDS_AT_ONCE):
+            await journal.append([RawRecord(key, None) for key in snapshots[first : first + _RECORDS_AT_ONCE]])
+        resources = sorted({name, *(Domain(name, key.slot or MASTER_SLOT).resource for key in left.known)})
+        if not await around.store.forget(name, around.node_id, around.boot, left.generation, resources, partitions):
+            return False
+        records = changelog.journal(stamp)
+        for first in range(0, len(left.records), _RECORDS_AT_ONCE):
+            await records.append(left.records[first : first + _RECORDS_AT_ONCE])
+        offset = await records.append(left.final)
+        await changelog.tailer.reached(offset, timeout=_SEEN_S)
+        self._room.hooks.topic_gone(name, left.generation)
+        return True
+
+    def _partitions(self, name: str) -> list[int]:
+        """Those that were ever written through a slot."""
+        return sorted({index for each in self._view.opened(name).values() for index in each.value.base.partition})
+
+    async def _fence(self, name: str) -> Stamp:
+        """Take all slots of a topic, and fence them where they stamp anything but the topic; the master slot's."""
+        around, opened = self._around, self._view.opened(name)
+        names: list[SlotName] = [MASTER_SLOT, *sorted(self._view.slots(name) - {MASTER_SLOT})]
+        ids = {slot: transactional_id(around.cluster, name, slot) for slot in names}
+        slots = [WriterSlot(around.upstream, ids[slot]) for slot in names]
+        formers = {ids[slot]: stamp_of(entry).producer_id for slot, entry in opened.items()}
+        own, kept = around.changelog.partition, around.changelog.snapshots_of(name)
+        fenced = {own.topic: [own.partition], kept.topic: [kept.partition]}
+        await open_slots(slots)
+        await fence_slot(around.upstream, slots[0], fenced, formers)
+        for first in range(1, len(slots), _SLOTS_AT_ONCE):
+            some = slots[first : first + _SLOTS_AT_ONCE]
+            await asyncio.gather(
+                *[fence_slot(around.upstream, slot, {own.topic: [own.partition]}, formers) for slot in some]
+            )
+        return slots[0].stamp
+
+    async def _snapshots(self, names: Iterable[str]) -> dict[str, list[bytes]]:
+        """The keys under which the snapshot topic has anything of some topics: each partition of it is read once."""
+        changelog = self._around.changelog
+        found: dict[str, dict[bytes, None]] = {name: {} for name in names}
+        where: dict[TopicPartition, list[str]] = {}
+        for name in found:
+            serving = self._view.serving(name)
+            if serving is not None and serving.value.HasField("ids_from"):
+                where.setdefault(changelog.snapshots_of(name), []).append(name)
+        for partition in where:
+            await self._scan(partition, found)
+        return {name: list(keys) for name, keys in found.items()}
+
+    async def _scan(self, partition: TopicPartition, found: dict[str, dict[bytes, None]]) -> None:
+        topic, index, logs = partition.topic, partition.partition, self._logs
+        start, end = (await logs.starts(topic, [index]))[index], (await logs.ends(topic, [index]))[index]
+        async for records in logs.read(partition, start, end, _SCAN_BYTES):
+            for batch in read_batches(records):
+                for _, record in batch.records:
+                    keys = found.get(record.key.partition(b"/")[0].decode(errors="replace"))
+                    if keys is None:
+                        continue
+                    if record.value is None:
+                        keys.pop(record.key, None)
+                    else:
+                        keys[record.key] = None
+            await asyncio.sleep(0)

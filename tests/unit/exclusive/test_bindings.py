@@ -1,0 +1,202 @@
+"""Whose a producer id is, by what is known of it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sidecar.changelog import (
+    MASTER_SLOT,
+    Entry,
+    Opened,
+    Record,
+    SlotName,
+    View,
+    partition_slot,
+    serving_key,
+    shared_slot,
+    slot_key,
+)
+from sidecar.exclusive import bindings
+from sidecar.exclusive.bindings import Bindings
+from sidecar.exclusive.claims import Claimant
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.v1 import state_pb2 as state
+
+CLAIMANT = Claimant("pid:7", "billing", is_named=True, connection=1, client_id="billing")
+STRANGER = replace(CLAIMANT, name="attacker", connection=2, client_id="attacker")
+
+
+@pytest.fixture
+def view() -> View:
+    return View()
+
+
+@pytest.fixture
+def known(view: View) -> Bindings:
+    return Bindings(view)
+
+
+def note(view: View, offset: int, record: Record) -> None:
+    view.apply(Offset(offset), 0, Stamp(ProducerId(900), ProducerEpoch(offset)), record.encode())
+
+
+def serving(session: str, client_id: str | None, *left: state.LeftSession) -> Record:
+    return Record(serving_key("orders", MASTER_SLOT), state.Serving(session=session, client_id=client_id, left=left))
+
+
+def test_who_comes_first_has_it_on_that_topic(known: Bindings) -> None:
+    assert known.admitted("orders", CLAIMANT) is CLAIMANT
+    assert known.admitted("orders", STRANGER) is None
+    assert known.admitted("orders", replace(CLAIMANT, connection=9)) is not None
+    assert known.admitted("payments", STRANGER) is STRANGER
+
+
+def test_a_look_binds_nothing(known: Bindings) -> None:
+    assert known.look("orders", STRANGER) is STRANGER
+    assert known.admitted("orders", CLAIMANT) is CLAIMANT
+
+
+def test_what_kafka_gave_counts_more_than_who_came_first(known: Bindings) -> None:
+    assert known.admitted("orders", STRANGER) is STRANGER
+    known.given(7, "billing")
+    assert known.admitted("orders", STRANGER) is None
+    assert known.admitted("orders", CLAIMANT) is CLAIMANT
+
+
+def test_what_is_written_down_counts_most_until_the_record_says_otherwise(view: View, known: Bindings) -> None:
+    note(view, 1, serving("pid:7", "billing"))
+    known.given(7, "attacker")
+    assert known.bound("orders", "pid:7") == "billing"
+    note(view, 2, serving("pid:8", "other", state.LeftSession(session="pid:7", client_id="billing")))
+    assert known.bound("orders", "pid:7") == "billing"
+    note(view, 3, Record(slot_key("orders", shared_slot(1)), state.Slot(session="pid:7", client_id="renamed")))
+    assert known.bound("orders", "pid:7") == "renamed"
+    note(view, 4, serving("pid:8", "other"))
+    note(view, 5, Record(slot_key("orders", shared_slot(1)), state.Slot(session="pid:9")))
+    assert known.bound("orders", "pid:7") == "attacker"
+
+
+def test_a_record_of_an_earlier_version_binds_to_nobody(view: View, known: Bindings) -> None:
+    note(view, 1, serving("pid:7", None))
+    assert known.bound("orders", "pid:7") is None
+
+
+def test_an_empty_client_id_is_one_like_any_other(view: View, known: Bindings) -> None:
+    note(view, 1, serving("pid:7", ""))
+    assert known.admitted("orders", STRANGER) is None
+    assert known.admitted("orders", replace(CLAIMANT, client_id="")) is not None
+
+
+def test_a_plain_session_is_bound_to_its_connection_alone(known: Bindings) -> None:
+    plain = replace(CLAIMANT, session="conn:1")
+    assert known.admitted("orders", plain) is plain
+    assert known.bound("orders", "conn:1") is None
+
+
+def test_nobody_follows_anothers_session(view: View, known: Bindings) -> None:
+    note(view, 1, serving("pid:7", "billing"))
+    follows = replace(STRANGER, session="pid:8", succeeds="pid:7")
+    assert known.look("orders", follows) == replace(follows, succeeds=None)
+    own = replace(follows, client_id="billing")
+    assert known.look("orders", own) is own
+
+
+def test_a_session_named_outside_of_a_topic_has_to_be_ones_own_somewhere(view: View, known: Bindings) -> None:
+    assert known.check("pid:7", "anybody") is None
+    note(view, 1, serving("pid:7", "attacker"))
+    refused = known.check("pid:7", "billing")
+    assert refused is not None
+    assert refused.code == 44
+    known.first("", "pid:7", "billing")
+    assert known.check("pid:7", "billing") is None
+    known.given(7, "billing")
+    assert known.check("pid:7", "attacker") is not None
+
+
+def test_what_is_remembered_is_bounded(known: Bindings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bindings, "_GIVEN_KEPT", 10)
+    monkeypatch.setattr(bindings, "_FIRST_KEPT", 10)
+    for number in range(100):
+        known.given(number, "a")
+        known.first("orders", f"pid:{number + 1000}", "a")
+    assert (len(known._given), len(known._first)) == (10, 10)
+    assert known.bound("orders", "pid:99") == known.bound("orders", "pid:1099") == "a"
+
+
+def test_who_writes_under_what_kafka_gave_replaces_whoever_guessed_it(known: Bindings) -> None:
+    assert known.admitted("orders", STRANGER) is STRANGER
+    known.given(7, "billing")
+    assert known.admitted("orders", CLAIMANT) is CLAIMANT
+    assert known.written("orders", "pid:7") == "billing"
+
+
+def test_a_claim_by_request_binds_nothing_and_yields_to_what_was_written(known: Bindings) -> None:
+    claim = replace(STRANGER, names_session=True)
+    known.given(7, "billing")
+    assert known.admitted("orders", claim) is claim
+    assert known.written("orders", "pid:7") is None
+    assert known.admitted("orders", CLAIMANT) is CLAIMANT
+    assert known.admitted("orders", claim) is None
+
+
+class CountedView(View):
+    """Counts the slots that are looked at."""
+
+    looked = 0
+
+    def opened_now(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
+        return _Counted(self, super().opened_now(topic))
+
+
+class _Counted(dict[SlotName, Entry[Opened]]):
+    def __init__(self, view: CountedView, opened: Mapping[SlotName, Entry[Opened]]) -> None:
+        super().__init__(opened)
+        self._view = view
+
+    def items(self) -> Any:
+        self._view.looked += len(self)
+        return super().items()
+
+    def get(self, slot: SlotName, default: Any = None) -> Any:
+        self._view.looked += 1
+        return super().get(slot, default)
+
+
+def owned(topic: str, partition: int, session: str) -> Record:
+    return Record(serving_key(topic, partition_slot(partition)), state.Serving(session=session, client_id="billing"))
+
+
+def test_a_strangers_batches_cost_no_look_at_every_slot() -> None:
+    view = CountedView()
+    known = Bindings(view)
+    for partition in range(100):
+        note(view, partition, owned("orders", partition, "pid:7"))
+    assert known.admitted("orders", STRANGER) is None
+    assert view.looked == 100
+    for _ in range(10):
+        assert known.admitted("orders", STRANGER) is None
+        assert known.check_claim("pid:7", "attacker") is not None
+    assert view.looked == 100
+    note(view, 100, owned("orders", 3, "pid:8"))
+    assert (known.bound("orders", "pid:8"), known.bound("orders", "pid:7")) == ("billing", "billing")
+    assert view.looked == 101
+
+
+def test_what_is_taken_away_or_lost_from_the_log_binds_nobody(view: View, known: Bindings) -> None:
+    for partition in range(3):
+        note(view, partition, owned("orders", partition, f"pid:{partition}"))
+    note(view, 3, owned("payments", 0, "pid:1"))
+    assert [known.bound("orders", f"pid:{number}") for number in range(3)] == ["billing"] * 3
+    view.truncate(Offset(1))
+    assert [known.bound("orders", f"pid:{number}") for number in range(3)] == ["billing", None, None]
+    assert known.check_claim("pid:1", "attacker") is None
+    note(view, 1, owned("orders", 1, "pid:2"))
+    assert [known.bound("orders", f"pid:{number}") for number in range(3)] == ["billing", None, "billing"]
+    view.truncate(Offset(0))
+    assert known.bound("orders", "pid:0") is None
+    assert known.check_claim("pid:2", "attacker") is None
+    assert (known._recorded, known._topics) == ({}, {})

@@ -1,0 +1,90 @@
+"""Which records take away what is known of a topic, and which one stays."""
+
+from __future__ import annotations
+
+from sidecar.changelog import (
+    MASTER_SLOT,
+    Kind,
+    Record,
+    View,
+    ownership_key,
+    partition_slot,
+    sequence_base_key,
+    serving_key,
+    shared_slot,
+    slot_key,
+    tail_key,
+)
+from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.forgetting import is_ripe, left_of
+from sidecar.exclusive.succession import REMEMBERED_MS
+from sidecar.exclusive.tenure import generation_of
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.v1 import state_pb2 as state
+
+WRITER = Stamp(ProducerId(7), ProducerEpoch(4))
+NOW_MS = 10 * REMEMBERED_MS
+P1 = partition_slot(1)
+
+
+class Log:
+    """A view that records are appended to."""
+
+    def __init__(self, *records: Record) -> None:
+        self.view = View()
+        self.end = 0
+        self.append(*records)
+
+    def append(self, *records: Record) -> None:
+        self.view.note_writer(WRITER)
+        for record in records:
+            self.view.apply(Offset(self.end), NOW_MS, WRITER, record.encode())
+            self.end += 1
+
+
+def everything() -> Log:
+    lost = state.Deposed(session="pid:1", last_try_ms=NOW_MS - REMEMBERED_MS)
+    return Log(
+        Record(serving_key("t"), state.Serving(generation=3)),
+        Record(ownership_key("t"), state.Ownership(topic_id=b"id", generation=3, session="pid:2", deposed=[lost])),
+        Record(serving_key("t", P1), state.Serving(generation=5)),
+        Record(ownership_key("t", P1), state.Ownership(topic_id=b"id", generation=5, session="pid:3")),
+        Record(slot_key("t", shared_slot(2)), state.Slot(session="pid:4")),
+        Record(tail_key("t", MASTER_SLOT, 0), state.Tail(offset=9)),
+        Record(sequence_base_key("t", MASTER_SLOT, 0), state.SequenceBase(base=1)),
+        Record(serving_key("another"), state.Serving(generation=1)),
+    )
+
+
+def test_what_stays_of_a_topic_is_its_highest_generation() -> None:
+    log = everything()
+    left = left_of(log.view, "t", NOW_MS)
+    log.append(*left.records, *left.final)
+    (entry,) = log.view.of_topic("t")
+    assert entry.key == ownership_key("t")
+    assert entry.value == state.Ownership(topic_id=b"id", generation=5, released_ms=NOW_MS)
+    assert (dict(log.view.opened("t")), len(log.view.opened("another"))) == ({}, 1)
+    for domain in (Domain("t"), Domain("t", P1), Domain("t", partition_slot(7))):
+        assert generation_of(log.view, domain) == 5
+    assert not is_ripe(log.view, "t", NOW_MS), "there is nothing more to forget"
+
+
+def test_a_topic_that_nobody_owned_leaves_nothing() -> None:
+    log = Log(Record(serving_key("t"), state.Serving()))
+    left = left_of(log.view, "t", NOW_MS)
+    log.append(*left.records, *left.final)
+    assert len(log.view) == 0
+
+
+def test_the_record_by_which_nodes_notice_comes_first_in_the_last_batch() -> None:
+    final = left_of(everything().view, "t", NOW_MS).final
+    assert (final[0].key, final[0].value, final[-1].key) == (serving_key("t"), None, ownership_key("t"))
+    assert {record.key.kind for record in final} == {Kind.SERVING, Kind.OWNERSHIP, Kind.SLOT}
+
+
+def test_whoever_lost_the_topic_within_a_day_is_remembered() -> None:
+    log = everything()
+    assert is_ripe(log.view, "t", NOW_MS)
+    lost = state.Deposed(session="pid:1", last_try_ms=NOW_MS - REMEMBERED_MS + 1)
+    log.append(Record(ownership_key("t", P1), state.Ownership(generation=5, deposed=[lost])))
+    assert not is_ripe(log.view, "t", NOW_MS)

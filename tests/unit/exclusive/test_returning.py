@@ -1,0 +1,70 @@
+"""What is kept of clients that were not let in: whatever becomes of them, its room is given back once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from sidecar.dedup.content import Content
+from sidecar.exclusive.admission import checked_header
+from sidecar.exclusive.returning import Answering, KeptBytes
+from sidecar.forwarder.lane import Outcome
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.produce import ProducePart
+from tests.unit.dedup.paper import HEADERS, batch, recs
+
+TOPIC = b"orders"
+
+
+class Door:
+    """Implements `sidecar.exclusive.returning.Door` for one topic with sequence ids."""
+
+    def __init__(self) -> None:
+        self.kept = KeptBytes()
+
+    def served(self, topic: bytes) -> Any:
+        return SimpleNamespace(ids=SimpleNamespace(around=SimpleNamespace(headers=HEADERS, names_limit=100)))
+
+    def now(self) -> float:
+        return 0.0
+
+
+class Client:
+    """A connection without idempotence, as far as its refusals go."""
+
+    connection_id = 7
+    producer = ("billing", True, None, None)
+
+    def __init__(self) -> None:
+        self.turned_away: dict[Any, Any] = {}
+        self.alive = True
+
+    def is_alive(self) -> bool:
+        return self.alive
+
+    def sever(self) -> None:
+        self.alive = False
+
+
+def arrives(door: Door, client: Client, number: int) -> tuple[Answering, Content]:
+    """A batch with this sequence id."""
+    found = batch(recs(number))
+    answer = Answering(door, client, ProducePart(TOPIC, 0, 0, len(found)), found, lambda outcome: None)  # type: ignore[arg-type]
+    answer.header = checked_header(found)._replace(producer_id=-1)
+    return answer, Content(found, 1, HEADERS, b"billing", at_once=True)
+
+
+def test_a_batch_of_a_closed_connection_gives_no_room_back_a_second_time() -> None:
+    """It stood before its gate as its connection was closed: what that had kept is looked at all the same."""
+    door, client = Door(), Client()
+    first, _ = arrives(door, client, 1)
+    first(Outcome(ErrorCode.LEADER_NOT_AVAILABLE))
+    assert door.kept.in_all > 0
+    behind, content = arrives(door, client, 2)
+    client.alive = False
+    door.kept.forget(client.connection_id)
+    refused = behind.turn(content)
+    assert refused is not None, "the first one has to come again before"
+    assert refused.error == ErrorCode.LEADER_NOT_AVAILABLE
+    assert door.kept.in_all == 0
+    assert not door.kept._by_connection

@@ -1,0 +1,177 @@
+"""What a takeover believes of where a writer stopped: leaders' words that may not be committed, and logs."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, cast
+from uuid import UUID
+
+import pytest
+
+from sidecar.changelog import MASTER_SLOT, Position, View
+from sidecar.exclusive.succession import NOTHING, UNKNOWN
+from sidecar.exclusive.tails import Claim, Look, Tail, TailReader
+from sidecar.protocol.batch import HEADER_BYTES, stamp
+from sidecar.protocol.calls import ActiveProducer, PartitionProducers
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.v1 import state_pb2 as state
+from tests.unit.cluster.paper_log import PaperLog
+from tests.unit.dedup.paper import CONTROL, logged, recs
+
+if TYPE_CHECKING:
+    from sidecar.fencing import Witness
+    from sidecar.protocol.caller import Upstream
+
+PARTITION = TopicPartition("orders", 0)
+SLOT, CLIENT = ProducerId(7), ProducerId(900)
+WRITER, FENCE = Stamp(SLOT, ProducerEpoch(4)), Stamp(SLOT, ProducerEpoch(5))
+_I32 = Struct(">i")
+
+
+def batch(offset: int, sequence: int, *, leader: int = 1, producer_id: int = SLOT, epoch: int = 4) -> bytes:
+    """A record as a leader of that epoch appended it."""
+    data = bytearray(logged(recs(None), offset, producer_id, epoch))
+    stamp(data, 0, len(data), producer_id, epoch, sequence)
+    _I32.pack_into(data, 12, leader)
+    return bytes(data)
+
+
+def marker(offset: int, *, leader: int = 1, epoch: int = 5, producer_id: int = SLOT) -> bytes:
+    data = bytearray(logged(recs(None), offset, producer_id, epoch, attributes=CONTROL))
+    _I32.pack_into(data, 12, leader)
+    assert len(data) > HEADER_BYTES
+    return bytes(data)
+
+
+def reader(log: PaperLog) -> TailReader:
+    return TailReader(cast("Upstream", log), cast("Witness", None), "orders")
+
+
+async def behind(log: PaperLog, tail: Tail, end: int, fence: Stamp = FENCE) -> int:
+    return (await reader(log).behind(WRITER, {0: tail}, fence, {0: end}))[0]
+
+
+def looked(end: int, *active: ActiveProducer, leader_epoch: int = 1) -> Look:
+    return Look({0: end}, {0: leader_epoch}, {PARTITION: PartitionProducers(0, None, active)})
+
+
+def remembers(last_sequence: int, whose: Stamp = WRITER) -> ActiveProducer:
+    return ActiveProducer(whose, last_sequence, 0, 0, -1)
+
+
+# Behind the fence -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_leaders_word_is_believed_where_the_same_leader_appended_the_marker() -> None:
+    log = PaperLog(batch(0, 0), batch(1, 1), marker(2))
+    assert await behind(log, Tail(NOTHING, 0, Claim(1, 2, leader_epoch=1)), 3) == 1
+
+
+async def test_what_the_next_leader_does_not_have_was_never_written() -> None:
+    """The first leader remembered sequence 2, which no follower had; a clean election dropped it."""
+    log = PaperLog(batch(0, 0), batch(1, 1), marker(2, leader=2))
+    assert await behind(log, Tail(NOTHING, 0, Claim(2, 2, leader_epoch=1)), 3) == 1
+    assert await behind(log, Tail(0, 1, Claim(2, 2, leader_epoch=1)), 3) == 1
+    assert await behind(log, Tail(1, 2, Claim(2, 2, leader_epoch=1)), 3) == 1
+
+
+async def test_what_landed_behind_the_look_counts_whoever_led() -> None:
+    for leader in (1, 2):
+        log = PaperLog(batch(0, 0), batch(1, 1), batch(2, 2, leader=leader), marker(3, leader=leader))
+        assert await behind(log, Tail(NOTHING, 0, Claim(1, 2, leader_epoch=1)), 4) == 2
+
+
+async def test_the_word_of_a_takeover_that_died_is_judged_by_the_first_marker_behind_it() -> None:
+    log = PaperLog(batch(0, 0), marker(1, leader=1), marker(2, leader=3, epoch=6))
+    last = Stamp(SLOT, ProducerEpoch(6))
+    assert await behind(log, Tail(NOTHING, 0, Claim(0, 1, leader_epoch=1)), 3, last) == 0
+    log = PaperLog(batch(0, 0), marker(1, leader=2), marker(2, leader=1, epoch=6))
+    assert await behind(log, Tail(NOTHING, 0, Claim(5, 1, leader_epoch=1)), 3, last) == 0
+
+
+async def test_a_log_is_read_to_the_marker_of_its_own_slot() -> None:
+    """The master slot's is in front of it, and what was written between the two counts."""
+    log = PaperLog(batch(0, 0), marker(1, producer_id=99), batch(2, 1), marker(3), batch(4, 9))
+    assert await behind(log, Tail(NOTHING, 0), 5) == 1
+
+
+async def test_an_empty_answer_does_not_end_a_tail() -> None:
+    log = PaperLog(batch(0, 0), batch(1, 1), marker(2))
+    log.empty_at = {1: 1, 2: 1}
+    assert await behind(log, Tail(0, 1), 3) == 1
+
+
+async def test_a_log_without_the_marker_says_nothing() -> None:
+    log = PaperLog(batch(0, 0), batch(1, 1))
+    with pytest.raises(KafkaError, match="the fence's marker is not between 0 and 2") as failure:
+        await behind(log, Tail(NOTHING, 0), 2)
+    assert failure.value.code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+async def test_a_place_that_nothing_tells_any_more_is_not_guessed() -> None:
+    """A leader's word is void, and retention took the log between the hint and the marker."""
+    log = PaperLog(marker(20, leader=2))
+    log.start = 20
+    assert await behind(log, Tail(3, 4, Claim(9, 15, leader_epoch=1)), 21) == UNKNOWN
+    assert await behind(log, Tail(3, 4), 21) == 3  # no record names more
+
+
+# A client's own producer id -------------------------------------------------------------------------------------------
+
+
+async def own(log: PaperLog, look: Look, end: int) -> dict[int, Position] | None:
+    return await reader(log).own(CLIENT, look, FENCE, {0: end}, others_write=False)
+
+
+async def test_what_a_session_wrote_without_a_policy_counts_once_it_is_committed() -> None:
+    active = remembers(41, Stamp(CLIENT, ProducerEpoch(2)))
+    assert await own(PaperLog(marker(50)), looked(50, active), 51) == {0: Position(2, 42)}
+    landed = PaperLog(batch(50, 42, producer_id=CLIENT, epoch=2), marker(51))
+    assert await own(landed, looked(50, active), 52) == {0: Position(2, 43)}
+    assert await own(landed, looked(50), 52) == {0: Position(2, 43)}
+    assert await own(PaperLog(marker(50, leader=2)), looked(50, active), 51) is None  # look again
+
+
+async def test_of_a_session_that_never_wrote_nothing_is_read() -> None:
+    log = PaperLog(marker(50))
+    assert await own(log, looked(50), 51) == {}
+    assert await own(log, looked(50, remembers(-1, Stamp(CLIENT, ProducerEpoch(0)))), 51) == {}
+    assert log.fetched == []
+
+
+# What is written down -------------------------------------------------------------------------------------------------
+
+
+def view_with(tail: Tail, writer: Stamp = WRITER) -> View:
+    view = View()
+    (record,) = reader(PaperLog()).records(view, MASTER_SLOT, UUID(int=1), writer, {0: tail}, 1_000)
+    assert isinstance(record.value, state.Tail)
+    view.apply(Offset(0), 1_000, None, record.encode())
+    return view
+
+
+def before(view: View, look: Look, since: int = 0) -> Tail:
+    return reader(PaperLog()).before(view, MASTER_SLOT, WRITER, look, [0], {0: since})[0]
+
+
+@pytest.mark.parametrize("tail", [Tail(3, 40), Tail(NOTHING, 40), Tail(3, 40, Claim(9, 45, 2))])
+def test_a_tail_is_written_down_as_it_is_and_once(tail: Tail) -> None:
+    view = view_with(tail)
+    assert before(view, looked(50)) == tail
+    assert reader(PaperLog()).records(view, MASTER_SLOT, UUID(int=1), WRITER, {0: tail}, 2_000) == []
+
+
+def test_a_leaders_word_never_takes_the_place_of_what_is_committed() -> None:
+    view = view_with(Tail(3, 40))
+    assert before(view, looked(50, remembers(7), leader_epoch=3)) == Tail(3, 40, Claim(7, 50, 3))
+    view = view_with(Tail(3, 40, Claim(9, 45, 3)))
+    assert before(view, looked(50, remembers(5), leader_epoch=4)) == Tail(3, 40, Claim(5, 50, 4))  # 9 was dropped
+    assert before(view, looked(50, remembers(5), leader_epoch=2)) == Tail(3, 40, Claim(9, 45, 3))  # it leads no more
+
+
+def test_without_anything_known_reading_begins_in_front_of_all_that_the_writer_wrote() -> None:
+    assert before(View(), looked(50, remembers(7)), since=30) == Tail(NOTHING, 30, Claim(7, 50, 1))
+    earlier = view_with(Tail(3, 40), Stamp(SLOT, ProducerEpoch(3)))
+    assert before(earlier, looked(50), since=30) == Tail(NOTHING, 40)
+    assert before(earlier, looked(50), since=45) == Tail(NOTHING, 45)
