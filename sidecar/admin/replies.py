@@ -13,13 +13,23 @@ import structlog
 from aiohttp import web
 
 from sidecar.admin.shapes import ShapeError
-from sidecar.node.port import ConflictError, GenerationError, InvalidError, NotFoundError, PortError, UnavailableError
+from sidecar.node.port import (
+    ConflictError,
+    GenerationError,
+    InvalidError,
+    NotFoundError,
+    NothingDoneError,
+    PortError,
+    UnavailableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aiohttp.typedefs import Handler
 
+NOTHING_DONE: Final = "X-Sidecar-Nothing-Done"
+"""The header of a 503 of a node that does not serve the topic: whoever passed the request on may do so again."""
 _STATUS: Final[dict[type[Exception], int]] = {
     InvalidError: 400,
     ShapeError: 400,
@@ -63,7 +73,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(400, "the body is not encoded as its headers say")
     except (PortError, ShapeError, TimeoutError) as refused:
         status = next(status for kind, status in _STATUS.items() if isinstance(refused, kind))
-        return error(status, str(refused) or "the node did not answer in time")
+        headers = {NOTHING_DONE: "1"} if isinstance(refused, NothingDoneError) else None
+        return error(status, str(refused) or "the node did not answer in time", headers)
     except Exception as bug:  # noqa: BLE001 - a bug in one answer must not take the connection, nor its text, outside
         structlog.get_logger().error("admin_request_failed", method=request.method, path=request.path, exc_info=bug)
         return error(500, "internal error; the node's log has the details")

@@ -18,7 +18,7 @@ from yarl import URL
 from sidecar import __version__
 from sidecar.admin import asked, names
 from sidecar.admin.cursor_shapes import stats_to_json
-from sidecar.admin.replies import reply
+from sidecar.admin.replies import NOTHING_DONE, reply
 from sidecar.admin.shapes import (
     LAST_PARTITION,
     ShapeError,
@@ -30,7 +30,7 @@ from sidecar.admin.shapes import (
     status_to_json,
     topic_to_json,
 )
-from sidecar.node.port import ElsewhereError, NotFoundError, UnavailableError
+from sidecar.node.port import ElsewhereError, NotFoundError, NothingDoneError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,12 +47,22 @@ _PASS_ON_S: Final = 15.0
 """Seconds for another node to do what was passed on to it."""
 READ_S: Final = 5.0
 """Seconds for it to answer a read: whoever asked, as the page does, has still to be told which node is silent."""
-_TOLD_S: Final = 2.0
+_TOLD_S: Final = 3.0
 """Seconds for another node to describe a topic: behind them this one tells what it knows."""
+KNOWN_S: Final = 2.0
+"""Seconds for this node to learn what others did, before it tells who looks around what it knows without that."""
+BEHIND: Final = "X-Sidecar-Behind"
+"""The header of an answer that may lack what other nodes acknowledged, as it could not be asked for."""
+MOVES_S: Final = 8.0
+"""Seconds that a change waits while the topic moves between nodes, or until the lease of a node that died is over."""
+READ_MOVES_S: Final = 1.0
+"""The same for a read."""
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 0.5
 _WITH_IT: Final = ("Authorization", "If-Match")
 """What goes on to another node with a change; a read needs none of it, least of all the token."""
 _READS: Final = frozenset({"GET", "HEAD"})
-_BACK: Final = ("ETag", "Cache-Control")
+_BACK: Final = ("ETag", "Cache-Control", NOTHING_DONE, BEHIND)
 CLIENTS: Final = 100
 """Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
 _LAST_TOKEN: Final = 9_999_999_999
@@ -64,6 +74,10 @@ _TAKEN_S: Final = 30.0
 """Seconds for a reader of events to take what was written to him."""
 PRODUCERS: Final = 100
 """Producer names in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
+
+
+class _SilentError(UnavailableError):
+    """The node that serves a topic does not answer this one."""
 
 
 class Rest:
@@ -98,6 +112,7 @@ class Rest:
         """A page of topics and prefixes by name; `page_token` is the last name of the page before."""
         size, after = asked.page_size(request), asked.last_topic(request)
         part = request.query.get("contains", "").lower()
+        knows = await self._catch_up()
         every = await self._port.topic_names(governed=asked.flag(request, "governed"))
         known = [name for name in every if name > after and part in name.lower()]
         page = known[:size]
@@ -106,7 +121,8 @@ class Rest:
             items.append(topic_to_json(topic))
             if number % _PER_TURN == 0:
                 await asyncio.sleep(0)
-        return reply({"items": items, "next_page_token": page[-1] if len(page) < len(known) else None})
+        token = page[-1] if len(page) < len(known) else None
+        return _marked(reply({"items": items, "next_page_token": token}), knows=knows)
 
     @asked.takes("partition")
     async def topic(self, request: web.Request) -> web.Response:
@@ -114,9 +130,39 @@ class Rest:
         does not answer, as this one knows it.
         """
         name = request.match_info["topic"]
+
+        async def answer() -> web.Response:
+            knows = await self._catch_up()
+            self._port.check_serving(name)
+            return _marked(await self._described(request, name), knows=knows)
+
+        knows = False
+        if names.is_topic(name):
+            try:
+                told = await _where_it_is_served(request, answer, _TOLD_S)
+            except (_SilentError, NothingDoneError):
+                if _PASSED_ON in request.headers:
+                    raise
+            else:
+                if told.status == web.HTTPOk.status_code:
+                    return told
+        else:
+            knows = await self._catch_up()
+        return _marked(await self._described(request, name), knows=knows)
+
+    async def _catch_up(self) -> bool:
+        """Whether this node knows what others acknowledged. An operator who looks for what is wrong, while the leader
+        of the ownership topic is away, is told what is known here.
+        """
+        try:
+            async with asyncio.timeout(KNOWN_S):
+                await self._port.catch_up()
+        except (UnavailableError, TimeoutError):
+            return False
+        return True
+
+    async def _described(self, request: web.Request, name: str) -> web.Response:
         legal = names.is_topic(name) or names.is_prefix(name)
-        if legal and (told := await self._told_elsewhere(request, name)) is not None:
-            return told
         known = await self._port.topics([name], producers=True) if legal else ()
         if not known:
             raise NotFoundError(f"there is no topic {name}")
@@ -124,17 +170,6 @@ class Rest:
         in_numbers = {shadow: stats_to_json(found) for shadow, found in sorted(stats.items())}
         body = {**topic_to_json(known[0]), "shadowReplication": in_numbers}
         return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, LAST_PARTITION)))
-
-    async def _told_elsewhere(self, request: web.Request, name: str) -> web.Response | None:
-        if _PASSED_ON in request.headers:
-            return None
-        try:
-            self._port.check_serving(name)
-        except ElsewhereError as elsewhere:
-            with suppress(UnavailableError):
-                answer = await _pass_on(request, elsewhere, _TOLD_S)
-                return answer if answer.status == web.HTTPOk.status_code else None
-        return None
 
     @asked.takes("partition")
     async def put_policy(self, request: web.Request) -> web.Response:
@@ -241,6 +276,12 @@ def _shown(topic: Topic, partition: int | None) -> web.Response:
     return reply(topic_to_json(topic), headers=_tagged(topic, partition))
 
 
+def _marked(answer: web.Response, *, knows: bool) -> web.Response:
+    if not knows:
+        answer.headers[BEHIND] = "1"
+    return answer
+
+
 def _tagged(topic: Topic, partition: int | None) -> dict[str, str]:
     """The generation as an entity tag, which If-Match may name. Raises ShapeError for a partition that has none of its
     own. Nobody shall keep the answer: much else in it changes while the generation stays.
@@ -257,22 +298,46 @@ def _tagged(topic: Topic, partition: int | None) -> dict[str, str]:
     return stored if topic.name.endswith("*") else {"ETag": f'"{generation}"', **stored}
 
 
-async def _where_it_is_served(request: web.Request, answer: Callable[[], Awaitable[web.Response]]) -> web.Response:
-    """The answer of this node, or of the one that serves the topic; who was asked by another node passes nothing on."""
-    try:
-        return await answer()
-    except ElsewhereError as elsewhere:
-        if _PASSED_ON in request.headers:
-            raise
-        return await _pass_on(request, elsewhere, READ_S if request.method in _READS else _PASS_ON_S)
+async def _where_it_is_served(
+    request: web.Request, answer: Callable[[], Awaitable[web.Response]], limit: float | None = None
+) -> web.Response:
+    """The answer of this node, or of the one that serves the topic, which has `limit` seconds for it.
+
+    While the topic moves each node may name another one, or none: both are asked again until one does it. Whoever was
+    asked by another node passes nothing on: that one asks again. Raises NothingDoneError where it takes too long.
+    """
+    reads, now = request.method in _READS, asyncio.get_running_loop().time
+    until, pause = now() + (READ_MOVES_S if reads else MOVES_S), _FIRST_PAUSE_S
+    while True:
+        try:
+            return await answer()
+        except NothingDoneError as error:
+            if _PASSED_ON in request.headers:
+                raise
+            moves = error
+        if isinstance(moves, ElsewhereError):
+            try:
+                found = await _pass_on(request, moves, limit or (READ_S if reads else _PASS_ON_S))
+            except NothingDoneError as error:
+                moves = error
+            else:
+                if NOTHING_DONE not in found.headers:
+                    return found
+        if now() + pause > until:
+            raise moves
+        await asyncio.sleep(pause)
+        pause = min(_LONGEST_PAUSE_S, pause * 2)
 
 
 async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float) -> web.Response:
     """Ask the node that serves the topic, and answer what it answers. The path goes on as it came: a name in it may
     hold whatever stands for something else in a URL. `limit`: seconds.
+
+    Raises `_SilentError` where it does not answer a read, NothingDoneError where a change did not reach it, and
+    UnavailableError where that may have been done.
     """
     if elsewhere.admin is None:
-        raise elsewhere
+        raise _SilentError(str(elsewhere))
     target = URL(f"http://{elsewhere.admin}{request.rel_url.raw_path_qs}", encoded=True)
     headers = {_PASSED_ON: "1"}
     if request.method not in _READS:
@@ -287,10 +352,14 @@ async def _pass_on(request: web.Request, elsewhere: ElsewhereError, limit: float
             back = {name: answer.headers[name] for name in _BACK if name in answer.headers}
             return web.Response(body=body, status=answer.status, content_type=kind, headers=back)
     except (ClientError, TimeoutError) as error:
-        silent = UnavailableError(f"{elsewhere}, which does not answer: {error or f'{limit:g} s are over'}")
-        if request.method in _READS or isinstance(error, ClientConnectorError):
-            raise silent from None
-        raise UnavailableError.unsettled(silent, f"sidecar topic show {request.match_info['topic']}") from None
+        silent = f"{elsewhere}, which does not answer: {error or f'{limit:g} s are over'}"
+        if request.method in _READS:
+            raise _SilentError(silent) from None
+        if isinstance(error, ClientConnectorError):
+            raise NothingDoneError(silent) from None
+        raise UnavailableError.unsettled(
+            _SilentError(silent), f"sidecar topic show {request.match_info['topic']}"
+        ) from None
 
 
 async def _write(request: web.Request, answer: web.StreamResponse, event: Event | None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.gateway import passing
 from sidecar.gateway.client import AnswerWaiter
+from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.primitives import MalformedFrameError
 
@@ -20,13 +21,25 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import RequestHead
+    from sidecar.network.client import Exchange, RequestHead
     from sidecar.network.framing import Frame
     from sidecar.protocol.schema import Message, Values
 
 
 _PATIENCE_S: Final = 1.0
 """How long a broker may keep an answer that others would give as well."""
+
+
+async def request(message: Message, frame: Frame, head: RequestHead) -> Values:
+    """What a client asks, read in slices. Raises `MalformedFrameError`."""
+    return await in_slices(message.request_steps(frame.buffer, head.body, frame.end, head.version))
+
+
+async def tell(exchange: Exchange, message: Message, values: Values) -> None:
+    """Answer a client, in slices."""
+    answer = await in_slices(message.answer_steps(exchange.version, exchange.correlation_id, values))
+    if not exchange.connection.closed:
+        exchange.answer([answer])
 
 
 def any_broker(client: Client, upstream: KafkaUpstream) -> int:

@@ -70,12 +70,12 @@ class ConfigsApi:
     async def handle_describe(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """DescribeConfigs."""
         message = admin.DESCRIBE_CONFIGS
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         if not any(found["resource_type"] in _OF_ONE_BROKER for found in request["resources"]):
             await self._pass_description(client, exchange, frame, head)
             return
         anywhere: list[Values] = []
-        named: list[_Named] = []
+        named: dict[tuple[int, int], _Named] = {}
         results: list[Values] = []
         for resource in request["resources"]:
             if resource["resource_type"] not in _OF_ONE_BROKER or not resource["resource_name"]:
@@ -86,13 +86,13 @@ class ConfigsApi:
                 exchange.note_error(ErrorCode.INVALID_REQUEST)
                 results.append(_refused(resource, self._unknown(resource["resource_name"])))
             else:
-                named.append(_Named(resource, node))
-        asked = [self._describe_node(client, head, request, found) for found in named]
+                named[resource["resource_type"], node.id] = _Named(resource, node)  # each is a question to a broker
+        asked = [self._describe_node(client, head, request, found) for found in named.values()]
         if anywhere or not (named or results):
             asked.append(self._describe_anywhere(client, head, request | {"resources": anywhere}))
         for answer in await asyncio.gather(*asked):
             results += answer
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, {"results": results})])
+        await asking.tell(exchange, message, {"results": results})
 
     async def _pass_description(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """Describe what belongs to no broker: the answer goes back as it is, unless it lists replicas by broker."""
@@ -106,7 +106,7 @@ class ConfigsApi:
         for result in values["results"]:
             for config in result["configs"]:
                 show_as(self._nodes.me, config)
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+        await asking.tell(exchange, message, values)
 
     def _node(self, name: str) -> NodeAddress | None:
         return self._nodes.placement.nodes.get(int(name)) if name.isascii() and name.isdigit() else None
@@ -149,7 +149,7 @@ class ConfigsApi:
     async def handle_alter(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """AlterConfigs and IncrementalAlterConfigs."""
         message = admin.ALTER_CONFIGS if head.key == admin.ALTER_CONFIGS.key else admin.INCREMENTAL_ALTER_CONFIGS
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         kept: list[Values] = []
         responses: list[Values] = []
         for resource in request["resources"]:
@@ -164,7 +164,7 @@ class ConfigsApi:
                 client, self._upstream.controller, head, message, request | {"resources": kept}, again=False
             )
             responses = [*answer["responses"], *responses]
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, {"responses": responses})])
+        await asking.tell(exchange, message, {"responses": responses})
 
     def _alteration_refused(self, resource: Values) -> KafkaError | None:
         name: str = resource["resource_name"]

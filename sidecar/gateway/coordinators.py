@@ -116,7 +116,7 @@ class KeyedApi:
     async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """One request; a key named twice is asked and answered once."""
         form = self._form
-        request = form.message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(form.message, frame, head)
         keys: list[str] = list(dict.fromkeys(request[form.keys]))
         refused = {
             key: error for key in keys if (error := form.may_name(key) or self._refusal(client, key)) is not None
@@ -135,7 +135,7 @@ class KeyedApi:
                 exchange.note_error(result["error_code"])
         throttle_ms = max((answer.get("throttle_time_ms", 0) for answer in answers), default=0)
         values: Values = {form.results: listed, "throttle_time_ms": throttle_ms}
-        exchange.answer([form.message.encode_answer(head.version, head.correlation_id, values)])
+        await asking.tell(exchange, form.message, values)
 
     async def _ask(self, client: Client, broker_id: int, head: RequestHead, request: Values) -> Values:
         """One coordinator's answer about its keys, empty where it is lost."""

@@ -11,8 +11,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.gateway import asking
+from sidecar.protocol import limits
 from sidecar.protocol.messages.groups import OFFSET_FETCH
-from sidecar.protocol.primitives import Reader
+from sidecar.protocol.primitives import RequestReader
 
 if TYPE_CHECKING:
     from sidecar.network.client import RequestHead
@@ -33,17 +34,17 @@ class FetchedCursors:
 
     def concerns(self, frame: Frame, head: RequestHead) -> bool:
         """Whether a request may ask for a cursor that might be reset. Raises `MalformedFrameError`."""
-        limits = self._shadows.limits
-        if not limits or head.key != OFFSET_FETCH.key:
+        backlogs = self._shadows.limits
+        if not backlogs or head.key != OFFSET_FETCH.key:
             return False
         flexible = head.version >= _FLEXIBLE_FROM
-        reader = Reader(frame.buffer, head.body, frame.end)
+        reader = RequestReader(frame.buffer, head.body, frame.end, limits.elements(head.key))
         reader.tags(flexible)
         reader.text(flexible)
         count = reader.nullable_array(flexible, element_bytes=3)
         found = count < 0
         for _ in range(count):
-            found = found or reader.text(flexible) in limits
+            found = found or reader.text(flexible) in backlogs
             if found:
                 return True
             reader.skip(reader.array(flexible, element_bytes=_PARTITION_BYTES) * _PARTITION_BYTES)

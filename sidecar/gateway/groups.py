@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
+from sidecar.gateway import asking
 from sidecar.gateway.coordinators import Keyed
 from sidecar.gateway.cursors import FetchedCursors
 from sidecar.gateway.guarded_cursors import GuardedCursors
@@ -127,7 +128,7 @@ class GroupsApi:
         flexible = APIS[head.key].is_flexible(head.version)
         *before, group = leading_text(frame.buffer, head.body, frame.end, flexible=flexible, count=form.group_at + 1)
         if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
-            _refuse(form, exchange, frame, head, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            await _refuse(form, exchange, frame, head, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return
         if self._guards.concerns(head.key):
             await self._guarded(client, exchange, form, frame, head, group)
@@ -135,7 +136,7 @@ class GroupsApi:
         try:
             answer = await self._asked(client, frame, head, group)
         except KafkaError as error:
-            _refuse(form, exchange, frame, head, error.code)
+            await _refuse(form, exchange, frame, head, error.code)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
 
@@ -148,18 +149,18 @@ class GroupsApi:
         self, client: Client, exchange: Exchange, form: _Grouped, frame: Frame, head: RequestHead, group: str
     ) -> None:
         """A request that may name cursors that are not its client's."""
-        divided = self._guards.divide(group, client, frame, head)
+        divided = await self._guards.divide(group, client, frame, head)
         refused: list[Values] = []
         for each in divided.refused:
             exchange.note_error(each.code)
             refused.append(_refused_topic(form, each))
         if divided.frame is None:
-            exchange.answer([form.message.encode_answer(head.version, head.correlation_id, {"topics": refused})])
+            await asking.tell(exchange, form.message, {"topics": refused})
             return
         try:
             answer = await self._asked(client, divided.frame, divided.head, group)
         except KafkaError as error:
-            _refuse(form, exchange, frame, head, error.code)
+            await _refuse(form, exchange, frame, head, error.code)
             return
         joined = self._guards.joined(client, answer, head, refused)
         exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
@@ -171,12 +172,10 @@ def _refused_topic(form: _Grouped, refused: Refused) -> Values:
     return topic
 
 
-def _refuse(form: _Grouped, exchange: Exchange, frame: Frame, head: RequestHead, code: int) -> None:
-    def request() -> Values:
-        return form.message.decode_request(frame.buffer, head.body, frame.end, head.version)
-
+async def _refuse(form: _Grouped, exchange: Exchange, frame: Frame, head: RequestHead, code: int) -> None:
     exchange.note_error(code)
-    exchange.answer([form.message.encode_answer(head.version, head.correlation_id, form.refuse(request, code))])
+    request = await asking.request(form.message, frame, head)
+    await asking.tell(exchange, form.message, form.refuse(lambda: request, code))
 
 
 DESCRIBED: Final = Keyed(

@@ -67,10 +67,10 @@ class GuardedCursors:
         """Whether requests of this API have to be looked at now."""
         return key in _GUARDED and (self._resolver.has_guards or (self._claims.any and key != groups.OFFSET_FETCH.key))
 
-    def divide(self, group: str, client: Client, frame: Frame, head: RequestHead) -> Divided:
+    async def divide(self, group: str, client: Client, frame: Frame, head: RequestHead) -> Divided:
         """The request without what is not the client's. Raises `MalformedFrameError`."""
         message = _GUARDED[head.key]
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         topics: list[Any] = request["topics"] or []
         kept: list[Values] = []
         refused: list[Refused] = []

@@ -107,7 +107,7 @@ class Gateway:
         client: Client = connection.state
         if client.identity is None or client.identity.raw != head.client_id:
             self._identify(client, head)
-        if connection.frame_limit != self._request_limit:
+        if connection.largest_frame != self._request_limit:
             connection.first_request_valid()
         hot = self._apis.hot.get(head.key)
         try:
@@ -115,7 +115,7 @@ class Gateway:
                 hot(client, frame, head)
                 return
         except MalformedFrameError as error:
-            raise RejectError("malformed", f"{ALL_APIS[head.key].name} v{head.version}: {error}") from None
+            raise RejectError(error.reason, f"{ALL_APIS[head.key].name} v{head.version}: {error}") from None
         exchange = Exchange(connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
         connection.expect(exchange)
         connection.hold()
@@ -143,7 +143,7 @@ class Gateway:
         try:
             await self._apis.cold[head.key](client, exchange, frame, head)
         except MalformedFrameError as error:
-            connection.reject("malformed", f"{name} v{head.version}: {error}")
+            connection.reject(error.reason, f"{name} v{head.version}: {error}")
         except RejectError as error:
             connection.reject(error.reason, error.detail)
         except (UpstreamError, KafkaError) as error:

@@ -80,20 +80,20 @@ class MergedApi:
     ) -> None:
         """Ask, and answer: with the only broker's answer as it is, else with all of them merged."""
         message, version = form.message, head.version
-        message.decode_request(frame.buffer, head.body, frame.end, version)
+        await asking.request(message, frame, head)
         try:
             answers = await self._ask_mine(client, frame, head)
         except UpstreamError:
             if form.when_lost is None:
                 raise
             exchange.note_error(form.when_lost["error_code"])
-            exchange.answer([message.encode_answer(version, head.correlation_id, form.when_lost)])
+            await asking.tell(exchange, message, form.when_lost)
             return
         if len(answers) == 1:
             exchange.answer([answers[0].view(answers[0].start, answers[0].end)])
             return
         values = form.merge([asking.read(message, answer, version) for answer in answers])
-        exchange.answer([message.encode_answer(version, head.correlation_id, values)])
+        await asking.tell(exchange, message, values)
 
     async def handle_list_groups(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """ListGroups: the groups that this node's brokers coordinate."""
@@ -116,7 +116,7 @@ class MergedApi:
     ) -> None:
         """DescribeProducers: what the leaders of the partitions remember."""
         message = transactions.DESCRIBE_PRODUCERS
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         asked = [(topic["name"], index) for topic in request["topics"] for index in topic["partition_indexes"]]
         await self._find_leaders(asked)
         by_leader: dict[int, list[tuple[str, int]]] = {}
@@ -133,7 +133,7 @@ class MergedApi:
         ):
             found |= answer
         topics = _by_topic((name, found[name, index]) for name, index in dict.fromkeys(asked))
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, _topics("partitions", topics))])
+        await asking.tell(exchange, message, _topics("partitions", topics))
 
     async def _find_leaders(self, partitions: list[tuple[str, int]]) -> None:
         missing = self._view.missing((name.encode(), index) for name, index in partitions)

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
 from sidecar.network.client import Exchange
-from sidecar.protocol import api_versions, metadata
+from sidecar.network.slices import in_slices
+from sidecar.protocol import api_versions, limits, metadata
 from sidecar.protocol.api import APIS, OWN_APIS, OWN_SOFTWARE
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.limits import SLICE
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
-from sidecar.protocol.primitives import I32, Reader, Writer, new_tuple
+from sidecar.protocol.primitives import I32, RequestReader, Writer, at_once, new_tuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
@@ -76,12 +78,15 @@ class ClusterApi:
 
     async def handle_metadata(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """Ask upstream, put nodes in the place of brokers."""
-        reader = Reader(frame.buffer, head.body, frame.end)
+        reader = RequestReader(frame.buffer, head.body, frame.end, limits.elements(head.key))
         reader.tags(head.version >= 9)
-        request = metadata.decode_request(reader, head.version)
+        request = await in_slices(metadata.request_steps(reader, head.version))
         state = await self._upstream.metadata(self._with_sources(request))
         state = replace(state, topics=self._told(state, request, client.principal))
-        exchange.answer([metadata.encode_answer(head.correlation_id, head.version, self.virtual(state))])
+        virtual = await in_slices(self._virtual_steps(state))
+        answer = await in_slices(metadata.answer_steps(head.correlation_id, head.version, virtual))
+        if not client.connection.closed:
+            exchange.answer([answer])
 
     def _with_sources(self, request: MetadataRequest) -> MetadataRequest:
         """What is asked of upstream: the sources of shadows besides, and nothing is created by a mere look."""
@@ -101,10 +106,11 @@ class ClusterApi:
         if not resolver.has_shadows:
             return state.topics
         known = {topic.name: topic for topic in state.topics}
+        asked = None if request.topics is None else frozenset(request.topics)
         told: list[TopicState] = []
         for topic in state.topics:
             name = topic.name.encode()
-            if request.topics is not None and topic.name not in request.topics:
+            if asked is not None and topic.name not in asked:
                 continue
             source = resolver.source(name)
             if source is not None and not source.may_be_read_by(principal):
@@ -125,12 +131,19 @@ class ClusterApi:
 
     def virtual(self, state: ClusterState) -> ClusterState:
         """The same cluster with nodes instead of brokers."""
-        return replace(
-            state,
-            brokers=self._brokers(),
-            controller=self._nodes.placement.controller,
-            topics=tuple(self._virtual_topic(topic) for topic in state.topics),
-        )
+        return at_once(self._virtual_steps(state))
+
+    def _virtual_steps(self, state: ClusterState) -> Generator[None, None, ClusterState]:
+        topics: list[TopicState] = []
+        sliced = 0
+        for topic in state.topics:
+            topics.append(self._virtual_topic(topic) if topic.partitions else topic)
+            sliced += 1 + len(topic.partitions)
+            if sliced >= SLICE:
+                sliced = 0
+                yield
+        controller = self._nodes.placement.controller
+        return replace(state, brokers=self._brokers(), controller=controller, topics=tuple(topics))
 
     def _brokers(self) -> tuple[Broker, ...]:
         return tuple(Broker(node.id, node.host, node.port) for node in self._nodes.placement.nodes.values())
@@ -162,7 +175,7 @@ class ClusterApi:
     ) -> None:
         """The node that stands for the coordinator; upstream's error where there is none."""
         flexible = head.version >= 3
-        reader = Reader(frame.buffer, head.body, frame.end)
+        reader = RequestReader(frame.buffer, head.body, frame.end, limits.elements(head.key))
         reader.tags(flexible)
         key = reader.text(flexible)
         kind = reader.i8() if head.version >= 1 else CoordinatorKind.GROUP
@@ -207,7 +220,7 @@ class ClusterApi:
         self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
     ) -> None:
         """DescribeCluster (KIP-700): Metadata without topics."""
-        reader = Reader(frame.buffer, head.body, frame.end)
+        reader = RequestReader(frame.buffer, head.body, frame.end, limits.elements(head.key))
         reader.skip_tags()
         operations_wanted = reader.boolean()
         endpoints = reader.i8() if head.version >= 1 else _BROKER_ENDPOINTS

@@ -24,14 +24,16 @@ from sidecar.gateway import passing
 from sidecar.gateway.gaps import signature
 from sidecar.gateway.produce_answers import MergedProduce, PartReply, PassedProduce, refusal
 from sidecar.network.client import RejectError
+from sidecar.network.slices import in_slices
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.primitives import Octets
+from sidecar.protocol.limits import SLICE
+from sidecar.protocol.primitives import Octets, at_once
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Container, Generator, Mapping
 
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
@@ -91,6 +93,9 @@ class ProduceApi:
         """One request; the frame may be borrowed."""
         request = produce.walk(frame.buffer, head.body, frame.end, head.version)
         parts = request.parts
+        if len(parts) > SLICE:
+            self._hold_large(client, frame, head, request)
+            return
         if len(parts) != 1 and not self._is_plain(client, frame, head, request):
             return
         if client.identity_error is not None:
@@ -117,16 +122,49 @@ class ProduceApi:
                 return
         if moved:
             request = _moved(request, moved)
-        missing = self._view.missing(
-            (part.topic, part.partition)
-            for part in request.parts
-            if self._resolver.kind(part.topic) is TopicKind.ORDINARY
-        )
-        if missing:
+        if missing := self._missing(request):
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, owned, head, request, missing))
         else:
-            self._split(client, owned, head, request, merge)
+            at_once(self._split(client, owned, head, request, merge))
+
+    def _hold_large(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> None:
+        owned = frame.own()
+        if owned is not frame:
+            head.body -= frame.start
+            request = _moved(request, -frame.start)
+        client.connection.hold()
+        self._tasks.start(self._handle_large(client, owned, head, request))
+
+    async def _handle_large(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> None:
+        """As `handle`, in slices."""
+        connection = client.connection
+        refused, asked = _NONE_REFUSED, True
+        try:
+            if not self._is_plain(client, frame, head, request):
+                return
+            if client.identity_error is not None:
+                self._refuse_all(client, frame, head, request, client.identity_error)
+                return
+            if client.identity is not None and client.identity.asks and (names := self._ordinary(request)):
+                refused = await self._governed.govern(names)
+            elif not client.gaps.expected and (leader := self._single_leader(request)) != NO_LEADER:
+                self._pass(client, frame, head, request, leader)
+                return
+            elif missing := self._missing(request):
+                asked = await self._upstream.find_leaders(missing)
+            if not connection.closed:
+                await in_slices(self._split(client, frame, head, request, asked=asked, refused=refused))
+        except RejectError as error:
+            connection.reject(error.reason, error.detail)
+        finally:
+            connection.release()
+
+    def _missing(self, request: ProduceRequest) -> set[bytes]:
+        """The ordinary topics of a request whose leaders have to be asked for."""
+        kind = self._resolver.kind
+        ordinary = ((part.topic, part.partition) for part in request.parts if kind(part.topic) is TopicKind.ORDINARY)
+        return self._view.missing(ordinary)
 
     def _is_plain(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> bool:
         """Whether a request of several partitions, or none, goes on: one without any is answered here."""
@@ -160,7 +198,7 @@ class ProduceApi:
             if start != frame.start:
                 request = _moved(request, frame.start - start)
                 head.body += frame.start - start
-            self._split(client, frame, head, request, refused=refused)
+            at_once(self._split(client, frame, head, request, refused=refused))
         finally:
             client.connection.release()
 
@@ -209,7 +247,7 @@ class ProduceApi:
         found = await self._upstream.find_leaders(topics)
         try:
             if not client.connection.closed:
-                self._split(client, frame, head, request, asked=found)
+                at_once(self._split(client, frame, head, request, asked=found))
         finally:
             client.connection.release()
 
@@ -223,7 +261,7 @@ class ProduceApi:
         *,
         asked: bool = True,
         refused: Mapping[bytes, KafkaError] = _NONE_REFUSED,
-    ) -> None:
+    ) -> Generator[None, None, None]:
         """Each partition to its leader. `merge` has the place of the answer, if it was taken already. `asked` False:
         Kafka could not be asked for those that are not known. `refused` are topics that nothing may be written to.
         """
@@ -233,27 +271,51 @@ class ProduceApi:
                 client.connection.expect(merge)
         gaps = self._gaps(client, frame, request) if client.gaps.expected else ()
         by_leader: dict[int, list[ProducePart]] = {}
-        for part in request.parts:
-            kind = self._resolver.kind(part.topic)
-            if part.topic in refused:
-                error = refused[part.topic]
-                merge.settle_checked(refusal(part, error.code, error.message))
-            elif kind is TopicKind.ORDINARY:
-                leader = self._view.leader(part.topic, part.partition)
-                if (part.topic, part.partition) in gaps:
-                    merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-                elif leader == NO_LEADER:
-                    merge.settle(refusal(part, self._why_no_leader(part, asked=asked)))
-                elif part.start == part.end:
-                    merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
-                else:
+        for first in range(0, len(request.parts), SLICE):
+            for part in request.parts[first : first + SLICE]:
+                error = refused.get(part.topic)
+                if error is not None:
+                    merge.settle_checked(refusal(part, error.code, error.message))
+                    continue
+                leader = self._place(client, frame, request, merge, part, gaps, asked=asked)
+                if leader != NO_LEADER:
                     by_leader.setdefault(leader, []).append(part)
-            elif (error := kind.change_refused) is not None:
+            if len(request.parts) > SLICE:
+                yield
+        for leader, parts in by_leader.items():
+            if client.connection.closed:
+                return
+            self._send_part(client, frame, head, request, merge, leader, parts)
+
+    def _place(
+        self,
+        client: Client,
+        frame: Frame,
+        request: ProduceRequest,
+        merge: MergedProduce,
+        part: ProducePart,
+        gaps: Container[tuple[bytes, int]],
+        *,
+        asked: bool,
+    ) -> int:
+        """The leader to send an ordinary partition's batch to; else it is appended, or answered, here."""
+        kind = self._resolver.kind(part.topic)
+        if kind is not TopicKind.ORDINARY:
+            if (error := kind.change_refused) is not None:
                 merge.settle(refusal(part, error.code, error.message))
             else:
                 self._append(client, frame, part, request.timeout_ms, merge.settle_checked)
-        for leader, parts in by_leader.items():
-            self._send_part(client, frame, head, request, merge, leader, parts)
+            return NO_LEADER
+        leader = self._view.leader(part.topic, part.partition)
+        if (part.topic, part.partition) in gaps:
+            merge.settle(refusal(part, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif leader == NO_LEADER:
+            merge.settle(refusal(part, self._why_no_leader(part, asked=asked)))
+        elif part.start == part.end:
+            merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
+        else:
+            return leader
+        return NO_LEADER
 
     def _why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
         return self._view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE

@@ -40,7 +40,7 @@ class ReplicasApi:
     async def handle_elect(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """ElectLeaders. Null for the partitions means all of them, and is upstream's to judge."""
         message = admin.ELECT_LEADERS
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         kept: list[Values] = []
         refused: list[Values] = []
         for topic in request["topic_partitions"] or ():
@@ -62,12 +62,12 @@ class ReplicasApi:
                 client, self._upstream, head, message, request | {"topic_partitions": kept}
             )
         values["replica_election_results"] = [*values["replica_election_results"], *refused]
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+        await asking.tell(exchange, message, values)
 
     async def handle_reassign(self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """AlterPartitionReassignments: refused, each partition with its reason."""
         message = admin.ALTER_PARTITION_REASSIGNMENTS
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         responses = [
             {
                 "name": topic["name"],
@@ -75,7 +75,7 @@ class ReplicasApi:
             }
             for topic in request["topics"]
         ]
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, {"responses": responses})])
+        await asking.tell(exchange, message, {"responses": responses})
 
     def _not_moved(self, exchange: Exchange, topic: Values, partition: Values) -> Values:
         error = self._resolver.kind(topic["name"].encode()).change_refused
@@ -87,8 +87,8 @@ class ReplicasApi:
     async def handle_list(self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """ListPartitionReassignments: none."""
         message = admin.LIST_PARTITION_REASSIGNMENTS
-        message.decode_request(frame.buffer, head.body, frame.end, head.version)
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, {})])
+        await asking.request(message, frame, head)
+        await asking.tell(exchange, message, {})
 
 
 def _outcome(key: str, partition: Any, error: KafkaError) -> Values:

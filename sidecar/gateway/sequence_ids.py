@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from metadata import MetadataUnavailable
 from sidecar.cluster.resolver import is_legal
 from sidecar.exclusive.answers import FAILURES, NO_REDIS
+from sidecar.gateway.catching_up import BehindError
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.dedup.topic import Progress, TopicIds
     from sidecar.exclusive.governor import Governor, Topic
+    from sidecar.gateway.catching_up import CatchingUp
 
 NO_ID: Final = -1
 _PORTION: Final = 10_000
@@ -128,14 +130,21 @@ class KnownIds(NamedTuple):
 class SequenceIds:
     """Finds the ids of topics that this node serves, or that nobody does yet."""
 
-    def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, governor: Governor) -> None:
+    def __init__(
+        self, upstream: KafkaUpstream, nodes: NodeDirectory, governor: Governor, catching_up: CatchingUp
+    ) -> None:
         self._upstream = upstream
         self._nodes = nodes
         self._governor = governor
+        self._catching_up = catching_up
 
     async def of(self, topic: str, timeout: float) -> KnownIds:
         """The ids, once they are known; a topic that nobody serves is taken over for that. Raises `IdsError`."""
         partitions = await self._partitions(topic)
+        try:
+            await self._catching_up.now()
+        except BehindError as error:
+            raise IdsError(Why.NOT_NOW, str(error)) from None
         if not self._governor.deduplicates(topic):
             raise _no_ids(topic)
         if self._governor.is_served_elsewhere(topic):
@@ -156,7 +165,7 @@ class SequenceIds:
         if not is_legal(topic.encode()):
             raise missing
         try:
-            return frozenset((await self._upstream.layout(topic, refresh=True)).leaders)
+            return frozenset((await self._upstream.whole_layout(topic)).leaders)
         except KafkaError as error:
             if error.code in _NO_TOPIC:
                 raise missing from None

@@ -1,9 +1,11 @@
-"""Ends what readers have under way that lost their claims: closes their connections, a few hundred looked at per turn.
+"""Ends what readers have under way that lost their claims, or who wait at a log that the name stands for no longer:
+closes their connections, a few hundred looked at per turn.
 
 A claim that went to another holder costs the old one its connections at once (Kafka wiki "Single Reader/Writer"). A
 long poll that is parked would still bring its client records that it may not read any more: whoever waits in one is
-closed too, and hears on its next connection which partitions are refused. Decides nothing:
-`sidecar.resources.readers` does.
+closed too, and hears on its next connection which partitions are refused. The same goes for a shadow that was deleted,
+made of another source, or taken from a reader: a poll that is parked would bring him the former log's records under its
+name. Decides nothing: `sidecar.resources.readers` does, and the resolver.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from sidecar.gateway.passed_fetch import FetchExchange
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sidecar.cluster.resolver import NameResolver, Source
     from sidecar.gateway.client import Client
     from sidecar.network.tasks import Tasks
     from sidecar.resources.readers import HandOver, ReaderClaims
@@ -26,18 +29,23 @@ _PER_TURN: Final = 256
 class Severing:
     """Told of changes by `claims`, closes connections of `clients`. Closing twice is harmless."""
 
-    def __init__(self, clients: Mapping[int, Client], claims: ReaderClaims, tasks: Tasks) -> None:
+    def __init__(
+        self, clients: Mapping[int, Client], claims: ReaderClaims, resolver: NameResolver, tasks: Tasks
+    ) -> None:
         self._clients = clients
         self._claims = claims
+        self._resolver = resolver
         self._tasks = tasks
         self._passed: set[HandOver] = set()
         self._narrowed: set[bytes] = set()
+        self._rerouted: dict[bytes, Source | None] = {}
         self._is_under_way = False
 
     def follow(self) -> None:
         """Hear of changes from now on."""
         self._claims.handed_over = self._hand_over
         self._claims.narrowed = self._narrow
+        self._resolver.rerouted = self._reroute
 
     def _hand_over(self, passed: HandOver) -> None:
         self._passed.add(passed)
@@ -47,6 +55,11 @@ class Severing:
         self._narrowed.add(topic)
         self._begin()
 
+    def _reroute(self, before: Mapping[bytes, Source | None]) -> None:
+        if before:
+            self._rerouted = dict(before) | self._rerouted  # what is parked since the first change counts
+            self._begin()
+
     def _begin(self) -> None:
         if not self._is_under_way:
             self._is_under_way = True
@@ -54,16 +67,35 @@ class Severing:
 
     async def _sweep(self) -> None:
         try:
-            while self._passed or self._narrowed:
+            while self._passed or self._narrowed or self._rerouted:
                 passed, self._passed = self._passed, set()
                 narrowed, self._narrowed = self._narrowed, set()
+                rerouted, self._rerouted = self._rerouted, {}
                 for number, client in enumerate(list(self._clients.values()), 1):
-                    if any(each.severs(client) for each in passed) or self._waits_in_vain(client, narrowed):
+                    if (
+                        any(each.severs(client) for each in passed)
+                        or self._waits_in_vain(client, narrowed)
+                        or self._waits_at_another_log(client, rerouted)
+                    ):
                         client.connection.abort()
                     if not number % _PER_TURN:
                         await asyncio.sleep(0)
         finally:
             self._is_under_way = False
+
+    def _waits_at_another_log(self, client: Client, before: Mapping[bytes, Source | None]) -> bool:
+        """Whether a client would be answered with records that it may not read any more under the name it gave."""
+        if not before:
+            return False
+        parked = [each for each in client.connection.pending if isinstance(each, FetchExchange)]
+        names = {name for exchange in parked for name, _ in exchange.partitions() if name in before}
+        return any(not self._reads_on(client, name, before[name]) for name in names)
+
+    def _reads_on(self, client: Client, name: bytes, before: Source | None) -> bool:
+        now = self._resolver.source(name)
+        if before is None or now is None or now.is_closed:
+            return False
+        return (now.topic, now.topic_id) == (before.topic, before.topic_id) and now.may_be_read_by(client.principal)
 
     def _waits_in_vain(self, client: Client, topics: set[bytes]) -> bool:
         """Whether a client would be answered with records of these topics that it may not read."""

@@ -1,32 +1,39 @@
 """ListOffsets (1-7), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged.
 
-All partitions with one leader: the frame goes on as it is. DeleteRecords is a write: topics of the sidecar's own are
-refused (29).
+All partitions with one leader: the frame goes on as it is. Large requests, and large answers, are taken up in slices.
+DeleteRecords is a write: topics of the sidecar's own are refused (29).
 """
 
 from __future__ import annotations
 
+import asyncio
+import struct
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.network.client import Exchange
+from sidecar.network.slices import in_slices
+from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import partitioned
-from sidecar.protocol.api import DELETE_RECORDS, LIST_OFFSETS
+from sidecar.protocol.api import APIS, DELETE_RECORDS, LIST_OFFSETS
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.limits import AT_ONCE_BYTES, SLICE
 from sidecar.protocol.partitioned import LAYOUTS, Layout, Table, TablePart, TableResult
+from sidecar.protocol.primitives import MalformedFrameError, at_once
 from sidecar.shadow.views import Read, Views, layers
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Coroutine, Generator
+
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
-    from sidecar.network.upstream import UpstreamLostError
 
 
 class TablesApi:
@@ -42,15 +49,19 @@ class TablesApi:
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
         """One request; the frame may be borrowed."""
         layout = LAYOUTS[head.key](head.version)
+        if frame.size > AT_ONCE_BYTES:
+            owned = frame.own()
+            if owned is not frame:
+                head.body -= frame.start
+            client.connection.hold()
+            self._tasks.start(self._handle_large(client, owned, head, layout))
+            return
         table = partitioned.walk(frame.buffer, head.body, frame.end, layout)
-        exchange = _Merged(client, head, frame.size, self._upstream, layout, table)
+        exchange = _Merged(client, head, frame.size, self._upstream, self._tasks, layout, table)
         client.connection.expect(exchange)
         leader = self._single_leader(table, head.key)
         if leader != NO_LEADER:
-            try:
-                passing.send(client.links.to(leader), client, frame, head, exchange)
-            except DisconnectedError:
-                exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._pass(client, frame, head, exchange, table, leader)
             return
         if not table.parts:
             exchange.finish()
@@ -64,7 +75,37 @@ class TablesApi:
             client.connection.hold()
             self._tasks.start(self._find_leaders(client, owned, head, exchange, table, missing))
         else:
-            self._split(client, owned, head, exchange, table, asked=True)
+            at_once(self._split(client, owned, head, exchange, table, asked=True))
+
+    async def _handle_large(self, client: Client, frame: Frame, head: RequestHead, layout: Layout) -> None:
+        """As `handle`, in slices: monitoring may ask for every partition of a cluster."""
+        connection = client.connection
+        try:
+            table = await in_slices(partitioned.walk_steps(frame.buffer, head.body, frame.end, layout))
+            if connection.closed:
+                return
+            exchange = _Merged(client, head, frame.size, self._upstream, self._tasks, layout, table)
+            connection.expect(exchange)
+            leader, asked = self._single_leader(table, head.key), True
+            if leader != NO_LEADER:
+                self._pass(client, frame, head, exchange, table, leader)
+                return
+            if missing := self._views.missing(table.parts, client.principal):
+                asked = await self._upstream.find_leaders(missing)
+            if not connection.closed:
+                await in_slices(self._split(client, frame, head, exchange, table, asked=asked))
+        except MalformedFrameError as error:
+            connection.reject(error.reason, f"{APIS[head.key].name} v{head.version}: {error}")
+        finally:
+            connection.release()
+
+    def _pass(
+        self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table, leader: int
+    ) -> None:
+        try:
+            passing.send(client.links.to(leader), client, frame, head, exchange)
+        except DisconnectedError:
+            exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _refused(self, key: int, topic: bytes) -> bool:
         return key == DELETE_RECORDS and self._resolver.kind(topic).change_refused is not None
@@ -92,35 +133,42 @@ class TablesApi:
         found = await self._upstream.find_leaders(topics)
         try:
             if not client.connection.closed:
-                self._split(client, frame, head, exchange, table, asked=found)
+                at_once(self._split(client, frame, head, exchange, table, asked=found))
         finally:
             client.connection.release()
 
     def _split(
         self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table, *, asked: bool
-    ) -> None:
-        """Each partition to its leader. `asked` False: Kafka could not be asked for those that are not known."""
+    ) -> Generator[None, None, None]:
+        """Each partition to its leader. `asked` False: Kafka could not be asked for those that are not known.
+
+        A partition that is named again is asked for once: a leader takes the last that it was asked.
+        """
         assert client.identity is not None
         name = client.identity.name.encode()
-        by_leader: dict[int, list[Read[TablePart]]] = {}
-        twice = _named_twice(table) if head.key == LIST_OFFSETS else ()
-        for part in table.parts:
-            log = self._views.log(part.topic, client.principal)
-            leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
-            if self._refused(head.key, part.topic):
-                exchange.refuse([part], ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif (part.topic, part.partition) in twice:
-                exchange.refuse([part], ErrorCode.INVALID_REQUEST)
-            elif log is None:
-                exchange.refuse([part], self._views.refusal(part.topic, client.principal))
-            elif leader == NO_LEADER:
-                why = self._view.why_no_leader(log, part.partition)
-                exchange.refuse([part], why if asked else ErrorCode.LEADER_NOT_AVAILABLE)
-            else:
-                by_leader.setdefault(leader, []).append(Read(part, log))
+        by_leader: dict[int, dict[tuple[bytes, int], Read[TablePart]]] = {}
+        refused: dict[ErrorCode, list[TablePart]] = {}
+        twice = _named_twice(table) if head.key == LIST_OFFSETS and exchange.names_twice else ()
+        for first in range(0, len(table.parts), SLICE):
+            for part in table.parts[first : first + SLICE]:
+                log = self._views.log(part.topic, client.principal)
+                leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
+                code = self._why_not(client, head.key, part, log, leader, twice, asked=asked)
+                if code is not None or log is None:
+                    refused.setdefault(code or ErrorCode.UNKNOWN_SERVER_ERROR, []).append(part)
+                else:
+                    by_leader.setdefault(leader, {})[part.topic, part.partition] = Read(part, log)
+            yield
+        for code, parts in refused.items():
+            for first in range(0, len(parts), SLICE):
+                exchange.refuse(parts[first : first + SLICE], code)
+                yield
         for leader, of_leader in by_leader.items():
-            for reads in layers(of_leader):
+            for reads in layers(of_leader.values()):
                 asked_for = [read.part._replace(topic=read.log) for read in reads]
+                yield
+                if client.connection.closed:
+                    return
                 message = partitioned.encode_request(
                     head.key, head.version, head.correlation_id, name, exchange.layout, frame.buffer, table, asked_for
                 )
@@ -129,6 +177,28 @@ class TablesApi:
                     client.links.to(leader).send_parts([message], reply)
                 except DisconnectedError:
                     reply.refuse_all()
+
+    def _why_not(
+        self,
+        client: Client,
+        key: int,
+        part: TablePart,
+        log: bytes | None,
+        leader: int,
+        twice: Container[tuple[bytes, int]],
+        *,
+        asked: bool,
+    ) -> ErrorCode | None:
+        """Why a partition is asked of nobody."""
+        if self._refused(key, part.topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if (part.topic, part.partition) in twice:
+            return ErrorCode.INVALID_REQUEST
+        if log is None:
+            return self._views.refusal(part.topic, client.principal)
+        if leader != NO_LEADER:
+            return None
+        return self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _named_twice(table: Table) -> set[tuple[bytes, int]]:
@@ -140,25 +210,58 @@ def _named_twice(table: Table) -> set[tuple[bytes, int]]:
 class _Merged(Exchange):
     """A request that went on whole (it is its own reply) or in parts (each has a `_PartReply`)."""
 
-    __slots__ = ("_order", "_results", "_upstream", "layout", "throttle_ms")
+    __slots__ = ("_distinct", "_order", "_results", "_tasks", "_upstream", "layout", "throttle_ms")
 
     def __init__(
-        self, client: Client, head: RequestHead, size: int, upstream: KafkaUpstream, layout: Layout, table: Table
+        self,
+        client: Client,
+        head: RequestHead,
+        size: int,
+        upstream: KafkaUpstream,
+        tasks: Tasks,
+        layout: Layout,
+        table: Table,
     ) -> None:
         super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
         self._upstream = upstream
         self.layout = layout
+        self._tasks = tasks
         self._order = [(part.topic, part.partition) for part in table.parts]
+        self._distinct = len(set(self._order))
         self._results: dict[tuple[bytes, int], TableResult] = {}
         self.throttle_ms = 0
 
+    @property
+    def names_twice(self) -> bool:
+        """Whether the request names a partition more than once."""
+        return self._distinct != len(self._order)
+
     def answer_received(self, frame: Frame) -> None:
+        if frame.size > AT_ONCE_BYTES:
+            self._tasks.start(self._pass_large(frame.own()))
+            return
         results, _ = partitioned.decode_answer(frame.buffer, frame.start, frame.end, self.layout)
+        self._look(results)
+        self.answer_frame(frame)
+
+    async def _pass_large(self, frame: Frame) -> None:
+        steps = partitioned.answer_steps(frame.buffer, frame.start, frame.end, self.layout)
+        try:
+            results, _ = await in_slices(steps)
+        except (MalformedFrameError, struct.error) as error:
+            self.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
+            return
+        for first in range(0, len(results), SLICE):
+            self._look(results[first : first + SLICE])
+            await asyncio.sleep(0)
+        if not self.connection.closed:
+            self.answer_frame(frame)
+
+    def _look(self, results: list[TableResult]) -> None:
         self.note(results)
         for result in results:
             if result.error:
                 self.note_error(result.error)
-        self.answer_frame(frame)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         if self.connection.closed:
@@ -167,6 +270,10 @@ class _Merged(Exchange):
         self._upstream.refresh_soon({topic for topic, _ in self._order})
         for topic, partition in self._order:
             self.settle(partitioned.refusal(self.layout, topic, partition, code))
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Run a task that nobody awaits."""
+        self._tasks.start(work)
 
     def note(self, results: list[TableResult]) -> None:
         """Look for new leaders of partitions whose old ones disclaim them."""
@@ -185,7 +292,7 @@ class _Merged(Exchange):
         self._results[result.topic, result.partition] = result
         if result.error:
             self.note_error(result.error)
-        if len(self._results) == len(set(self._order)):
+        if len(self._results) == self._distinct:
             self.finish()
 
     def finish(self) -> None:
@@ -208,15 +315,30 @@ class _PartReply:
         self.correlation_id = merged.correlation_id
 
     def answer_received(self, frame: Frame) -> None:
-        results, throttle_ms = partitioned.decode_answer(frame.buffer, frame.start, frame.end, self._merged.layout)
-        self._merged.throttle_ms = max(self._merged.throttle_ms, throttle_ms)
-        self._merged.note(results)
+        if frame.size > AT_ONCE_BYTES:
+            self._merged.start(self._take_large(frame.own()))
+        else:
+            at_once(self._take(frame))
+
+    async def _take_large(self, frame: Frame) -> None:
+        try:
+            await in_slices(self._take(frame))
+        except (MalformedFrameError, struct.error) as error:
+            self.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
+
+    def _take(self, frame: Frame) -> Generator[None, None, None]:
+        merged = self._merged
+        results, throttle_ms = yield from partitioned.answer_steps(frame.buffer, frame.start, frame.end, merged.layout)
+        merged.throttle_ms = max(merged.throttle_ms, throttle_ms)
+        merged.note(results)
         left = dict(self._parts)
-        for result in results:
+        for count, result in enumerate(results, 1):
             part = left.pop((result.topic, result.partition), None)
             if part is not None:
-                self._merged.settle(result._replace(topic=part.topic))
-        self._merged.refuse(list(left.values()), ErrorCode.UNKNOWN_SERVER_ERROR)
+                merged.settle(result._replace(topic=part.topic))
+            if not count % SLICE:
+                yield
+        merged.refuse(list(left.values()), ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         if not self._merged.connection.closed:

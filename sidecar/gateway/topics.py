@@ -92,7 +92,7 @@ class TopicsApi:
         """One request of the three kinds."""
         change = _CHANGES[head.key]
         message = change.message
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         topics: list[Any] = request[change.topics]
         refused: list[Values] = []
         kept: list[Any] = []
@@ -114,7 +114,7 @@ class TopicsApi:
             values = await asking.controller(client, self._upstream, head, message, request | {change.topics: kept})
             self._forget_routes(head.key, kept)
         values[change.results] = [*values[change.results], *refused]
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, values)])
+        await asking.tell(exchange, message, values)
 
     def _refusal(self, change: _Change, topic: Any) -> KafkaError | None:
         name = _name(topic).encode()

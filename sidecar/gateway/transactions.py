@@ -39,11 +39,15 @@ _REFUSED_KINDS: Final = {
 class ProducerSessions(Protocol):
     """The room that knows sessions by their producer ids."""
 
-    def check(self, client: Client, producer_id: int) -> KafkaError | None:
-        """Why InitProducerId naming this producer id is refused: 90 for a deposed session."""
+    def check(self, client: Client, producer_id: int, *, transactional: bool) -> KafkaError | None:
+        """Why InitProducerId naming this producer id is refused: 90 for a deposed session, 44 for another client's.
+        Whose a `transactional` one is Kafka knows, by its transactional id.
+        """
         ...
 
-    def initialised(self, client: Client, new_producer_id: int, named_producer_id: int | None) -> None:
+    def initialised(
+        self, client: Client, new_producer_id: int, named_producer_id: int | None, *, transactional: bool
+    ) -> None:
         """Upstream gave a producer id on this connection; the client named an older one of its own, or none."""
         ...
 
@@ -70,7 +74,7 @@ class TransactionsApi:
     ) -> None:
         """A producer id, from any broker or from the coordinator of the transactional id."""
         message = transactions.INIT_PRODUCER_ID
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         named: int | None = request.get("producer_id", _NONE)
         named = None if named == _NONE else named
         try:
@@ -78,13 +82,14 @@ class TransactionsApi:
         except KafkaError as error:
             exchange.note_error(error.code)
             refusal = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
-            exchange.answer([message.encode_answer(head.version, head.correlation_id, refusal)])
+            await asking.tell(exchange, message, refusal)
             return
         given = asking.read(message, answer, head.version)
         if given["error_code"]:
             exchange.note_error(given["error_code"])
         if given["error_code"] == ErrorCode.NONE and not client.connection.closed:
-            self._sessions.initialised(client, given["producer_id"], named)
+            transactional = request["transactional_id"] is not None
+            self._sessions.initialised(client, given["producer_id"], named, transactional=transactional)
         exchange.answer([answer.view(answer.start, answer.end)])
 
     async def _init(
@@ -94,7 +99,7 @@ class TransactionsApi:
             client.connection.report("client_id", client.identity_error.message)
             raise client.identity_error
         if named is not None:
-            refused = self._sessions.check(client, named)
+            refused = self._sessions.check(client, named, transactional=transactional_id is not None)
             if refused is not None:
                 raise refused
         if transactional_id is None:
@@ -109,7 +114,7 @@ class TransactionsApi:
     async def handle_add_partitions(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """AddPartitionsToTxn: refused as a whole if any topic is not an ordinary one."""
         message = transactions.ADD_PARTITIONS_TO_TXN
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        request = await asking.request(message, frame, head)
         topics: list[Values] = request["topics"]
         refused = {
             topic["name"]: code
@@ -137,7 +142,7 @@ class TransactionsApi:
                 return
         for code in codes.values():
             exchange.note_error(code)
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, _not_added(topics, codes))])
+        await asking.tell(exchange, message, _not_added(topics, codes))
 
     async def handle_add_offsets(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
         """AddOffsetsToTxn: puts a group's offsets into the transaction."""
@@ -160,7 +165,7 @@ class TransactionsApi:
         except KafkaError as error:
             exchange.note_error(error.code)
             refusal: Values = {"error_code": error.code}
-            exchange.answer([message.encode_answer(head.version, head.correlation_id, refusal)])
+            await asking.tell(exchange, message, refusal)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
 

@@ -37,7 +37,7 @@ async def open_gateway(node: Node, rooms: Rooms) -> Ownerships:
         api.DELETE_RECORDS: tables.handle,
         api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
     }
-    own = OwnApis(node.upstream, node.nodes, node.resolver, rooms.governor, rooms.claims, tasks)
+    own = OwnApis(node.upstream, node.nodes, node.resolver, rooms.governor, rooms.claims, rooms.catching_up, tasks)
     reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
     cold = cold_apis(node.upstream, node.nodes, node.resolver, reader_claims, rooms.governor, auto_reset)
     cold |= {

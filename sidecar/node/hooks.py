@@ -97,6 +97,9 @@ class NodeHooks:
             deposed=deposed,
         )
 
+    def topic_gone(self, topic: str, generation: int) -> None:
+        self._log.info("topic_gone", topic=topic, generation=generation, effect="only its generation is kept")
+
     def released(self, topic: str, session: str, generation: int) -> None:
         self._log.info("released", topic=topic, session=session, generation=generation)
 

@@ -32,6 +32,7 @@ from sidecar.node.apis import open_gateway
 from sidecar.node.ending import CUT_OFF, DRAIN_S, Ending, end_process
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
+from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
 from sidecar.node.port import NodeState
 from sidecar.node.reload import Reloader
 from sidecar.node.rooms import Rooms, compose
@@ -86,6 +87,7 @@ class Node:
         self.resolver = NameResolver()
         self.nodes = NodeDirectory(NodeAddress(settings.node_id, *settings.advertise))
         self.rooms: Rooms | None = None
+        self.one_redis: OneRedis | None = None
         self.problem = "starting"
         self._redis_keeps = True
         self.settings_read, self.settings_good = time.time(), True
@@ -123,12 +125,16 @@ class Node:
         await self._reach_kafka()
         changelog = await self._open_changelog()
         await self._check_redis()
+        await self._check_one_redis(OneRedis(changelog, self.store, gateway.tasks, settings.cluster, settings.node_id))
         rooms = self.rooms = compose(self, gateway, changelog)
         observe(self, rooms)
         try:
             await rooms.membership.join()
         except NodeIdTaken as error:
             raise StartError(f"{error}. Give this node another SIDECAR_NODE_ID, or stop the other one") from None
+        except MetadataError as error:
+            raise StartError(str(error)) from None
+        await self._read_on(changelog)
         ownerships = await open_gateway(self, rooms)
         await self._server.start_serving()
         clients = gateway.clients
@@ -194,16 +200,39 @@ class Node:
             else:
                 return changelog
 
+    async def _read_on(self, changelog: Changelog) -> None:
+        """What others wrote before this node was one of the live ones waited for nobody to read it here."""
+        self.problem = "reading the changelog"
+        while True:
+            try:
+                await changelog.tailer.read_to_end(60.0)
+            except ChangelogError as error:
+                raise StartError(str(error)) from None
+            except TimeoutError:
+                self._log.warning("changelog_unreadable", problem="its leader does not answer", retry_in_s=0)
+            else:
+                return
+
     async def _check_redis(self) -> None:
         try:
             await self.store.check_server()
             self.metrics.read_gauge("redis_noeviction", lambda: float(self._redis_keeps))
             if (cluster_id := self.upstream.view.cluster_id) is not None:
                 await self.store.note_kafka(cluster_id)
-        except MetadataMisconfigured as error:
-            raise StartError(str(error)) from None
         except MetadataUnavailable as error:
             self.hooks.redis_failed(error)
+        except MetadataError as error:  # not Redis, or not one that may be used
+            raise StartError(str(error)) from None
+
+    async def _check_one_redis(self, one: OneRedis) -> None:
+        """Raises `StartError` where other nodes of the cluster run with another Redis."""
+        self.one_redis = one
+        try:
+            await one.join()
+        except OtherRedisError as error:
+            raise StartError(str(error)) from None
+        except NOT_NOW as error:
+            self._log.warning("redis_not_compared", problem=str(error), retry_in_s=_REFRESH_S)
 
     def registration(self) -> Registration:
         """What this node says of itself with each heartbeat."""
@@ -241,6 +270,14 @@ class Node:
             else:
                 self._redis_keeps = True
             self.metrics.read_gauge("redis_noeviction", lambda: float(self._redis_keeps))
+        one = self.one_redis
+        if one is not None and (one.problem or not one.is_settled):
+            with suppress(*NOT_NOW):
+                try:
+                    await one.join()
+                except OtherRedisError as error:
+                    one.problem = str(error)
+                    self._log.error("other_redis", problem=one.problem)
 
     # Settings that change --------------------------------------------------------------------------------------------
 
@@ -316,6 +353,8 @@ class Node:
         for task in self._background:
             task.cancel()
         rooms = self.rooms
+        if self.one_redis is not None:
+            self.one_redis.close()
         if rooms is not None:
             await rooms.gateway.close()
             await rooms.cursors.close()

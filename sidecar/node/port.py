@@ -298,7 +298,11 @@ class UnavailableError(PortError):
         return cls(f"{error}. It may have been done all the same: look with `{look}`")
 
 
-class ElsewhereError(UnavailableError):
+class NothingDoneError(UnavailableError):
+    """The topic moves between nodes: nothing was begun, so it may be asked for again at once, here or there."""
+
+
+class ElsewhereError(NothingDoneError):
     """Another node serves the topic; `admin` is where its HTTP side listens (host:port), None where this node cannot
     reach it.
     """
@@ -331,6 +335,12 @@ class NodePort(Protocol):
 
     def settings(self) -> Sequence[Shown]:
         """What this node was told, secrets masked."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Returns once this node knows what any node acknowledged before. Whoever is told of owners, of who serves a
+        topic, or of sequence ids waits for that first.
+        """
         ...
 
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
@@ -372,7 +382,8 @@ class NodePort(Protocol):
         """Depose the owner for ever. `partition`: of a topic with scope partition.
 
         Raises NotFoundError, ConflictError without an owner, InvalidError where `partition` does not fit the scope,
-        GenerationError where the generation is none of `generations` at the moment of the change.
+        GenerationError where the generation is none of `generations` at the moment of the change, NothingDoneError
+        while the topic moves between nodes.
         """
         ...
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governor import Governor
-from sidecar.exclusive.tenure import Surroundings
+from sidecar.exclusive.tenure import Surroundings, stamp_of
 from sidecar.exclusive.upkeep import Keeper
 from sidecar.forwarder.forwarder import Forwarder
+from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.severing import Severing
 from sidecar.node.leases import Leases
 from sidecar.resources.coordinator import Coordinator
@@ -36,6 +37,7 @@ class Rooms:
     forwarder: Forwarder
     claims: Coordinator
     membership: Membership
+    catching_up: CatchingUp
     shadows: ShadowCatalog
     cursors: CursorRoom
     reader_claims: ReaderClaims
@@ -92,7 +94,7 @@ def compose(node: Node, gateway: Gateway, changelog: Changelog) -> Rooms:
     cursors = CursorRoom(node.upstream, node.resolver, node.nodes, shadows, records, gateway.tasks, node.hooks)
     shadows.start()
     reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governor, node.resolver, name))
-    Severing(gateway.clients, reader_claims, gateway.tasks).follow()
+    Severing(gateway.clients, reader_claims, node.resolver, gateway.tasks).follow()
     reader_claims.start(changelog.tailer)
     keeper = Keeper(
         node.upstream,
@@ -101,6 +103,7 @@ def compose(node: Node, gateway: Gateway, changelog: Changelog) -> Rooms:
         governor.assume,
         governor.gone,
         node.hooks.operation_failed,
+        lambda topic: [stamp_of(entry).producer_id for entry in changelog.view.opened(topic).values()],
     )
     governor.catalog.settings_changed = keeper.read_soon
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
@@ -110,6 +113,7 @@ def compose(node: Node, gateway: Gateway, changelog: Changelog) -> Rooms:
         forwarder,
         claims,
         membership,
+        CatchingUp(changelog.tailer, membership.beat_now, gateway.tasks),
         shadows,
         cursors,
         reader_claims,

@@ -16,7 +16,8 @@ from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.succession import mode_of
 from sidecar.exclusive.takeover import LostRaceError
-from sidecar.exclusive.tenure import GenerationError
+from sidecar.exclusive.tenure import GenerationError, NothingDoneError
+from sidecar.gateway.catching_up import BehindError
 from sidecar.gateway.owners import standing
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why, state_of
 from sidecar.node import port
@@ -44,6 +45,8 @@ _NAMES_PER_TURN: Final = 16
 PRODUCERS: Final = 100
 """Names that are shown with a topic."""
 _EVENT_STREAMS = 8
+_KAFKA_S: Final = 3.0
+"""How long Kafka may take to say which topics there are."""
 _KNOW_S: Final = 5.0
 """How long a question about sequence ids waits for them to be read."""
 _KINDS = {number: port.EventKind(name.lower()) for name, number in state.Event.Kind.items() if number}
@@ -71,13 +74,19 @@ class NodeView:
             waiting = "not reached yet"
             return [serving, *[port.Check(name, ok=False, detail=waiting) for name in ("kafka", "redis", "changelog")]]
         tail_error = rooms.changelog.tailer.last_error
-        known, redis = bool(node.upstream.view.brokers), rooms.membership.available
+        known = bool(node.upstream.view.brokers)
         return [
             serving,
             port.Check("kafka", *_kafka(known, tail_error)),
-            port.Check("redis", redis, "" if redis else f"{rooms.membership.problem}; {NO_CHANGE}"),
+            port.Check("redis", *self._redis(rooms)),
             port.Check("changelog", tail_error is None, str(tail_error or "")),
         ]
+
+    def _redis(self, rooms: Rooms) -> tuple[bool, str]:
+        one, membership = self._node.one_redis, rooms.membership
+        if one is not None and one.problem:
+            return False, one.problem
+        return membership.available, "" if membership.available else f"{membership.problem}; {NO_CHANGE}"
 
     async def status(self) -> port.Status:
         node = self._node
@@ -115,8 +124,7 @@ class NodeView:
         return sorted({*names, *waiting, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
-        real = tuple(name for name in names if not name.endswith("*"))
-        found = {topic.name: topic for topic in await self._ask(MetadataRequest(real, allow_auto_topic_creation=False))}
+        found = await self._partitions([name for name in names if not name.endswith("*")])
         topics: list[port.Topic] = []
         for number, name in enumerate(names, start=1):
             described = self._prefix(name) if name.endswith("*") else self._topic(name, found.get(name))
@@ -128,11 +136,22 @@ class NodeView:
         shown = [await self._with_producers(topic, found.get(topic.name)) for topic in topics]
         return [replace(topic, shadow_stats=await self.shadows.stats_of(topic.shadows)) for topic in shown]
 
-    async def _with_producers(self, topic: port.Topic, state: TopicState | None) -> port.Topic:
+    async def _partitions(self, names: Sequence[str]) -> dict[str, frozenset[int]]:
+        """The partitions of those topics that there are: by what is known of them where Kafka cannot be asked."""
+        try:
+            state = await self._ask(MetadataRequest(tuple(names), allow_auto_topic_creation=False))
+        except port.UnavailableError:
+            known = {name: self._node.upstream.view.route(name.encode()) for name in names}
+            if self._node.rooms is None or None in known.values():
+                raise
+            return {name: frozenset(route.leaders) for name, route in known.items() if route is not None}
+        return {topic.name: frozenset(found.partition for found in topic.partitions) for topic in state}
+
+    async def _with_producers(self, topic: port.Topic, partitions: frozenset[int] | None) -> port.Topic:
         ids = self._rooms().governor.topic(topic.name).ids if topic.deduplication is port.IdsState.READY else None
-        if ids is None or state is None:
+        if ids is None or partitions is None:
             return topic
-        known = KnownIds(ids, frozenset(partition.partition for partition in state.partitions))
+        known = KnownIds(ids, partitions)
         return replace(topic, producers=(await _newest(known, PRODUCERS))[0])
 
     async def _ask(self, request: MetadataRequest) -> list[TopicState]:
@@ -140,7 +159,10 @@ class NodeView:
         if request.names_nothing:
             return []
         try:
-            state = await self._node.upstream.metadata(request)
+            async with asyncio.timeout(_KAFKA_S):
+                state = await self._node.upstream.metadata(request)
+        except TimeoutError:
+            raise port.UnavailableError(f"Kafka does not answer within {_KAFKA_S:g} s") from None
         except (UpstreamError, KafkaError) as error:
             raise port.UnavailableError(f"Kafka does not answer: {error}") from None
         return [topic for topic in state.topics if topic.partitions]
@@ -149,9 +171,9 @@ class NodeView:
         policy = self._rooms().governor.catalog.book.exact(name)
         return None if policy is None else port.Topic(name, 0, _shown(policy))
 
-    def _topic(self, name: str, state: TopicState | None) -> port.Topic | None:
+    def _topic(self, name: str, partitions: frozenset[int] | None) -> port.Topic | None:
         governor = self._rooms().governor
-        if state is None:  # a policy may be there before its topic: it holds from the first batch on
+        if partitions is None:  # a policy may be there before its topic: it holds from the first batch on
             waiting, own = governor.policy_of(name), governor.catalog.book.exact(name)
             return None if waiting is None or own is None else port.Topic(name, 0, _shown(waiting))
         policy = governor.policy_of(name)
@@ -159,13 +181,13 @@ class NodeView:
         if policy is None:
             off = port.IdsState.OFF
             return port.Topic(
-                name, len(state.partitions), generation=stands.generation, deduplication=off, shadows=self._names(name)
+                name, len(partitions), generation=stands.generation, deduplication=off, shadows=self._names(name)
             )
         owners = {index: _owner(found) for index, found in stands.owners.items()}
         ids, detail = state_of(governor.topic(name), elsewhere=governor.is_served_elsewhere(name))
         return port.Topic(
             name,
-            len(state.partitions),
+            len(partitions),
             policy=_shown(policy),
             generation=stands.generation,
             owner=owners.pop(None, None),
@@ -201,6 +223,7 @@ class NodeView:
 
     async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
         governor = self._rooms().governor
+        await self.catch_up()
         wanted_generations = await self._wanted(name, match)
         if (source := self._node.resolver.source(name.encode())) is not None:
             raise port.InvalidError(
@@ -242,6 +265,7 @@ class NodeView:
         return None
 
     async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
+        await self.catch_up()
         try:
             deleted = await self._rooms().governor.catalog.delete(name, await self._wanted(name, match))
         except GenerationChanged as error:
@@ -259,21 +283,30 @@ class NodeView:
     async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
         return await self._administer(name, partition, generations, fence=False)
 
-    def check_serving(self, name: str) -> None:
-        if self._rooms().governor.is_served_elsewhere(name):
-            self._check_node(name, self._node.nodes.serving[name.encode()])
+    async def catch_up(self) -> None:
+        try:
+            await self._rooms().catching_up.now()
+        except BehindError as error:
+            raise port.UnavailableError(str(error)) from None
 
-    async def _check_recorded(self, name: str, partition: int | None) -> None:
+    def check_serving(self, name: str) -> None:
+        rooms = self._rooms()
+        if rooms.governor.serves(name):
+            return
+        number = self._node.nodes.serving.get(name.encode())
+        if number is None and not rooms.membership.available:  # then the last one that wrote down that it does
+            recorded = rooms.changelog.view.serving(name)
+            number = None if recorded is None else recorded.value.node
+        if number not in (None, self._node.settings.node_id):
+            self._check_node(name, number)
+
+    def _check_recorded(self, name: str, partition: int | None) -> None:
         """Where this node knows no owner: raises `ElsewhereError` where the changelog tells of one at another live
-        node, of which no heartbeat has told yet.
+        node, of which Redis, emptied a moment ago, does not tell yet.
         """
         rooms = self._rooms()
         if rooms.governor.topic(name).serving:
             return
-        try:
-            await rooms.changelog.tailer.read_to_end(_KNOW_S)
-        except _AWAY as error:
-            raise port.UnavailableError(f"whether anybody owns {name} is not known now: {error}") from None
         slot = MASTER_SLOT if partition is None else partition_slot(partition)
         recorded = rooms.changelog.view.serving(name, slot)
         if recorded is not None and recorded.value.session and recorded.value.node != self._node.settings.node_id:
@@ -292,6 +325,7 @@ class NodeView:
     async def _administer(
         self, name: str, partition: int | None, generations: frozenset[int] | None, *, fence: bool
     ) -> port.Topic:
+        await self.catch_up()
         described = await self.topics([name])
         if not described:
             raise port.NotFoundError(f"topic {name} does not exist")
@@ -306,8 +340,10 @@ class NodeView:
         except GenerationError as error:
             raise port.GenerationError.of(name, error.current) from None
         except LookupError:
-            await self._check_recorded(name, partition)
+            self._check_recorded(name, partition)
             raise port.ConflictError(f"nobody owns {name if partition is None else f'{name}-{partition}'}") from None
+        except NothingDoneError as error:
+            raise port.NothingDoneError(f"{name} cannot change its owner now: {error.message}; try again") from None
         except MetadataUnavailable as error:
             raise port.UnavailableError(f"{NO_REDIS}: {error}") from None
         except _AWAY as error:
@@ -349,9 +385,9 @@ class NodeView:
 
     async def _known(self, name: str) -> KnownIds:
         """The sequence ids of a topic that this node serves, or that nobody does."""
-        node = self._node
+        node, rooms = self._node, self._rooms()
         try:
-            return await SequenceIds(node.upstream, node.nodes, self._rooms().governor).of(name, _KNOW_S)
+            return await SequenceIds(node.upstream, node.nodes, rooms.governor, rooms.catching_up).of(name, _KNOW_S)
         except IdsError as error:
             if error.why is Why.NO_TOPIC:
                 raise port.NotFoundError(str(error)) from None
@@ -359,6 +395,7 @@ class NodeView:
                 raise port.ConflictError(str(error)) from None
             if error.why is Why.ELSEWHERE:
                 self.check_serving(name)
+                raise port.NothingDoneError(str(error)) from None
             raise port.UnavailableError(str(error)) from None
 
 

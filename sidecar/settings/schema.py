@@ -300,7 +300,9 @@ class Schema(BaseSettings):
         int, *_whole(10, 600_000, " of milliseconds"), _is("Limit for one answer of Redis.")
     ] = 1_000
     max_request_bytes: Annotated[
-        int, *_whole(1_024, 2**31 - 1, " of bytes"), _is("Largest request a client may send.")
+        int,
+        *_whole(1_024, 2**31 - 1, " of bytes"),
+        _is("Largest Produce request a client may send; requests of other APIs have 4 MiB at most."),
     ] = 100 * 1024 * 1024
     log_level: Annotated[
         Level, _is("The least important events that are logged."), Needs("debug, info, warning or error")

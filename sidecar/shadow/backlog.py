@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sidecar.cluster.logs import LogMovedError
 from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, codec_of, read_header
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.records import each
@@ -101,13 +103,19 @@ class Backlogs:
         try:
             async with self._slots:
                 while count.next < end and count.records <= limit:
-                    records = await self._logs.fetch(stretch.partition, count.next, _STEP_BYTES)
-                    reached = count.next
-                    _add(count, memoryview(records), end)
-                    if count.next == reached:
-                        count.next = end  # compaction has left nothing between here and there
+                    try:
+                        await self._read_on(stretch, count, end, limit)
+                    except LogMovedError as error:
+                        count.next = min(error.start, end)  # what retention took is no backlog any more
         finally:
             self._under_way -= 1
+
+    async def _read_on(self, stretch: Stretch, count: _Count, end: int, limit: int) -> None:
+        async with aclosing(self._logs.read(stretch.partition, count.next, end, _STEP_BYTES)) as found:
+            async for records in found:
+                _add(count, memoryview(records), end)
+                if count.records > limit:
+                    return
 
     async def close(self) -> None:
         """Count no more."""

@@ -9,7 +9,6 @@ gone. Whoever dies in between leaves one without the other: the node that is fir
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -169,7 +168,7 @@ class ShadowCatalog:
         async with self._records.changing:
             self._check(source, name)  # what was waited for may have made the source a shadow
             try:
-                layout = await self._upstream.layout(source, refresh=True)
+                layout = await self._upstream.whole_layout(source)
             except UnknownTopicError:
                 raise LookupError(source) from None
             if self._records.get(name) is not None or await self._exists(name):
@@ -177,7 +176,7 @@ class ShadowCatalog:
             record = state.Shadow(
                 source=source,
                 source_topic_id=layout.topic_id.bytes,
-                created_ms=int(time.time() * 1000),
+                created_ms=self._changelog.clock.now_ms(),
                 allow=principals,
                 auto_reset_backlog_entries=auto_reset_backlog_entries,
             )
@@ -232,7 +231,7 @@ class ShadowCatalog:
         async with asyncio.timeout(_CALL_MS / 1000):
             while True:
                 try:
-                    record.topic_id = (await self._upstream.layout(name, refresh=True)).topic_id.bytes
+                    record.topic_id = (await self._upstream.whole_layout(name)).topic_id.bytes
                 except (UnknownTopicError, KafkaError):
                     await asyncio.sleep(_POLL_S)
                 else:
@@ -311,7 +310,7 @@ class ShadowCatalog:
         else:
             raise TimeoutError(f"{source} gets new shadows all the time")
         try:
-            layout = await self._upstream.layout(source, refresh=True)
+            layout = await self._upstream.whole_layout(source)
             is_deleted = await self._delete_topic(source, layout.topic_id)
         except UnknownTopicError:
             is_deleted = False

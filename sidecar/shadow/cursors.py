@@ -118,7 +118,7 @@ class Cursors:
             raise ClosedError(f"{shadow} is not made yet")
         topic = source.topic.decode()
         try:
-            layout = await self._upstream.layout(topic, refresh=True)
+            layout = await self._upstream.whole_layout(topic)
         except UnknownTopicError:
             raise ClosedError(f"{shadow} is closed: its source {topic} is gone") from None
         if layout.topic_id != source.topic_id:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.protocol.calls import CreatePartitions
@@ -87,7 +86,7 @@ class ShadowKeeper:
         name = entry.key.topic
         if self._records.get(name) is not entry:
             return  # what was asked for speaks of the record before
-        verdict = judged(name, entry.value, topics, int(time.time() * 1000))
+        verdict = judged(name, entry.value, topics, self._records.now_ms())
         before = self._before.pop(name, None)
         if verdict is None:
             return

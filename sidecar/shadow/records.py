@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -56,6 +55,10 @@ class ShadowRecords:
     def get(self, name: str) -> Entry[state.Shadow] | None:
         """The record of a shadow, as far as it was read."""
         return self._changelog.view.shadow(name)
+
+    def now_ms(self) -> int:
+        """Unix milliseconds by the brokers' clock, in which records say when a shadow was made."""
+        return self._changelog.clock.now_ms()
 
     def all(self) -> list[Entry[state.Shadow]]:
         """Every record, in no order."""
@@ -162,7 +165,7 @@ class ShadowRecords:
     async def tell(self, name: str, detail: str, identity: bytes | None = None) -> None:
         """Add an event. `identity`: 16 bytes, the same wherever the same thing is told again."""
         event = state.Event(
-            id=identity or secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=int(time.time() * 1000),
+            id=identity or secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=self.now_ms(),
             topic=name, node=self._nodes.me.id, detail=detail,
         )  # fmt: skip
         await self._changelog.add_event(event)

@@ -21,7 +21,7 @@ async def check_redis(settings: Settings) -> list[Finding]:
         ) as store:
             info = await store.check_server()
     except MetadataMisconfigured as error:
-        return [fail("redis", str(error), "CONFIG SET maxmemory-policy noeviction, and the same in its file")]
+        return [fail("redis", str(error), "it has to keep what it is given (noeviction) and to say so in INFO")]
     except (MetadataError, ValueError) as error:
         return [fail("redis", str(error), "is Redis up, and SIDECAR_REDIS_URL right? Owners keep writing without it")]
     took = (time.perf_counter() - began) * 1000

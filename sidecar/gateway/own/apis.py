@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.governor import Governor
+    from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.client import Client
     from sidecar.gateway.handler import ColdApi
+    from sidecar.gateway.own.asked import Asked
     from sidecar.gateway.own.tickets import Ticket
     from sidecar.network.client import Exchange, RequestHead
     from sidecar.network.framing import Frame
@@ -52,14 +54,15 @@ class OwnApis:
         resolver: NameResolver,
         governor: Governor,
         coordinator: Coordinator,
+        catching_up: CatchingUp,
         tasks: Tasks,
     ) -> None:
         topics = TopicOwners(governor)
         teller = Teller(nodes, governor, topics, coordinator)
         self._rooms = Rooms(upstream, nodes, resolver, governor, topics, coordinator, teller)
         self.ownerships = Ownerships(self._rooms, tasks)
-        self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator)
-        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor))
+        self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator, catching_up)
+        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor, catching_up))
         governor.watchers.append(self.ownerships.topic_stirred)
         coordinator.changed.append(self.ownerships.resource_stirred)
         coordinator.told.append(self.ownerships.token_stirred)
@@ -79,10 +82,20 @@ class OwnApis:
         try:
             request = decode(control.OwnRequest, frame, head)
             knows_first = request.producer_id != 0 or self._knows_first(client)
-            told = await self.ownerships.own(client, asked.read(request, client, knows_first=knows_first))
+            wanted = asked.read(request, client, knows_first=knows_first)
+            told = self._foreign(wanted) or await self.ownerships.own(client, wanted)
         except BadRequestError as error:
             told = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
         answer(exchange, head, told.error, told)
+
+    def _foreign(self, wanted: Asked) -> control.OwnResponse | None:
+        """Why a request may not claim for the session that it names: its producer id is another client's."""
+        bindings = self._rooms.governor.bindings
+        refused = bindings.check_claim(wanted.session, wanted.client_id)
+        if refused is not None:
+            return control.OwnResponse(error=control.NOT_AUTHORIZED, message=refused.message)
+        bindings.first("", wanted.session, wanted.client_id)
+        return None
 
     def _knows_first(self, client: Client) -> bool:
         """Whether the producer id 0 was given to a client, here or at a node that wrote of its session."""

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from sidecar.changelog import claim_key
 from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.identity import shown_name
 from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
 from sidecar.v1 import control_pb2 as control
 
@@ -88,6 +89,8 @@ class Asked:
     fingerprint: bytes
     session: str
     name: str
+    client_id: str
+    """What its connection calls itself, without settings."""
     mode: control.AccessMode
     wait_s: float
     resources: tuple[control.Resource, ...]
@@ -114,6 +117,7 @@ class Asked:
             self.generations[number],
             succeeds,
             names_session=names_session,
+            client_id=self.client_id,
         )
 
 
@@ -139,6 +143,7 @@ def read(request: control.OwnRequest, client: Client, *, knows_first: bool = Tru
         fingerprint=same.SerializeToString(deterministic=True),
         session=f"pid:{request.producer_id}" if request.producer_id >= least else client.session,
         name=request.producer_name or own_name or f"sidecar-{uuid.uuid4()}",
+        client_id=shown_name(identity.name if identity is not None else ""),
         mode=request.mode,
         wait_s=min(request.wait_ms, LONGEST_WAIT_MS) / 1000,
         resources=tuple(claim.resource for claim in request.claims),

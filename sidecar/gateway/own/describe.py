@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.changelog import claim_key
 from sidecar.cluster.resolver import is_legal
+from sidecar.gateway.catching_up import BehindError
 from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
 from sidecar.gateway.owners import standing
 from sidecar.protocol.caller import UpstreamError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.governor import Governor
+    from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.client import Client
     from sidecar.gateway.owners import Standing
     from sidecar.network.client import Exchange, RequestHead
@@ -35,8 +37,14 @@ class DescribeOwnersApi:
     """Answers DescribeOwners of all clients of a node."""
 
     def __init__(
-        self, upstream: KafkaUpstream, nodes: NodeDirectory, governor: Governor, coordinator: Coordinator
+        self,
+        upstream: KafkaUpstream,
+        nodes: NodeDirectory,
+        governor: Governor,
+        coordinator: Coordinator,
+        catching_up: CatchingUp,
     ) -> None:
+        self._catching_up = catching_up
         self._upstream = upstream
         self._nodes = nodes
         self._governor = governor
@@ -49,6 +57,7 @@ class DescribeOwnersApi:
             request = decode(control.DescribeOwnersRequest, frame, head)
             if len(request.resources) > RESOURCES:
                 raise BadRequestError(f"{RESOURCES} resources at most; without any all are told")
+            await self._catching_up.now()
             if request.resources:
                 await self._describe(request, told)
             else:
@@ -57,6 +66,8 @@ class DescribeOwnersApi:
                 await self._describe_claims(request.group, told)
         except BadRequestError as error:
             told.error, told.message = control.INVALID_REQUEST, str(error)
+        except BehindError as error:
+            told = control.DescribeOwnersResponse(error=control.UNAVAILABLE, message=str(error))
         except (UpstreamError, KafkaError):  # its text would name a broker
             told = control.DescribeOwnersResponse(
                 error=control.UNAVAILABLE, message="Kafka cannot be asked now; try again"

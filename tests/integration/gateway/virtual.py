@@ -96,10 +96,12 @@ class Sessions:
     refused: dict[int, KafkaError] = field(default_factory=dict)
     told: list[tuple[str, int, int | None]] = field(default_factory=list)
 
-    def check(self, client: Client, producer_id: int) -> KafkaError | None:
+    def check(self, client: Client, producer_id: int, *, transactional: bool) -> KafkaError | None:
         return self.refused.get(producer_id)
 
-    def initialised(self, client: Client, new_producer_id: int, named_producer_id: int | None) -> None:
+    def initialised(
+        self, client: Client, new_producer_id: int, named_producer_id: int | None, *, transactional: bool
+    ) -> None:
         name = client.identity.name if client.identity else ""
         self.told.append((name, new_producer_id, named_producer_id))
 

@@ -158,6 +158,18 @@ def test_release_lets_the_next_one_in_and_is_harmless_again(node: NodeProcess, o
         assert own.own(topic(orders), token=token).error == control.DEPOSED  # never a new claim
 
 
+def test_nobody_claims_for_a_producer_id_that_another_client_id_writes_under(node: NodeProcess, orders: str) -> None:
+    with RawProducer(node.bootstrap, "writer", 4_000_040) as writer, OwnClient(node.bootstrap, "attacker") as stranger:
+        assert writer.send(orders, b"first", sequence=0).error == 0
+        told = stranger.own(topic(orders), name="writer", producer_id=4_000_040)
+        assert (told.error, told.message) == (control.NOT_AUTHORIZED, "this producer id belongs to another client.id")
+        assert writer.ask_producer_id(4_000_040, 0)[0] == 0
+        with RawProducer(node.bootstrap, "attacker") as another:
+            assert another.ask_producer_id(4_000_040, 0)[0] == 44
+        with OwnClient(node.bootstrap, "writer") as own:
+            assert own.own(topic(orders), producer_id=4_000_040).error == control.NONE
+
+
 def test_partitions_are_owned_one_by_one_or_in_sets(node: NodeProcess, journal: str) -> None:
     with OwnClient(node.bootstrap) as own, OwnClient(node.bootstrap) as other:
         told = own.own(topic(journal, 0), topic(journal, 2), name="task", producer_id=4_000_010)

@@ -29,10 +29,10 @@ class SlowLog(LogReader):
         self.may_go = asyncio.Event()
         self.reads = 0
 
-    async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int, end: int | None = None) -> bytes:
+    async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
         await self.may_go.wait()
         self.reads += 1
-        return await super().fetch(partition, offset, min(max_bytes, 8_192), end)
+        return await super().fetch(partition, offset, min(max_bytes, 8_192))
 
 
 @pytest.fixture

@@ -74,6 +74,9 @@ class PaperNode:
     def settings(self) -> Sequence[Shown]:
         return Told(load()).shown()
 
+    async def catch_up(self) -> None:
+        self.called("catch_up")
+
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
         self.called("topic_names", governed)
         return sorted(name for name, topic in self.known.items() if not governed or topic.policy is not None)

@@ -3,10 +3,12 @@
 import asyncio
 import json
 
+import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from sidecar.admin.rest import Rest
-from sidecar.node.port import Topic
+from sidecar.admin import rest
+from sidecar.admin.rest import BEHIND, Rest
+from sidecar.node.port import Topic, UnavailableError
 from tests.unit.admin.paper_node import PaperNode
 
 
@@ -25,3 +27,26 @@ async def test_while_a_long_page_is_written_down_the_event_loop_goes_on():
     running.cancel()
     assert turns >= 300 // 64
     assert len(json.loads(answer.text or "")["items"]) == 300
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_while_the_ownership_topic_cannot_be_read_people_are_told_what_is_known_here(
+    hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = PaperNode(Topic("orders", 1, generation=7))
+    monkeypatch.setattr(rest, "KNOWN_S", 0.01)
+
+    async def behind() -> None:
+        if hangs:
+            await asyncio.Event().wait()
+        raise UnavailableError("this node cannot read the ownership topic to its end now")
+
+    one = make_mocked_request("GET", "/v1/topics/orders", match_info={"topic": "orders"})
+    answer = await Rest(node).topic(one)
+    assert (answer.status, BEHIND in answer.headers) == (200, False)
+    monkeypatch.setattr(node, "catch_up", behind)
+    answer = await Rest(node).topic(one)
+    assert (answer.status, json.loads(answer.text or "")["generation"], answer.headers.get(BEHIND)) == (200, 7, "1")
+    answer = await Rest(node).topics(make_mocked_request("GET", "/v1/topics"))
+    (found,) = json.loads(answer.text or "")["items"]
+    assert (found["topic"], answer.headers.get(BEHIND)) == ("orders", "1")

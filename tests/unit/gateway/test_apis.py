@@ -26,10 +26,12 @@ _DESCRIBING_NODES = {3, 10, 60}
 class NoSessions:
     """No session is known."""
 
-    def check(self, client: object, producer_id: int) -> KafkaError | None:
+    def check(self, client: object, producer_id: int, *, transactional: bool) -> KafkaError | None:
         return None
 
-    def initialised(self, client: object, new_producer_id: int, named_producer_id: int | None) -> None:
+    def initialised(
+        self, client: object, new_producer_id: int, named_producer_id: int | None, *, transactional: bool
+    ) -> None:
         """Not looked at."""
 
 

@@ -15,6 +15,7 @@ from sidecar.dedup.marks import Mark, Marks
 from sidecar.dedup.topic import Progress
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.gateway import sequence_ids
+from sidecar.gateway.catching_up import BehindError
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, State, Why, progress_text, state_of
 from sidecar.network.tasks import Tasks
 from sidecar.node.port import IdsState
@@ -114,8 +115,7 @@ class PaperUpstream:
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure
 
-    async def layout(self, topic: str, *, refresh: bool = False) -> TopicLayout:
-        assert refresh  # a partition that was added a moment ago has no id yet
+    async def whole_layout(self, topic: str) -> TopicLayout:  # a partition that was added a moment ago has no id yet
         if self.failure is not None:
             raise self.failure
         return TopicLayout(UUID(int=1), {0: 1, 1: -1})
@@ -146,11 +146,19 @@ class PaperGovernor:
         return self._found
 
 
-def asked_of(governor: PaperGovernor, upstream: PaperUpstream | None = None) -> SequenceIds:
+class UpToDate:
+    """Nothing was acknowledged elsewhere."""
+
+    async def now(self) -> None: ...
+
+
+def asked_of(
+    governor: PaperGovernor, upstream: PaperUpstream | None = None, catching_up: UpToDate | None = None
+) -> SequenceIds:
     nodes = NodeDirectory(NodeAddress(1, "here", 1))
     nodes.placement = Placement([nodes.me, NodeAddress(2, "there", 2)])
     nodes.serving[b"orders"] = 2
-    found: Any = (upstream or PaperUpstream(), nodes, governor)
+    found: Any = (upstream or PaperUpstream(), nodes, governor, catching_up or UpToDate())
     return SequenceIds(*found)
 
 
@@ -234,3 +242,22 @@ async def test_where_kafka_does_not_describe_the_topic_no_broker_is_named(failur
 async def test_a_name_that_no_topic_can_have_is_not_asked_for(name: str):
     upstream = PaperUpstream(AssertionError())
     assert (await refusal(asked_of(PaperGovernor(), upstream), name))[0] is Why.NO_TOPIC
+
+
+async def test_what_another_node_acknowledged_is_known_before_it_is_looked_who_serves_the_topic():
+    governor = PaperGovernor()
+
+    class Late(UpToDate):
+        async def now(self) -> None:
+            governor.is_served_elsewhere = lambda name: True  # type: ignore[method-assign]
+
+    assert (await refusal(asked_of(governor, catching_up=Late())))[0] is Why.ELSEWHERE
+
+
+async def test_a_node_that_cannot_read_on_guesses_nothing():
+    class Behind(UpToDate):
+        async def now(self) -> None:
+            raise BehindError("this node cannot read on")
+
+    found = await refusal(asked_of(PaperGovernor(AssertionError()), catching_up=Behind()))
+    assert found == (Why.NOT_NOW, "this node cannot read on")

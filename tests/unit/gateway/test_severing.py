@@ -6,8 +6,12 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+import pytest
 
 from sidecar.changelog import Change, Entry, claim_key
+from sidecar.cluster.resolver import ANONYMOUS, NameResolver, Source
 from sidecar.gateway.passed_fetch import FetchExchange
 from sidecar.gateway.severing import Severing
 from sidecar.network.client import Exchange
@@ -48,6 +52,7 @@ class Reader:
     session: str
     reader_name: str = ""
     bound_sessions: frozenset[str] = frozenset()
+    principal: str = ANONYMOUS
     connection: Connection = field(default_factory=Connection)
 
 
@@ -60,7 +65,8 @@ class Cluster:
         self.claims = ReaderClaims(lambda _: True)
         self._entries: dict[int, Entry[Any]] = {}
         clients = cast("dict[int, Client]", dict(enumerate(readers)))
-        Severing(clients, self.claims, Tasks(self.crashed.append)).follow()
+        self.resolver = NameResolver()
+        Severing(clients, self.claims, self.resolver, Tasks(self.crashed.append)).follow()
 
     def grant(self, reader: Reader, partition: int = 0) -> None:
         resource = control.Resource(topic="orders", partition=partition)
@@ -105,3 +111,44 @@ async def test_who_waits_for_what_others_hold_is_closed_and_nobody_else() -> Non
     cluster.grant(holder)
     await wait_until(lambda: bool(cluster.severed()), "the reader that waits")
     assert cluster.severed() == ["conn:1"]
+
+
+ORDERS = Source(b"orders", UUID(int=1))
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {},
+        {b"audit": Source(b"other", UUID(int=2))},
+        {b"audit": Source(b"orders", UUID(int=2))},
+        {b"audit": ORDERS._replace(is_closed=True)},
+        {b"audit": ORDERS._replace(allow=frozenset({"User:somebody"}))},
+    ],
+    ids=["deleted", "of another source", "its source was created anew", "closed", "not for it any more"],
+)
+async def test_who_waits_at_a_log_that_the_name_stands_for_no_longer_is_closed(now: dict[bytes, Source | None]):
+    waits, elsewhere, idle = (Reader(f"pid:{number}") for number in range(3))
+    waits.connection.pending.append(Parked((b"audit", 0)))
+    elsewhere.connection.pending.append(Parked((b"orders", 0)))
+    cluster = Cluster(waits, elsewhere, idle)
+    cluster.resolver.set_shadows({b"audit": ORDERS})
+    await asyncio.sleep(0)
+    assert waits.connection.aborted, "it waited at the topic of that name"
+    waits.connection.aborted = 0
+    cluster.resolver.set_shadows(now)
+    await asyncio.sleep(0)
+    assert [each.connection.aborted for each in (waits, elsewhere, idle)] == [1, 0, 0]
+    assert cluster.crashed == []
+
+
+async def test_who_may_read_on_is_left_alone():
+    waits = Reader("pid:1")
+    cluster = Cluster(waits)
+    cluster.resolver.set_shadows({b"audit": ORDERS._replace(allow=frozenset({ANONYMOUS}))})
+    await asyncio.sleep(0)
+    waits.connection.pending.append(Parked((b"audit", 0)))
+    cluster.resolver.set_shadows({b"audit": ORDERS, b"copy": None})
+    cluster.resolver.set_shadows({b"audit": ORDERS, b"copy": ORDERS})
+    await asyncio.sleep(0)
+    assert (waits.connection.aborted, cluster.crashed) == (0, [])

@@ -1,0 +1,144 @@
+"""One Redis for all nodes of a cluster: found out at the start, and while another node starts.
+
+Two groups of nodes of one name on one Kafka, with a Redis each, would both think that they decide, and take topics from
+each other for ever. Kafka fences whoever loses, so nothing is corrupted, and nothing stays owned. Each Redis has a
+random name; the changelog says which one the cluster uses. A node that starts with another one says so there and waits
+for a lease: a node that runs, and whose own Redis has its name still, insists, and the one that starts is refused. If
+nobody insists, Redis was emptied or moved while no node ran. Nodes that run are never refused by one that starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from metadata import MetadataError
+from sidecar.changelog import REDIS_KEY, Change, ChangelogError, Record, RetryTimeoutError
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from metadata import MetadataStore
+    from sidecar.changelog import Changelog
+    from sidecar.network.tasks import Tasks
+    from sidecar.protocol.ids import Offset
+
+NOT_NOW: Final = (MetadataError, UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError)
+"""Why it cannot be found out yet: asked again later."""
+_SEEN_S: Final = 10.0
+
+
+class OtherRedisError(Exception):
+    """Nodes of this cluster run with another Redis; the message says what to do."""
+
+
+class OneRedis:
+    """As one node sees it. `problem`: why this node must not be used; "" where its Redis is the cluster's."""
+
+    def __init__(self, changelog: Changelog, store: MetadataStore, tasks: Tasks, cluster: str, node_id: int) -> None:
+        self.problem = ""
+        self._changelog = changelog
+        self._store = store
+        self._tasks = tasks
+        self._cluster = cluster
+        self._node_id = node_id
+        self._own = ""
+        self._asks = False
+        self._unsubscribe = changelog.tailer.subscribe(self._changed)
+
+    def close(self) -> None:
+        """Follow the changelog no more."""
+        self._unsubscribe()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this node's Redis was asked for its name, and the changelog knows it."""
+        return bool(self._own)
+
+    async def join(self) -> None:
+        """Find out whether this node's Redis is the cluster's; it becomes that where no other is in use. Takes a lease
+        where the changelog names another one.
+
+        Raises `OtherRedisError`, and `NOT_NOW` where Redis or Kafka do not answer.
+        """
+        own = await self._store.identity(secrets.token_hex(16))
+        known = self._changelog.view.redis()
+        if known is None or known.value.id != own:
+            await self._ask(own)
+        self._own, self.problem = own, ""
+
+    async def _ask(self, own: str) -> None:
+        """Name another Redis than the changelog does, and wait for an objection."""
+        words, news = list[Change](), asyncio.Event()
+
+        def heard(change: Change) -> None:
+            if change.key == REDIS_KEY and change.after is not None:
+                words.append(change)
+                news.set()
+
+        stop = self._changelog.tailer.subscribe(heard)
+        self._asks = True
+        try:
+            offset = await self._changelog.append([Record(REDIS_KEY, self._word(own, insists=False))])
+            await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
+            if _follows_none(words, offset, own):
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._store.lease_ms / 1000):
+                    while (other := _objection(words, offset, own)) is None:
+                        news.clear()
+                        await news.wait()
+                    raise OtherRedisError(self._sentence(other))
+        finally:
+            stop()
+            self._asks = False
+
+    def _changed(self, change: Change) -> None:
+        """Another node's word, while this one runs."""
+        if change.key != REDIS_KEY or change.after is None or not self._own or self._asks:
+            return
+        word: state.Redis = change.after.value
+        if word.id == self._own:
+            self.problem = ""
+        elif word.insists:
+            self.problem = self._sentence(word)
+        else:
+            self._tasks.start(self._insist(word))
+
+    async def _insist(self, word: state.Redis) -> None:
+        """A node starts with another Redis: where this one's has its name still, it is refused."""
+        try:
+            found = await self._store.identity(self._own)
+            if found == self._own:
+                await self._changelog.append([Record(REDIS_KEY, self._word(found, insists=True))])
+            elif found == word.id:  # this node's own was emptied, and named anew
+                self._own, self.problem = found, ""
+        except NOT_NOW:
+            self.problem = self._sentence(word)
+
+    def _word(self, own: str, *, insists: bool) -> state.Redis:
+        at_ms = int(time.time() * 1000)
+        return state.Redis(id=own, node=self._node_id, address=self._store.address, insists=insists, at_ms=at_ms)
+
+    def _sentence(self, other: state.Redis) -> str:
+        return (
+            f"node {other.node} of the cluster {self._cluster} on this Kafka uses another Redis ({other.address}) than"
+            f" this node ({self._store.address}): give all nodes of a cluster the same SIDECAR_REDIS_URL, or a cluster"
+            " of its own another SIDECAR_CLUSTER; to move a cluster to another Redis, stop all of its nodes first"
+        )
+
+
+def _follows_none(words: list[Change], offset: Offset, own: str) -> bool:
+    """Whether the word at an offset is the first one, or there was one of the same Redis in front of it."""
+    former = next(word.before for word in words if word.after is not None and word.after.offset == offset)
+    return former is None or former.value.id == own
+
+
+def _objection(words: list[Change], offset: Offset, own: str) -> state.Redis | None:
+    """Another Redis' word behind an offset."""
+    behind = [word.after.value for word in words if word.after is not None and word.after.offset > offset]
+    return next((word for word in behind if word.id != own), None)
