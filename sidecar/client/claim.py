@@ -282,7 +282,10 @@ class Claim:
         if answer.error == control.NOT_SERVING:
             await self.close()
         messages = [answer.message, *(each.message for each in answer.ownerships)]
-        raise of_kafka(AS_KAFKAS.get(answer.error, -1), next(filter(None, messages), ""))
+        message = next(filter(None, messages), "")
+        if answer.error not in AS_KAFKAS:
+            raise SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+        raise of_kafka(AS_KAFKAS[answer.error], message)
 
     async def _look(self, producer: Producer) -> Standing:
         connection = await self._connected()

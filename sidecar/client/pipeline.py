@@ -20,7 +20,7 @@ from sidecar.client.claim import again
 from sidecar.client.errors import OF_KAFKA, SidecarError, SidecarUnavailableError, of_kafka
 from sidecar.client.receipt import Receipt
 from sidecar.client.transport import BATCH_BYTES, BatchError, Transport, open_transport
-from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,7 +211,8 @@ class Pipeline:
             await self._replace(transport)
         else:
             self._settle(lane, of_kafka(code, str(error)))
-            await self._replace(transport)
+            # What may be in the log keeps its sequences: the next batch under them would be taken for a repeat of it.
+            await self._replace(transport, new_session=code in APPEND_IN_DOUBT)
 
     async def _ask_whether_owned(self) -> None:
         while self._error is None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from sidecar.client._requests import DescribeTopic, describe_owners
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _CLIENT_ID: Final = "sidecar-reader"
 _IDLE_S: Final = 5.0
 """Without news for so long, it is looked whether there can be any."""
+_FIRST_LOOK_S: Final = 0.01
+_LONGEST_LOOK_S: Final = 0.2
 _LOOK_S: Final = 2.0
 """How long at each node: records that come meanwhile wait."""
 
@@ -96,6 +98,9 @@ class ShadowReader:
             "enable_auto_commit": False,
         }
         self._kafka: AIOKafkaConsumer | None = None
+        self._ahead: dict[TopicPartition, ConsumerRecord[bytes | None, bytes | None]] = {}
+        """Records that `lag` has come upon: they are read next."""
+        self._taking = asyncio.Lock()
 
     @property
     def shadow(self) -> str:
@@ -120,7 +125,8 @@ class ShadowReader:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._check(self._timeout)
-                self._kafka = AIOKafkaConsumer(self._shadow, **self._settings)
+                self._kafka = AIOKafkaConsumer(**self._settings)
+                self._kafka.subscribe([self._shadow], listener=_Forget(self._ahead))
                 with _as_own():
                     await self._kafka.start()
         except TimeoutError:
@@ -187,7 +193,9 @@ class ShadowReader:
         kafka = self._open()
         while True:
             try:
-                async with asyncio.timeout(_IDLE_S):
+                async with asyncio.timeout(_IDLE_S), self._taking:
+                    for partition in self._ahead:
+                        return self._ahead.pop(partition)
                     with _as_own():
                         return await kafka.getone()
             except TimeoutError:
@@ -198,23 +206,50 @@ class ShadowReader:
         """Move the group's cursors behind the last records that were read. Raises ValueError without a group."""
         if self._group is None:
             raise ValueError("without a group there are no cursors to commit")
+        kafka = self._open()
         with _as_own():
-            await self._open().commit()
+            if not self._ahead:
+                await kafka.commit()
+            else:
+                await kafka.commit({each: await self._position(kafka, each) for each in kafka.assignment()})
 
     async def lag(self) -> Mapping[int, int]:
         """How many offsets lie between this reader and the end of each of its partitions: the records that it has yet
-        to read, and the markers of transactions among them. With `read_committed` up to the last stable offset.
+        to read, and the markers of transactions among them. 0 where there is no record any more, whatever markers come
+        last. With `read_committed` up to the last stable offset.
         """
         kafka = self._open()
         with _as_own():
             mine = sorted(kafka.assignment())
             ends = await kafka.end_offsets(mine)
-            return {each.partition: max(0, ends[each] - await kafka.position(each)) for each in mine}
+            if not self._taking.locked():  # else somebody waits for a record, and gets past markers by that
+                async with self._taking:
+                    for each in mine:
+                        await self._look_ahead(kafka, each, ends[each])
+            return {each.partition: max(0, ends[each] - await self._position(kafka, each)) for each in mine}
+
+    async def _position(self, kafka: AIOKafkaConsumer, partition: TopicPartition) -> int:
+        """What a reader goes on with: aiokafka has gone past a record that was only looked at."""
+        ahead = self._ahead.get(partition)
+        return await kafka.position(partition) if ahead is None else ahead.offset
+
+    async def _look_ahead(self, kafka: AIOKafkaConsumer, partition: TopicPartition, end: int) -> None:
+        """Find the next record in front of the end, or that there is none: aiokafka goes past a control batch, as an
+        owner's fence is one, when it looks for a record behind it.
+        """
+        now = asyncio.get_running_loop().time
+        until, wait = now() + _IDLE_S, _FIRST_LOOK_S
+        while partition not in self._ahead and await kafka.position(partition) < end and now() < until:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    self._ahead[partition] = await kafka.getone(partition)
+            wait = min(_LONGEST_LOOK_S, wait * 2)
 
     # Elsewhere --------------------------------------------------------------------------------------------------------
 
     def seek(self, partition: int, offset: int) -> None:
         """Go on at an offset of a partition. Raises ValueError where this reader does not have it."""
+        self._ahead.pop(TopicPartition(self._shadow, partition), None)
         try:
             self._open().seek(TopicPartition(self._shadow, partition), offset)
         except IllegalStateError:
@@ -222,13 +257,28 @@ class ShadowReader:
 
     async def seek_to_beginning(self) -> None:
         """Go on with the oldest record of each partition."""
+        self._ahead.clear()
         with _as_own():
             await self._open().seek_to_beginning()
 
     async def seek_to_end(self) -> None:
         """Go on with what is written from now on."""
+        self._ahead.clear()
         with _as_own():
             await self._open().seek_to_end()
+
+
+class _Forget(ConsumerRebalanceListener):
+    """Where a group shares its partitions out anew, its readers go on at its cursors."""
+
+    def __init__(self, ahead: dict[TopicPartition, ConsumerRecord[bytes | None, bytes | None]]) -> None:
+        self._ahead = ahead
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._ahead.clear()
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._ahead.clear()
 
 
 @contextlib.contextmanager

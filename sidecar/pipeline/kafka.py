@@ -20,7 +20,6 @@ from sidecar.pipeline.errors import (
     UnreachableError,
 )
 from sidecar.pipeline.routes import PassingError, Routes
-from sidecar.protocol import fetch
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.calls import IsolationLevel, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.calls.tails import Fetched, FetchTails, Position
@@ -34,9 +33,6 @@ _FIRST_BYTES: Final = 1024 * 1024
 _SPARE_BYTES: Final = 64 * 1024
 
 _MAX_WAIT_MS: Final = 500
-_EMPTY_ANSWERS: Final = 3
-"""That many in a row, with a high watermark behind the offsets in question, and there are none: compaction took them.
-One alone proves nothing: so answers a broker whose remote storage was slow (KIP-405)."""
 
 
 class _Ahead(NamedTuple):
@@ -140,11 +136,15 @@ class Kafka:
         """Record sets of whole batches from offset `start` to `end`, in order, none twice, as they lie in the log.
 
         The first batch may begin in front of `start`, and the last end behind `end`: a reader cuts them. Offsets may be
-        missing, where compaction took records; nothing else is ever left out. While a set is looked at, the next one is
-        under way. Raises `OffsetRangeError` where the log begins behind the next offset (retention moved while it was
-        read) or ends in front of it, `CorruptLogError` for a batch older than v2 or with damaged bounds.
+        missing, where compaction took records; nothing else is ever left out. An empty answer is no end: a broker whose
+        remote storage is slow gives it (KIP-405), and a new leader whose high watermark lags. While a set is looked at,
+        the next one is under way.
+
+        Raises `OffsetRangeError` where the log begins behind the next offset (retention moved while it was read) or
+        ends in front of it, `CorruptLogError` for a batch older than v2 or with damaged bounds, `PipelineError` where
+        nothing comes in time.
         """
-        where, offset, empty, moved = TopicPartition(topic, partition), start, 0, time.monotonic()
+        where, offset, moved = TopicPartition(topic, partition), start, time.monotonic()
         ahead, most = None, _FIRST_BYTES
         try:
             while offset < end:
@@ -153,14 +153,10 @@ class Kafka:
                     records = memoryview(fetched.element)[len(fetched.element) - fetched.record_bytes :]
                     behind, size = bounds(records, where, offset)
                     most = portion(end - behind, behind - offset, size)
-                    offset, empty = behind, 0
+                    offset = behind
                     ahead = self._ask_ahead(where, offset, most) if offset < end else None
                     yield records[:size]
                     moved = time.monotonic()
-                elif fetched and fetch.watermarks(fetched.element, 0).high_watermark >= end:
-                    empty += 1
-                    if empty == _EMPTY_ANSWERS:
-                        return
                 elif time.monotonic() - moved > self._timeout:
                     raise self._stuck(where, offset, end, is_throttled=fetched is None)
         finally:

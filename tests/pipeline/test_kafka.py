@@ -164,22 +164,35 @@ def test_a_reading_that_is_given_up_spoils_nothing(kafka: Kafka, topic: str) -> 
     assert not any(connection._early for connection in kafka._routes._connections.values())  # answers for nobody
 
 
-@pytest.mark.parametrize(("empty", "found"), [(2, [(380, 390), (390, 400)]), (3, [])])
-def test_one_empty_answer_proves_nothing_and_several_end_a_range(
-    kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch, empty: int, found: list[tuple[int, int]]
-) -> None:
-    """A broker answers so while remote storage is slow (KIP-405), and where compaction took all that was left."""
+def test_empty_answers_never_end_a_range(kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker answers so while remote storage is slow (KIP-405), a new leader while its high watermark lags."""
     ask, asked = kafka._fetched, list[int]()
 
     def emptied(where: TopicPartition, offset: int, most: int, ahead: Any) -> Fetched | None:
         answer = ask(where, offset, most, ahead)
         asked.append(offset)
         assert answer is not None
-        return Fetched(0, 0, fetch.empty_element(answer.element, 0, 11)) if len(asked) <= empty else answer
+        return Fetched(0, 0, fetch.empty_element(answer.element, 0, 11)) if len(asked) <= 4 else answer
 
     monkeypatch.setattr(kafka, "_fetched", emptied)
-    assert offsets(kafka.read(topic, 0, 385, 395)) == found
-    assert asked == [385] * 3
+    assert offsets(kafka.read(topic, 0, 385, 395)) == [(380, 390), (390, 400)]
+    assert asked == [385] * 5
+
+
+def test_a_range_of_which_nothing_comes_is_an_error(
+    services: Services, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Kafka(services.kafka_bootstrap, timeout=0.5) as kafka:
+        ask = kafka._fetched
+
+        def emptied(*told: Any) -> Fetched | None:
+            answer = ask(*told)
+            assert answer is not None
+            return Fetched(0, 0, fetch.empty_element(answer.element, 0, 11))
+
+        monkeypatch.setattr(kafka, "_fetched", emptied)
+        with pytest.raises(PipelineError, match=r"no records of .* came for 0\.5 s: try again"):
+            offsets(kafka.read(topic, 0, 385, 395))
 
 
 @pytest.mark.usefixtures("small_answers")

@@ -102,7 +102,8 @@ class ShadowReader(Twin["_ShadowReader"]):
 
     def lag(self) -> Mapping[int, int]:
         """How many offsets lie between this reader and the end of each of its partitions: the records that it has yet
-        to read, and the markers of transactions among them. With `read_committed` up to the last stable offset.
+        to read, and the markers of transactions among them. 0 where there is no record any more, whatever markers come
+        last. With `read_committed` up to the last stable offset.
         """
         return self._run(self._twin.lag)
 

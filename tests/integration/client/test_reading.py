@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -18,7 +19,8 @@ from sidecar.protocol.errors import ErrorCode
 from tests.conftest import Unique
 from tests.integration.client.conftest import Topic
 from tests.integration.client.test_examples import example
-from tests.integration.exclusive.conftest import Rest
+from tests.integration.exclusive.conftest import Rest, govern
+from tests.integration.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
 from tests.services import Services
 
@@ -68,6 +70,43 @@ async def take(reader: ShadowReader, count: int) -> set[tuple[int, int, bytes | 
 
 
 ALL = {(0, 0, b"a"), (0, 1, b"b"), (0, 2, b"c"), (1, 0, b"d")}
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+async def test_nothing_is_left_to_read_where_a_fence_is_last_in_the_log(
+    services: Services, node: NodeProcess, rest: Rest, orders: str, audit: str, unique: Unique, isolation: Any
+) -> None:
+    """The loop that the documentation shows waited for a record that had been read."""
+    govern(rest, orders)
+    group = unique("g")
+    with await asyncio.to_thread(RawProducer, node.bootstrap, "billing") as billing:
+        assert (await asyncio.to_thread(billing.send, orders, b"e")).error == 0
+        assert rest.call("POST", f"/v1/topics/{orders}/fence")[0] == 200
+    found: list[bytes | None] = []
+    async with asyncio.timeout(60), ShadowReader(node.bootstrap, audit, group, isolation_level=isolation) as reader:
+        async for record in reader:
+            found.append(record.value)
+            await reader.commit()
+            if not any((await reader.lag()).values()):
+                break
+    assert sorted(each for each in found if each) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_what_was_looked_at_for_the_lag_is_not_committed_before_it_is_read(
+    services: Services, node: NodeProcess, orders: str, audit: str, unique: Unique
+) -> None:
+    group = unique("g")
+    async with ShadowReader(node.bootstrap, audit, group) as reader:
+        (first,) = await take(reader, 1)
+        assert sum((await reader.lag()).values()) == 3
+        await reader.commit()
+    async with ShadowReader(node.bootstrap, audit, group) as reader:
+        assert await take(reader, 3) == ALL - {first}
+        assert await reader.lag() == {0: 0, 1: 0}
+        reader.seek(0, 1)
+        assert await reader.lag() == {0: 2, 1: 0}
+        reader.seek(0, 2)
+        assert await take(reader, 1) == {(0, 2, b"c")}
 
 
 async def test_a_reader_goes_on_where_its_group_stood(

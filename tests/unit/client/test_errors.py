@@ -45,7 +45,8 @@ KAFKA = [
     (48, SidecarError, False),
     (53, SidecarError, False),
     (55, SidecarError, False),
-    (-1, SidecarError, False),
+    (9, SidecarUnavailableError, True),
+    (-1, SidecarUnavailableError, True),
     (12_345, SidecarError, False),
 ]
 OWN = [

@@ -1,13 +1,21 @@
-"""What goes into one batch."""
+"""What goes into one batch, and what becomes of those behind one whose outcome nobody knows."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
-from sidecar.client.pipeline import Lane
+from sidecar.client import pipeline as module
+from sidecar.client.claim import Claim
+from sidecar.client.errors import SidecarError
+from sidecar.client.numbering import Numbering
+from sidecar.client.pipeline import Lane, Pipeline
 from sidecar.client.receipt import Pending
+from sidecar.client.transport import BatchError
+from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
 
 
 def record(number: int | None, size: int = 100) -> Pending:
@@ -67,3 +75,71 @@ async def test_what_was_given_up_under_way_stays_in_its_batch() -> None:
     records[0].outcome.cancel()
     assert lane.fill(-1)
     assert lane.head == records
+
+
+class Owned:
+    """A claim that holds. Its session and the next sequence in it are where a batch lies."""
+
+    addresses = client_id = topic = producer = None
+
+    def __init__(self) -> None:
+        self.next_sequences: dict[int, int] = {}
+        self.session = 0
+
+    def generation_of(self, partition: int) -> int:
+        return 1
+
+    async def succeed(self) -> None:
+        self.session, self.next_sequences = self.session + 1, {}
+
+
+class Log:
+    """A node that appends the first batch and answers it with an error; a repeat of its sequences is acknowledged."""
+
+    def __init__(self, claim: Owned, error: int) -> None:
+        self.values: list[bytes | None] = []
+        self._claim = claim
+        self._error: int | None = error
+        self._known: dict[tuple[int, int], int] = {}
+
+    async def send(self, partition: int, records: Sequence[Pending]) -> int:
+        place = self._claim.session, self._claim.next_sequences.get(partition, 0)
+        base = self._known.setdefault(place, len(self.values))
+        if base == len(self.values):
+            self.values += [each.value for each in records]
+        error, self._error = self._error, None
+        if error is not None:
+            raise BatchError(error, "the leader moved")
+        return base
+
+    async def stop(self, *, force: bool = False) -> None: ...
+
+
+@pytest.mark.parametrize("error", sorted(APPEND_IN_DOUBT))
+async def test_a_record_behind_one_in_doubt_is_never_taken_for_its_repeat(
+    monkeypatch: pytest.MonkeyPatch, error: ErrorCode
+) -> None:
+    claim = Owned()
+    log = Log(claim, error)
+
+    async def open_transport(*args: Any) -> Log:
+        return log
+
+    monkeypatch.setattr(module, "open_transport", open_transport)
+    monkeypatch.setattr(module, "_AGAIN_S", 0.0)
+    numbering = Numbering("orders", {}, [0])
+    sent = [record(number) for number in range(2)]
+    pipeline = Pipeline(cast("Claim", claim), numbering, None, lambda error: None)
+    await pipeline.start()
+    told: list[int | None] = []
+    for number, each in enumerate(sent):
+        each.value = b"%d" % number
+        numbering.take(0, number, given=True)
+        pipeline.add(0, each)
+        await pipeline.drain()
+        try:
+            told.append((await each.outcome).offset)
+        except SidecarError:
+            told.append(None)
+    assert log.values == [b"0", b"1"]
+    assert told in ([0, 1], [None, 1])
