@@ -16,7 +16,7 @@ from sidecar.local.kafka_config import default_version
 from sidecar.local.progress import Step
 from sidecar.local.tools import Tools, find_tools
 from tests.nodes import NodeProcess
-from tests.services import BACKENDS, Backend, Services, choose
+from tests.services import BACKENDS, CHOICE, Choice, NotStartedError, Services
 from tests.shown import fail_if_skipped
 
 # A signal that is ignored here, by nohup or an `&` in a script, would be by whatever is started here, too.
@@ -34,33 +34,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--backend",
         choices=["auto", *BACKENDS],
         default="auto",
-        help="where Kafka and Redis come from; auto: external (by environment), else docker, else embedded",
+        help="where Kafka and Redis come from; auto: the first that starts of external, docker, embedded",
     )
 
 
-def _chosen(config: pytest.Config) -> Backend:
-    return choose(str(config.getoption("--backend")))
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[CHOICE] = Choice(str(config.getoption("--backend")), BACKENDS)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    chosen = _chosen(config)
-    reason = chosen.refusal()
-    return f"backend: {chosen.name}" + (f", not usable: {reason}" if reason else "")
+    chosen = config.stash[CHOICE]
+    return f"backend: {chosen.name}" + (f", not usable: {chosen.refusal}" if chosen.refusal else "")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Bring the jars here before the first test: a download must not count against that test's timeout."""
+    """Bring images and jars here before the first test: a download must not count against that test's timeout."""
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ()) if name in _KAFKA_FIXTURES}
-    embedded = _chosen(session.config).name == "embedded"
-    if needed - (set() if embedded else {"services"}) and not session.config.option.collectonly:
+    if session.config.option.collectonly:
+        return
+    chosen = session.config.stash[CHOICE]
+    write = session.config.get_terminal_writer().line
+    if "services" in needed and chosen.refusal is None:
+        try:
+            chosen.bring(write)
+        except NotStartedError as error:
+            raise pytest.UsageError(f"backend {chosen.name}: {error}") from None
+    if needed - (set() if chosen.name == "embedded" else {"services"}):
         told: set[str] = set()
 
         def tell(step: Step) -> None:
             if step.text not in told:
                 told.add(step.text)
-                session.config.get_terminal_writer().line(step.text)
+                write(step.text)
 
         resolve(default_version(), tell)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for sentence in config.stash[CHOICE].given_up:
+        terminalreporter.write_line(f"backend: {sentence}", yellow=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -74,10 +86,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.fixture(scope="session")
 def services(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """The Kafka and the Redis all tests share: take names from `unique`, leave settings of the servers alone."""
-    backend = _chosen(request.config)
-    if reason := backend.refusal():
-        pytest.skip(f"backend {backend.name}: {reason}")
-    with backend.run(tmp_path_factory.mktemp("services")) as running:
+    chosen = request.config.stash[CHOICE]
+    if chosen.refusal:
+        pytest.skip(f"backend {chosen.name}: {chosen.refusal}")
+    with chosen.run(tmp_path_factory.mktemp("services")) as running:
         yield running
 
 

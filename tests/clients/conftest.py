@@ -16,7 +16,7 @@ from sidecar.local.jars import Jars, resolve
 from sidecar.local.java import find_java
 from sidecar.local.kafka_config import default_version
 from tests.nodes import NodeProcess, running_node
-from tests.services import Services, choose
+from tests.services import CHOICE, Services
 
 from . import gobuild, setting
 from .features import CELLS
@@ -56,10 +56,11 @@ def jars() -> Jars:
 @pytest.fixture(scope="session")
 def behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
     """The servers: of the session's backend, or where that would be the embedded one, some with an authorizer."""
-    if choose(str(request.config.getoption("--backend"))).name != "embedded":
+    if request.config.stash[CHOICE].name != "embedded":
         services: Services = request.getfixturevalue("services")
-        yield Behind(services.kafka_bootstrap, services.redis_url, f"of the backend {services.backend}")
-        return
+        if services.backend != "embedded":
+            yield Behind(services.kafka_bootstrap, services.redis_url, f"of the backend {services.backend}")
+            return
     with setting.own_servers(tmp_path_factory.mktemp("behind"), KafkaConfig(overrides=AUTHORIZED)) as servers:
         yield servers
 

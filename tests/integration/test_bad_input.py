@@ -168,11 +168,11 @@ ENDS: dict[str, tuple[bytes, str]] = {
     "Metadata of two billion topics": (header(3, 4, MANY), "malformed"),
     "Metadata 9 of two billion topics": (header(3, 9, HUGE_VARINT, flexible=True), "malformed"),
     "Metadata of -2 topics": (header(3, 4, I32.pack(-2)), "malformed"),
-    "Produce to two billion topics": (header(0, 8, b"\xff\xff\xff\xff" + I32.pack(1000) + MANY), "malformed"),
+    "Produce to two billion topics": (header(0, 8, b"\xff\xff\xff\xff" + I32.pack(1000) + MANY), "too_many"),
     "Produce to -2 topics": (header(0, 8, b"\xff\xff\xff\xff" + I32.pack(1000) + I32.pack(-2)), "malformed"),
     "Produce of a topic with two billion partitions": (
         header(0, 8, b"\xff\xff\xff\xff" + I32.pack(1000) + I32.pack(1) + b"\x00\x01a" + MANY),
-        "malformed",
+        "too_many",
     ),
     "Produce with a record set of -2 bytes": (
         header(
@@ -256,7 +256,8 @@ def test_a_request_cut_anywhere_ends_the_connection_or_is_answered(key: int, gro
                 try:
                     client.receive_frame()
                 except raw.ClosedError:
-                    assert [event["reason"] for event in ground.rejections(client)] in ([], ["malformed"])
+                    # What is read in place of a count may be any number.
+                    assert [event["reason"] for event in ground.rejections(client)] in ([], ["malformed"], ["too_many"])
     ground.traffic.goes_on()
 
 

@@ -80,7 +80,8 @@ class Stack:
 
     def exclusive(self, topic: str) -> None:
         """A topic of one partition under the policy."""
-        AdminClient({"bootstrap.servers": NODES}).create_topics([NewTopic(topic, 1)])[topic].result(60)
+        admin = AdminClient({"bootstrap.servers": NODES})  # one that nothing refers to takes its requests with it
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(60)
         status, answer = self.call(f"{ADMIN}/v1/topics/{topic}/policy", "PUT", {"access_mode": "exclusive"})
         assert status == 200, answer
 
@@ -136,6 +137,16 @@ def test_writes_over_http_from_outside_of_the_containers_need_the_token(stack: S
     status, _ = stack.call(f"{ADMIN}/v1/topics/anything/policy", "PUT", {"access_mode": "exclusive"}, token=False)
 
     assert status == 401
+
+
+@pytest.mark.parametrize("node", ["sidecar-1", "sidecar-2"])
+def test_either_node_takes_a_fence_from_inside_its_container(stack: Stack, node: str):
+    topic = f"docker-{uuid.uuid4().hex[:8]}"
+    stack.run("exec", "-T", node, "sidecar", "topic", "set", topic, "--access", "exclusive")
+    owner = producer_called("owner")
+    assert isinstance(write(owner, topic, b"first"), int)
+
+    assert "fenced" in stack.run("exec", "-T", node, "sidecar", "producer", "fence", topic, "--yes")
 
 
 def test_a_governed_topic_has_one_writer_until_it_is_fenced(stack: Stack):

@@ -263,6 +263,16 @@ def hardening(compose: Tree) -> Iterator[str]:
             yield f"{name} is not kept apart from the host"
 
 
+def engines(compose: Tree) -> Iterator[str]:
+    """Docker Engine 20.10 runs it: `start_interval` ends `docker compose up` on every engine before 25."""
+    for name, service in compose["services"].items():
+        check = service.get("healthcheck", {})
+        if "start_interval" in check:
+            yield f"{name} needs Docker Engine 25 for its start_interval"
+        if check and int(check["interval"].removesuffix("s")) > 5:
+            yield f"{name} is healthy {check['interval']} after its start at the earliest"
+
+
 def arbitration(compose: Tree) -> Iterator[str]:
     """Redis keeps what it is told and evicts nothing; Kafka's log is on its volume."""
     command = " ".join(compose["services"]["redis"]["command"])
@@ -286,5 +296,6 @@ RULES: tuple[Callable[[Tree], Iterator[str]], ...] = (
     exposure,
     addresses,
     hardening,
+    engines,
     arbitration,
 )

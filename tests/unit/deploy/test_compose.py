@@ -110,6 +110,8 @@ MUTATIONS: tuple[tuple[Callable[[Tree], Iterator[str]], str, Any, str], ...] = (
     (compose_rules.hardening, "services.prometheus.read_only", DELETE, "can write to its image"),
     (compose_rules.hardening, "services.prometheus.healthcheck", DELETE, "has no health check"),
     (compose_rules.hardening, "services.sidecar-1.cap_drop", [], "keeps capabilities"),
+    (compose_rules.engines, "services.redis.healthcheck.start_interval", "1s", "redis needs Docker Engine 25"),
+    (compose_rules.engines, "services.sidecar-1.healthcheck.interval", "10s", "sidecar-1 is healthy 10s after"),
     (compose_rules.arbitration, "services.redis.command", ["redis-server"], "without --maxmemory-policy noeviction"),
     (compose_rules.arbitration, "services.kafka.environment.KAFKA_LOG_DIRS", "/tmp/kafka", "not on its volume"),
 )

@@ -295,6 +295,7 @@ def test_the_events_of_a_module_are_found() -> None:
 def test_operations_tells_every_reason_of_a_rejection() -> None:
     sources = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in modules() if name.startswith("sidecar/"))
     said = set(re.findall(r'(?:RejectError|\.reject|\.report)\(\s*"(\w+)"', sources))
+    said |= set(re.findall(r'reason: ClassVar\[str\] = "(\w+)"', sources))
     table = re.search(r"_BAD_INPUT: Final.*?\{(.*?)\n\}", sources, re.DOTALL)
     assert table is not None
     said |= set(re.findall(r': "(\w+)",', table[1]))
