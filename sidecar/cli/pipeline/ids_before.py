@@ -9,19 +9,20 @@ forgotten is covered by one of these. Creates and changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.changelog import InternalTopics, Tailer, TopicNames, unpack_offsets
+from sidecar.changelog import InternalTopics, Retry, Tailer, TopicNames, unpack_offsets
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cluster.logs import LogReader
+from sidecar.dedup.environment import FAILURES
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.tenure import writer_names
 from sidecar.protocol.calls import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
-from sidecar.protocol.errors import ErrorCode, error_name
+from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from sidecar.changelog import View
     from sidecar.cluster.upstream import KafkaUpstream
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from sidecar.protocol.calls import TopicDescription
     from sidecar.settings import Settings
 
+T = TypeVar("T")
+
 _READ_S: Final = 60.0
+_DEADLINE_S: Final = 30.0
 _WRITE_TXN_MARKERS: Final = 27
 """Of brokers among each other: every broker serves it, no node does."""
 
@@ -51,6 +55,20 @@ class Before:
     is_compacted: bool
 
 
+async def again(call: Callable[[], Awaitable[T]], what: str) -> T:
+    """Until it is answered: a leader may have moved, a topic may just have been created. Raises `RetryTimeoutError`."""
+    retry = Retry(what, _DEADLINE_S)
+    while True:
+        try:
+            return await call()
+        except KafkaError as error:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            await retry.pause(error)
+        except FAILURES as error:
+            await retry.pause(error)
+
+
 async def look(upstream: KafkaUpstream, settings: Settings, topic: str) -> Before:
     """Ask for everything. Raises CommandError where there is nothing to rebuild, and what reading Kafka raises."""
     if _WRITE_TXN_MARKERS not in await upstream.call(None, ApiVersions()):
@@ -65,8 +83,8 @@ async def look(upstream: KafkaUpstream, settings: Settings, topic: str) -> Befor
         raise CommandError(f"topic {topic}: {error_name(ours.error)}")
     partitions = [each.index for each in ours.partitions]
     logs = LogReader(upstream)
-    ends = await logs.ends(topic, partitions)
-    starts = await logs.starts(topic, partitions)
+    ends = await again(lambda: logs.ends(topic, partitions), f"the ends of {topic}")
+    starts = await again(lambda: logs.starts(topic, partitions), f"the starts of {topic}")
     view = await _view(upstream, internal)
     _check_policy(view, settings, topic)
     return Before(

@@ -14,15 +14,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import Appender, AppendRefusedError, Retry
+from sidecar.changelog import Appender, AppendRefusedError
 from sidecar.cli.failure import CommandError
+from sidecar.cli.pipeline.ids_before import again
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import snapshots
-from sidecar.dedup.environment import FAILURES
 from sidecar.dedup.recovery import Extent
 from sidecar.dedup.snapshot_log import scan
 from sidecar.dedup.snapshots import Collector, Saved
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_DEADLINE_S: Final = 30.0
 _REDIS_TRIES: Final = 3
 _REDIS_PAUSE_S: Final = 0.3
 
@@ -80,13 +79,13 @@ class States:
                 self._copies[partition] = kept[0]
 
     async def _read_on(self) -> None:
-        self._scanned = await _again(
+        self._scanned = await again(
             lambda: scan(self._logs, self._log, self._collector, self._scanned), f"read {self._log}"
         )
         # Asked behind the scan: what a snapshot covers was in the log when it was written.
         partitions = sorted(self._before.ends)
-        ends = await _again(lambda: self._logs.ends(self._topic, partitions), f"the ends of {self._topic}")
-        starts = await _again(lambda: self._logs.starts(self._topic, partitions), f"the starts of {self._topic}")
+        ends = await again(lambda: self._logs.ends(self._topic, partitions), f"the ends of {self._topic}")
+        starts = await again(lambda: self._logs.starts(self._topic, partitions), f"the starts of {self._topic}")
         ids_from = self._before.ids_from
         self.extents = {index: Extent(starts[index], ends[index], ids_from[index]) for index in partitions}
 
@@ -160,7 +159,7 @@ class States:
         return await call()
 
     async def _check_topic(self) -> None:
-        layout = await _again(lambda: self._upstream.layout(self._topic, refresh=True), f"the id of {self._topic}")
+        layout = await again(lambda: self._upstream.layout(self._topic, refresh=True), f"the id of {self._topic}")
         if layout.topic_id.bytes != self._before.topic_id:
             raise CommandError(f"{self._topic} was deleted and created anew meanwhile: run this again for the new one")
 
@@ -170,17 +169,3 @@ class States:
         except AppendRefusedError as error:
             is_denied = error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
             raise CommandError(f"{error}{': its ACLs have to allow Write' if is_denied else ''}") from None
-
-
-async def _again(call: Callable[[], Awaitable[T]], what: str) -> T:
-    """Until it is done; a question that may be repeated. Raises `RetryTimeoutError`."""
-    retry = Retry(what, _DEADLINE_S)
-    while True:
-        try:
-            return await call()
-        except KafkaError as error:
-            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            await retry.pause(error)
-        except FAILURES as error:
-            await retry.pause(error)

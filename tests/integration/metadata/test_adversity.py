@@ -166,6 +166,7 @@ async def test_forgotten_scripts_are_sent_again(hurt: MetadataStore, own: OwnSer
         lambda: hurt.queue("orders"),
         lambda: hurt.keep_snapshot("orders", 0, b"\x01", (5, 1), b"ids"),
         lambda: hurt.snapshots("orders", b"\x01", [0]),
+        lambda: hurt.forget("orders", 1, "aa", 1, ["orders"], [0]),
         lambda: hurt.hand_over("orders", 1, "aa"),
         lambda: hurt.leave(1, "aa"),
     )
