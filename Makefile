@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK := $(VENV)/.spark
 ARGS ?=
+# Two processes with a Kafka and a Valkey each, a file whole in one of them: most tests wait more than they work.
+BESIDE := -n 2 --dist loadfile
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
@@ -61,7 +63,7 @@ demo: setup ## two rival producers, a kill, a takeover and a refused late batch
 	@$(BIN)/sidecar demo $(ARGS)
 
 test: setup spark ## the default test suite
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(BESIDE) $(ARGS)
 
 test-slow: setup spark ## the long tests: other Kafka versions, long faults, Spark
 	@$(BIN)/pytest -m slow $(ARGS)

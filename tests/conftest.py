@@ -70,6 +70,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         resolve(default_version(), tell)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """One of several processes tells the one that reports."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["given_up"] = session.config.stash[CHOICE].given_up
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """One of several processes is done."""
+    given_up = node.config.stash[CHOICE].given_up
+    given_up.extend(said for said in getattr(node, "workeroutput", {}).get("given_up", ()) if said not in given_up)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for sentence in config.stash[CHOICE].given_up:
         terminalreporter.write_line(f"backend: {sentence}", yellow=True)
