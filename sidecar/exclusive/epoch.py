@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import ChangelogError, Position, Record, RetryTimeoutError, sequence_base_key
+from sidecar.changelog import ChangelogError, Position, Record, RetryTimeoutError, sequence_base_key, unpack_positions
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.gate import Arrival, Gate, Session
 from sidecar.exclusive import succession
@@ -244,6 +244,7 @@ class SlotEpoch:
             tenure.ids_from,
             begins,
             client_id=None if known is None else succession.client_ids(known.value).get(tenure.session),
+            own={} if known is None else unpack_positions(known.value.own),
         )
         await journal.append([Record(tenure.domain.key, entry)])
         following = replace(tenure, stamp=stamp, journal=journal, bases=bases, refused=refused, begins=begins)

@@ -8,7 +8,7 @@ without being deposed are listed with theirs for a day, so that they find their 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_offsets, pack_positions, unpack_positions
@@ -71,12 +71,25 @@ _UNSHIFTED: Final[Shifts] = {}
 @dataclass(frozen=True, slots=True)
 class Mention:
     """Where a slot's record leaves a session: what it sends next by partition, and what was refused to it. Of several
-    the one counts that speaks of the latest epoch: `at` is the offset of the record that opened that.
+    the one counts that speaks of the latest epoch: `at` is the offset of the record that opened that. `own` is where
+    the session stood by its own producer id then.
     """
 
     at: int
     next: Mapping[int, Position]
     refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
+    own: Mapping[int, Position] = field(default_factory=dict[int, Position])
+
+
+class Sequences(NamedTuple):
+    """What the record of the next epoch says of sequences: the session's bases, what is below them without being in the
+    log, the sessions that left, and where the session stands by its own producer id.
+    """
+
+    bases: dict[int, Position]
+    refused: dict[int, RefusedSequences]
+    left: list[state.LeftSession]
+    own: dict[int, Position]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +190,12 @@ def mention(
 ) -> Mention | None:
     """What the record at offset `at`, behind whose epoch `last` are the last stamped sequences, says of a session."""
     if opened.session == session:
-        return Mention(at, next_positions(opened.base, last, shifts), unpack_refused(opened.refused))
+        next_ = next_positions(opened.base, last, shifts)
+        return Mention(at, next_, unpack_refused(opened.refused), unpack_positions(opened.own))
     for left in opened.left:
         if left.session == session and now_ms - left.left_ms < REMEMBERED_MS:
-            return Mention(left.opened_at, unpack_positions(left.next), unpack_refused(left.refused))
+            own = unpack_positions(left.own)
+            return Mention(left.opened_at, unpack_positions(left.next), unpack_refused(left.refused), own)
     return None
 
 
@@ -195,8 +210,8 @@ def sequences(
     at: int = 0,
     elsewhere: Iterable[Mention] = (),
     shifts: Shifts = _UNSHIFTED,
-) -> tuple[dict[int, Position], dict[int, RefusedSequences], list[state.LeftSession]]:
-    """The bases of the next epoch, what is below them without being in the log, and the sessions that left.
+) -> Sequences:
+    """What the next epoch begins with.
 
     `last` are the last stamped sequences under the slot's newest epoch, which the record `opened` at offset `at`
     opened, and `shifts` say where its bases moved since; `before` is where the session stood without a policy,
@@ -206,11 +221,13 @@ def sequences(
     if opened is not None and (own := mention(intent.session, opened, at, last, now_ms, shifts)) is not None:
         mentions.append(own)
     mentions.sort(key=lambda found: found.at)
-    known = dict(before)
+    known, heard = dict(before), dict[int, Position]()
     for found in mentions:
         known.update(found.next)
+        heard.update(found.own)
     for index, position in before.items():  # written while the topic had no policy, before its slots or between
-        known[index] = _further(known.get(index, position), position)
+        if heard.get(index) != position:  # else it was in front of a base before, and lags ever farther behind it
+            known[index] = _further(known.get(index, position), position)
     refused = dict(mentions[-1].refused) if mentions else {}
     bases = {index: begin_at(known.get(index), intent.refused.get(index), intent.client_epoch) for index in partitions}
     listed = () if opened is None else opened.left
@@ -224,6 +241,7 @@ def sequences(
             refused=opened.refused,
             opened_at=at,
             client_id=opened.client_id if opened.HasField("client_id") else None,
+            own=opened.own if opened.HasField("own") else None,
         )
     left.pop(intent.session, None)
     gone = [session for session in left.values() if not is_plain(session.session)]
@@ -234,7 +252,8 @@ def sequences(
         into = refused.setdefault(index, RefusedSequences(more.client_epoch))
         for first, behind in more.spans:
             into.refused(more.client_epoch, first, (behind - first) % MODULUS)
-    return bases, refused, _newest(gone, _LEFT_KEPT if isinstance(opened, state.Serving) else _LEFT_KEPT_SHARED)
+    kept = _newest(gone, _LEFT_KEPT if isinstance(opened, state.Serving) else _LEFT_KEPT_SHARED)
+    return Sequences(bases, refused, kept, heard | dict(before))
 
 
 def pack_refused(refused: Mapping[int, RefusedSequences]) -> list[state.RefusedSpans]:
@@ -327,11 +346,12 @@ def opening(
     begins: Mapping[int, int] | None = None,
     *,
     client_id: str | None = None,
+    own: Mapping[int, Position] = {},
 ) -> Opened:
     """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation.
 
     `begins`: offsets in front of everything that is written under the epoch. `client_id`: whom the session belongs to,
-    where that is known.
+    where that is known. `own`: where it stands by its own producer id.
     """
     record = state.Slot() if generation is None else state.Serving(generation=generation)
     record.topic_id, record.node, record.since_ms = topic_id.bytes, node, now_ms
@@ -348,6 +368,8 @@ def opening(
         record.ids_from.CopyFrom(pack_offsets(ids_from))
     if begins is not None:
         record.begins.CopyFrom(pack_offsets(begins))
+    if own and record.session:
+        record.own.CopyFrom(pack_positions(own))
     return record
 
 

@@ -44,11 +44,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
-    from sidecar.exclusive.succession import Intent, Mention
+    from sidecar.exclusive.succession import Intent, Mention, Sequences
     from sidecar.exclusive.tails import Look, Tail, TailReader
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import FencedTopic
-    from sidecar.forwarder.sequences import RefusedSequences
     from sidecar.protocol.caller import TopicLayout
     from sidecar.protocol.ids import Stamp
 
@@ -176,7 +175,7 @@ class Takeover:
         slots: Mapping[SlotName, WriterSlot],
         ownership: Entry[state.Ownership] | None,
         opened: Entry[Opened] | None,
-        sequences: tuple[dict[int, Position], dict[int, RefusedSequences], list[state.LeftSession]],
+        sequences: Sequences,
         ends: Mapping[int, int],
         generation: int,
         *,
@@ -184,7 +183,7 @@ class Takeover:
     ) -> Tenure:
         """The commit point: who writes from now on, and where everybody's sequences stand."""
         around, domain, intent = self._around, self._domain, self._intent
-        slot, (bases, refused, left) = slots[domain.slot], sequences
+        slot, (bases, refused, left, own) = slots[domain.slot], sequences
         record = opened.value if opened is not None else None
         ids_from = self._ids_from(opened, ends)
         owned = ownership.value if ownership is not None else None
@@ -206,6 +205,7 @@ class Takeover:
             ids_from,
             ends,
             client_id=self._client_id(owner.session, fenced.topic_id),
+            own=own,
         )
         journal = around.changelog.journal(slot.stamp)
         changed = not self._is_unowned(ownership) and owner != owned
@@ -282,7 +282,7 @@ class Takeover:
         opened: Entry[Opened] | None,
         last: Mapping[SlotName, Mapping[int, int]],
         before: Mapping[int, Position],
-    ) -> tuple[dict[int, Position], dict[int, RefusedSequences], list[state.LeftSession]]:
+    ) -> Sequences:
         """Where the sequences of the session go on, and where those of others stopped."""
         slot = self._domain.slot
         return succession.sequences(

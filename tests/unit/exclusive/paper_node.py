@@ -226,7 +226,7 @@ class PaperNode:
         stamped = {index: found.last_stamped(*before) for index, found in enumerate(self.cluster.partitions)}
         last = {index: sequence for index, sequence in stamped.items() if sequence is not None}
         partitions = range(len(self.cluster.partitions))
-        bases, _, left = succession.sequences(intent, serving, partitions, last, {}, now_ms=0)
+        bases, _, left, _ = succession.sequences(intent, serving, partitions, last, {}, now_ms=0)
         self._open(intent.session, bases, left)
 
     def _open(self, session: str, bases: dict[int, Position], left: list[state.LeftSession]) -> None:

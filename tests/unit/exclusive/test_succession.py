@@ -33,7 +33,7 @@ def sequences(
     whose: Intent, newest: state.Serving | None, last: dict[int, int], before: dict[int, Position] | None = None
 ) -> tuple[dict[int, Position], dict[str, dict[int, Position]]]:
     """The bases, and the sessions that left with theirs."""
-    bases, _, left = succession.sequences(whose, newest, range(2), last, before or {}, NOW)
+    bases, _, left, _ = succession.sequences(whose, newest, range(2), last, before or {}, NOW)
     return bases, {found.session: unpack_positions(found.next) for found in left}
 
 
@@ -96,6 +96,36 @@ def test_deposed_and_plain_sessions_and_nobody_are_not_kept(session: str, facts:
 def test_what_a_session_wrote_before_the_policy_counts() -> None:
     assert (succession.own_producer_id(A), succession.own_producer_id(PLAIN)) == (1, None)
     assert sequences(intent(), None, {}, {0: Position(2, 42)})[0] == {0: Position(2, 42), 1: Position(0, 0)}
+
+
+def next_epoch(found: succession.Sequences, session: str) -> state.Serving:
+    """The record that a takeover with these sequences writes."""
+    stamp = Stamp(ProducerId(9), ProducerEpoch(4))
+    names = (session, f"name of {session}")
+    opened = succession.opening(TOPIC_ID, 1, stamp, names, 1, found.bases, {}, found.left, [], NOW, own=found.own)
+    assert isinstance(opened, state.Serving)
+    return state.Serving.FromString(opened.SerializeToString())
+
+
+@pytest.mark.parametrize("left_meanwhile", [False, True])
+@pytest.mark.parametrize("records", [10, 2**30 - 1, 2**30 + 1, MODULUS - 2**27 + 5, MODULUS - 1_001, MODULUS - 3])
+def test_what_a_session_wrote_before_the_policy_lags_ever_farther_and_counts_once(
+    records: int, left_meanwhile: bool
+) -> None:
+    """Leaders remember it for a day, and longer: half a round behind it passed for the newest."""
+    own = {0: Position(2, 1_000), 1: Position(2, 0)}
+    newest = next_epoch(succession.sequences(intent(), None, range(2), {}, own, NOW), A)
+    renewed = next_epoch(succession.sequences(intent(), newest, range(2), {0: records - 1}, {}, NOW), A)
+    if left_meanwhile:
+        renewed = next_epoch(succession.sequences(intent(B), renewed, range(2), {}, {}, NOW), B)
+    bases = succession.sequences(intent(), renewed, range(2), {}, own, NOW).bases
+    assert bases[0].sequence % MODULUS == (1_000 + records) % MODULUS
+
+
+def test_what_a_session_wrote_while_a_policy_was_away_counts() -> None:
+    newest = next_epoch(succession.sequences(intent(), None, range(2), {}, {0: Position(0, 5)}, NOW), A)
+    bases = succession.sequences(intent(), newest, range(2), {0: 9}, {0: Position(0, 40)}, NOW).bases
+    assert bases[0] == Position(0, 40)
 
 
 @pytest.mark.parametrize("base", [0, 7, MODULUS - 1])
@@ -191,7 +221,7 @@ def test_the_lists_stay_within_bounds_and_keep_the_newest() -> None:
         )
         for n in range(20_000 // 20)
     ]  # fmt: skip
-    _, _, kept = succession.sequences(intent(), serving("", {}, *left), range(2), {}, {}, NOW)
+    _, _, kept, _ = succession.sequences(intent(), serving("", {}, *left), range(2), {}, {}, NOW)
     assert 10 < len(kept) < 1_000
     assert kept[-1].session == "pid:999"
     deposed = [state.Deposed(session=f"pid:{n}", name="x" * 255, last_try_ms=NOW - 20_000 + n) for n in range(20_000)]
@@ -244,7 +274,7 @@ def test_so_many_sessions_that_left_are_kept(partitions: int, sessions: int) -> 
         )
         for n in range(6_000)
     ]
-    _, _, kept = succession.sequences(intent(), serving("", {}, *left), range(partitions), {}, {}, NOW)
+    _, _, kept, _ = succession.sequences(intent(), serving("", {}, *left), range(partitions), {}, {}, NOW)
     assert sessions <= len(kept) <= min(5_000, sessions * 1.1)
 
 
