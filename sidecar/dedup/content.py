@@ -69,7 +69,7 @@ class Content:
         self._batch = batch
         self._headers = headers
         self._records: list[RecordIds] | None = None
-        payload = _payload_at_once(batch) if at_once else _payload_of(batch)
+        payload = _open(batch, at_once=at_once)
         self.size = len(payload)
         self._payload = payload if self.size <= limits.BATCH_AT_ONCE_BYTES else None
         kind, first, last = _summarise(payload, count, headers)
@@ -195,23 +195,10 @@ def _sequence_id(record: RecordIds) -> int:
     return record.sequence_id
 
 
-def _payload_at_once(batch: memoryview) -> Octets:
-    """As `_payload_of`, where it is small."""
+def _open(batch: memoryview, *, at_once: bool) -> Octets:
+    """Its records, with the code that clients do not try again for: what is sent again would be the same."""
     try:
-        payload = payload_of(batch, limits.BATCH_AT_ONCE_BYTES)
-    except KafkaError as error:
-        if error.code == ErrorCode.MESSAGE_TOO_LARGE:
-            raise TooLargeAtOnceError from None
-        raise _final(error) from None
-    if len(payload) > limits.BATCH_AT_ONCE_BYTES:
-        raise TooLargeAtOnceError
-    return payload
-
-
-def _payload_of(batch: memoryview) -> Octets:
-    """As `payload_of`, with the code that clients do not try again for: what is sent again would be the same."""
-    try:
-        return payload_of(batch)
+        return payload_at_once(batch) if at_once else payload_of(batch)
     except KafkaError as error:
         raise _final(error) from None
 
@@ -234,3 +221,16 @@ def payload_of(batch: memoryview, limit: int | None = None) -> Octets:
     codec = codec_of(batch)
     records = batch[HEADER_BYTES:]
     return decompress(codec, records, limits.BATCH_BYTES if limit is None else limit) if codec else records
+
+
+def payload_at_once(batch: memoryview) -> Octets:
+    """As `payload_of`. Raises `TooLargeAtOnceError` where it is large."""
+    try:
+        payload = payload_of(batch, limits.BATCH_AT_ONCE_BYTES)
+    except KafkaError as error:
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE:
+            raise TooLargeAtOnceError from None
+        raise
+    if len(payload) > limits.BATCH_AT_ONCE_BYTES:
+        raise TooLargeAtOnceError
+    return payload

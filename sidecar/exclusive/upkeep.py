@@ -17,7 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
-from sidecar.dedup.content import payload_of
+from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive import succession
 from sidecar.exclusive.tenure import acknowledged_tails, has_forgotten, tail_reader
 from sidecar.fencing import (
@@ -155,14 +155,16 @@ class Upkeep:
         """Whether a batch whose newest record is surely of this time (Unix ms), or newer, has to be examined."""
         return self._clock.now_ms() - newest_ms > self._examined_ms
 
-    def examine(self, topic: str, batch: memoryview) -> Outcome | None:
+    def examine(self, topic: str, batch: memoryview, *, at_once: bool) -> Outcome | None:
         """The answer for a batch whose records are old, or damaged; None where it may be written. Its records are
-        opened, as a leader does: what the header says of them counts for nothing.
+        opened, as a leader does: what the header says of them counts for nothing. With `at_once` raises
+        `TooLargeAtOnceError` where that takes long: then by a thread.
         """
         if self.stamped:
             return None
         try:
-            newest_ms = newest_timestamp(batch, payload_of(batch))
+            payload = payload_at_once(batch) if at_once else payload_of(batch)
+            newest_ms = newest_timestamp(batch, payload)
         except KafkaError as error:  # Kafka would refuse it too; no client shall send it again
             code = ErrorCode.INVALID_RECORD if error.code == ErrorCode.CORRUPT_MESSAGE else error.code
             return Outcome(code, message=error.message)

@@ -5,18 +5,21 @@ Shared by the owner of a topic or partition (`topic`) and by sessions that write
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.dedup.content import TooLargeAtOnceError
 from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
 from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.operations import Offer, Operations
 from sidecar.fencing import EpochsUsedUpError
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import Verdict
+from sidecar.network.aside import aside
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -43,6 +46,8 @@ class SlotWriter(ABC):
         self.upkeep = upkeep
         self.refusals = refusals
         self.epoch: SlotEpoch | None = None
+        self._examined: weakref.ref[memoryview] | None = None
+        """The batch whose records a thread found young enough; it is judged again at once."""
         self._env = environment
         self._operations = Operations(
             environment.tasks, environment.forwarder, self._decide, self._failed, self._operation_over
@@ -103,8 +108,13 @@ class SlotWriter(ABC):
         verdict = epoch.verdict(offer.partition, offer.header)
         header = offer.header
         newest = surely_newest(offer.batch, header.attributes, header.base_timestamp, header.max_timestamp)
+        is_examined = self._examined is not None and self._examined() is offer.batch
         if verdict in _WRITTEN and self.upkeep.is_old(newest):
-            refusal = self.upkeep.examine(self.name, offer.batch)
+            try:
+                refusal = None if is_examined else self.upkeep.examine(self.name, offer.batch, at_once=True)
+            except TooLargeAtOnceError:
+                self._operations.begin(partial(self._examine, offer), offer)
+                return
             if refusal is not None:
                 self._operations.answer(offer, refusal)
                 return
@@ -122,6 +132,14 @@ class SlotWriter(ABC):
             self._operations.begin(partial(self._raise, epoch, following), offer)
         else:
             self._operations.answer(offer, SEQUENCE_ANSWERS[verdict])
+
+    async def _examine(self, offer: Offer) -> None:
+        """Have a thread look how old the records of a large batch are."""
+        refusal = await aside(partial(self.upkeep.examine, self.name, offer.batch, at_once=False))
+        if refusal is None:
+            self._examined = weakref.ref(offer.batch)
+        else:
+            self._operations.reject(offer, refusal)
 
     async def _find_partition(self, offer: Offer) -> None:
         """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""

@@ -370,6 +370,50 @@ def walk(
     return found
 
 
+def newest(object records, Py_ssize_t count, int64_t base):
+    cdef Py_buffer view
+    cdef Cursor cursor
+    cdef Record record
+    cdef Header header
+    cdef Wanted wanted
+    cdef Py_ssize_t index = 0
+    cdef int32_t turn
+    cdef int64_t at
+    cdef int64_t found = 0
+    cdef int fault = FINE
+    _want(&wanted, b"", b"")
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        cursor.data = <const unsigned char*>view.buf
+        cursor.at = 0
+        if count <= 0:
+            fault = NO_RECORDS
+        with nogil:
+            while fault == FINE and index < count:
+                fault = _begin(&cursor, view.len, index, False, &record)
+                if fault != FINE:
+                    break
+                for turn in range(record.headers):
+                    fault = _header(&cursor, &wanted, &header)
+                    if fault != FINE:
+                        break
+                if fault == FINE and cursor.at != record.end:
+                    fault = TOO_LONG
+                if fault != FINE:
+                    break
+                at = <int64_t>(<uint64_t>base + <uint64_t>record.timestamp_delta)  # as Java adds
+                if index == 0 or at > found:
+                    found = at
+                index += 1
+        if fault == FINE and cursor.at != view.len:
+            fault = BEHIND
+    finally:
+        PyBuffer_Release(&view)
+    if fault != FINE:
+        pure.refuse(fault, index)
+    return found
+
+
 cdef tuple _values(Cursor* cursor, const Wanted* wanted, int32_t headers):
     """What a record has in the wanted headers; it has been walked through before."""
     cdef Header header

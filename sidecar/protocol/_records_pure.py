@@ -105,6 +105,12 @@ def walk(
     ]
 
 
+def newest(records: Octets, count: int, base: int) -> int:
+    """The highest of `base` and a record's timestamp delta, added as Java adds: a hostile delta wraps around."""
+    walked = each(records, count, b"", b"", False)
+    return max((base + delta + 2**63) % 2**64 - 2**63 for _, _, delta, *_ in walked)
+
+
 def _plain(
     ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...], own: bytes | None
 ) -> tuple[int | None, bytes | None, Values | None]:

@@ -196,8 +196,8 @@ def newest_timestamp(batch: Octets, records: Octets) -> int:
     header = read_header(batch, 0, len(batch))
     if header.attributes & _LOG_APPEND_TIME:
         return header.max_timestamp
-    found = _walker.walk(records, header.records, b"", b"", False, None)
-    return max(_wrapped(header.base_timestamp + delta) for _, _, delta, *_ in found)
+    found: int = _walker.newest(records, header.records, header.base_timestamp)
+    return found
 
 
 def _wrapped(value: int) -> int:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup import content
+from sidecar.exclusive import upkeep
 from sidecar.exclusive.tenure import stamp_of
 from sidecar.exclusive.upkeep import Keeper
 from sidecar.fencing import KeepAlive, read_keep_alives
+from sidecar.protocol import limits
 from sidecar.protocol.calls import ActiveProducer, DescribeProducers
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerId, TopicPartition
@@ -18,6 +23,9 @@ from tests.integration.exclusive.conftest import governed_in
 from tests.integration.exclusive.room import Room, until
 from tests.logs import read_log
 from tests.services import Services
+
+if TYPE_CHECKING:
+    from sidecar.protocol.primitives import Octets
 
 OK, INVALID_TIMESTAMP = 0, 32
 PLAIN, GZIP, SNAPPY, LZ4 = range(4)
@@ -94,6 +102,32 @@ async def test_compressed_records_that_were_older_than_their_header_said_get_a_n
     )
     assert await owner.send(topic, b"2", sequence=2, codec=codec) == OK
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"0", b"1", b"2"]
+
+
+async def test_a_large_batch_whose_header_says_old_is_looked_into_by_a_thread(
+    room: Room, topic: str, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five megabytes with such a header held the event loop for four seconds."""
+    opened: list[bool] = []
+    loop = threading.get_ident()
+
+    def counted(batch: memoryview) -> Octets:
+        opened.append(threading.get_ident() == loop)
+        return content.payload_of(batch)
+
+    monkeypatch.setattr(limits, "BATCH_AT_ONCE_BYTES", 50)
+    monkeypatch.setattr(upkeep, "payload_of", counted)
+    owner, old, now = room.connect("owner"), ago(30 * HOUR_MS), ago(0)
+    value = b"v" * 100
+    await until(lambda: owner.send(topic, b"0", sequence=0))
+    for codec in (PLAIN, GZIP):
+        refused = await owner.send(topic, value, sequence=1, timestamp_ms=old, claimed_ms=old, codec=codec)
+        assert refused == INVALID_TIMESTAMP
+    young = owner.begin(topic, value, sequence=1, timestamp_ms=now, claimed_ms=old, codec=GZIP)
+    behind = owner.begin(topic, b"2", sequence=2)
+    assert [(await each).error for each in (young, behind)] == [OK, OK]
+    assert opened == [False, False, False]
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"0", value, b"2"]
 
 
 async def test_a_leader_remembers_the_times_of_records_and_not_of_their_header(room: Room, topic: str) -> None:
