@@ -6,14 +6,15 @@ Where ids cannot be known, because no snapshot is left and retention took the lo
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeGuard
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
 
 from sidecar.dedup.content import payload_of
 from sidecar.dedup.marks import Mark, Marks
 from sidecar.dedup.names import FORGOTTEN
+from sidecar.network.aside import aside
 from sidecar.protocol import records as wire
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.errors import KafkaError
@@ -87,14 +88,24 @@ class Reading:
     ids_from: int
 
 
-def replay(data: Octets, marks: Marks, reading: Reading, now: int) -> tuple[int, int]:
-    """Learn what the batches of a fetched record set tell; the offset behind them (-1: none) and how many records.
+class Told(NamedTuple):
+    """What batches tell: the offset behind them (-1: none), how many records, and the highest id of each name with its
+    offset.
+    """
+
+    behind: int
+    records: int
+    highest: dict[bytes, tuple[int, int]]
+
+
+def ids_in(data: Octets, reading: Reading) -> Told:
+    """What the batches of a fetched record set tell. It takes as long as they are large, and touches nothing else.
 
     Batches without ids, markers, and ids that no node would have let in tell nothing: malformed ones, and those of
     transactions, which may have been aborted and are older than the policy. Raises `IdsLostError` for an id whose
     writer is forgotten.
     """
-    behind, records = -1, 0
+    behind, records, highest = -1, 0, dict[bytes, tuple[int, int]]()
     window = memoryview(data)
     for start, size in batch_sizes(data, 0, len(data)):
         header = read_header(data, start, start + size)
@@ -104,11 +115,21 @@ def replay(data: Octets, marks: Marks, reading: Reading, now: int) -> tuple[int,
         records += header.records
         if header.is_transactional:
             continue
-        _learn(window[start : start + size], header, marks, reading, now)
-    return behind, records
+        for name, sequence_id, offset in _ids_of(window[start : start + size], header, reading):
+            known = highest.get(name)
+            if known is None or sequence_id > known[0]:
+                highest[name] = sequence_id, offset
+    return Told(behind, records, highest)
 
 
-def _learn(batch: memoryview, header: BatchHeader, marks: Marks, reading: Reading, now: int) -> None:
+def learn(told: Told, marks: Marks, now: int) -> None:
+    """The higher id counts. `now` is in Unix seconds."""
+    for name, (sequence_id, offset) in told.highest.items():
+        marks.learn(Mark(name, sequence_id, offset, now))
+
+
+def _ids_of(batch: memoryview, header: BatchHeader, reading: Reading) -> Iterator[tuple[bytes, int, int]]:
+    """Names and ids of a batch with their offsets; of ids that rise the last."""
     name, headers = reading.writers.of(header.producer_id, header.producer_epoch), reading.headers
     base = header.base_offset
     try:
@@ -118,7 +139,7 @@ def _learn(batch: memoryview, header: BatchHeader, marks: Marks, reading: Readin
             return
         if kind is Kind.RISING and header.records == header.last_offset_delta + 1:  # else compaction was here
             if _is_known(name, base, reading):
-                marks.learn(Mark(name, last, base + header.last_offset_delta, now))
+                yield name, last, base + header.last_offset_delta
             return
         found = wire.each(payload, header.records, headers.sequence_id, headers.producer_name, dense=False)
     except KafkaError:
@@ -126,7 +147,7 @@ def _learn(batch: memoryview, header: BatchHeader, marks: Marks, reading: Readin
     for record in found:
         its_name = record.name if record.name is not None else name
         if record.problem is None and record.sequence_id is not None and _is_known(its_name, base, reading):
-            marks.learn(Mark(its_name, record.sequence_id, base + record.offset_delta, now))
+            yield its_name, record.sequence_id, base + record.offset_delta
 
 
 def _is_known(name: bytes | None, offset: int, reading: Reading) -> TypeGuard[bytes]:
@@ -138,7 +159,7 @@ def _is_known(name: bytes | None, offset: int, reading: Reading) -> TypeGuard[by
 
 
 def _portions(data: bytes) -> Iterator[memoryview]:
-    """Batches of so many records that the event loop can wait for them: compressed, a fetch may hold millions."""
+    """Batches of so many records that others have their turn at the thread: compressed, a fetch may hold millions."""
     window, start, records = memoryview(data), 0, 0
     for at, size in batch_sizes(data, 0, len(data)):
         records += read_header(data, at, at + size).records
@@ -165,7 +186,7 @@ async def read_on(
     async with aclosing(logs.read(partition, offset, end)) as found:
         async for data in found:
             for portion in _portions(data):
-                behind, records = replay(portion, marks, reading, now())
-                progress(max(0, behind - offset), records)
-                offset = max(offset, behind)
-                await asyncio.sleep(0)  # the other topics go on
+                told = await aside(partial(ids_in, portion, reading))
+                learn(told, marks, now())
+                progress(max(0, told.behind - offset), told.records)
+                offset = max(offset, told.behind)

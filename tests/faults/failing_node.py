@@ -128,7 +128,7 @@ def patch_failpoints(points: Failpoints) -> None:
     before(MetadataStore, "keep_snapshot", at("snapshot-in-kafka"))
     after(Takeover, "_fence", at("fenced"))
     after(Takeover, "_commit", at("committed"))
-    after(recovery, "replay", at("recovering"))
+    after(recovery, "learn", at("recovering"))
     to_records = snapshots.to_records
 
     def chunk_by_chunk(*args: Any) -> Iterator[Any]:
@@ -196,6 +196,9 @@ def in_flight_is_duplicate(marks: Any, epoch: Any) -> None:
 
 def replay_by_put(marks: Any, epoch: Any) -> None:
     """The newer record counts in a replay, not the higher id."""
+    from sidecar.dedup import recovery  # noqa: PLC0415
+
+    recovery._PORTION_RECORDS = 1  # type: ignore[misc]  # pyright: ignore[reportConstantRedefinition]  a batch each
     learn = marks.Marks.learn
 
     def put(its: Any, mark: Any) -> None:

@@ -11,7 +11,7 @@ from sidecar.cluster import logs
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.marks import Judgement, Mark, Marks, Pushed
 from sidecar.dedup.names import FORGOTTEN, WriterNames
-from sidecar.dedup.recovery import Extent, IdsLostError, Reading, begin, read_on, replay
+from sidecar.dedup.recovery import Extent, IdsLostError, Reading, begin, ids_in, learn, read_on
 from sidecar.dedup.snapshots import Saved
 from sidecar.protocol.batch import HEADER_BYTES, read_header, stamp
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -35,6 +35,13 @@ def reading(ids_from: int = 0) -> Reading:
     names.add(NAMELESS, 5, None)
     names.add(LOST, 5, FORGOTTEN)
     return Reading(names, HEADERS, ids_from)
+
+
+def replay(data: bytes, marks: Marks, reading: Reading, now: int) -> tuple[int, int]:
+    """Learn what batches tell; the offset behind them, and how many records."""
+    told = ids_in(data, reading)
+    learn(told, marks, now)
+    return told.behind, told.records
 
 
 def replayed(*batches: bytes, ids_from: int = 0) -> dict[bytes, tuple[int, int]]:
