@@ -296,14 +296,21 @@ class Gate:
 
     def _is_out_of_turn(self, arrival: Arrival, content: Content) -> bool:
         """Whether its connection has to send something else first, or sends it too late: then it is answered so."""
-        turn, arrival.turn = arrival.turn, None
-        outcome = None if turn is None else turn(content)
+        outcome = self._turn_of(arrival, content)
         if outcome is None:
             return False
         if outcome.error == ErrorCode.POLICY_VIOLATION:
             self._keeper.refused(self._state.partition, arrival.first, arrival.records)
         self._answer(arrival, outcome)
         return True
+
+    def _turn_of(self, arrival: Arrival, content: Content) -> Outcome | None:
+        """The answer to a batch that is out of turn; asked once, and kept until the batch stands in front."""
+        turn, arrival.turn = arrival.turn, None
+        outcome = None if turn is None else turn(content)
+        if outcome is not None:
+            arrival.turn = lambda _: outcome
+        return outcome
 
     def _look(self, arrival: Arrival, work: Callable[[], None]) -> bool:
         """Have a thread look into the batch in front, which waits for that."""
@@ -435,10 +442,10 @@ class Gate:
             if (
                 content is None
                 or not content.marks
-                or behind.turn is not None
                 or content.takes_long(self._state.marks)
                 or self._refusal(content) is not None
                 or content.kept(self._state.marks) != []
+                or self._turn_of(behind, content) is not None
             ):
                 break
             content.slim()

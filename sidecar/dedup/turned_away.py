@@ -138,21 +138,24 @@ class TurnedAway:
             self.is_lost = True
 
     def open(self, opened: Callable[[memoryview, int], Content], room: Room) -> None:
-        """Its client may write now: look into what was kept. `opened` as `Content` with `at_once`."""
+        """Its client may write now: look into what was kept, as far as that takes no time. `opened` as `Content` with
+        `at_once`; one that fails may have decompressed all that it was allowed to.
+        """
         kept, self._kept = self._kept, {}
-        size = 0
+        left = _OPENED_BYTES
         for batch, (records, comes_again, now) in kept.items():
             room.give_back(len(batch))
             try:
-                if size > _OPENED_BYTES:
+                if left <= 0:
                     raise TooLargeAtOnceError
+                left -= limits.BATCH_AT_ONCE_BYTES
                 content = opened(memoryview(batch), records)
             except TooLargeAtOnceError:
                 self.is_lost |= comes_again
                 continue
             except KafkaError:
                 continue  # it will be refused for that
-            size += content.size
+            left += limits.BATCH_AT_ONCE_BYTES - content.size
             if content.has_ids and comes_again:
                 self.add(content, now)
             elif content.has_ids:

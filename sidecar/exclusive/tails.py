@@ -199,8 +199,9 @@ class TailReader:
         """The last stamped sequence of `writer` per partition, up to the marker that fences it: the one at `fence`, or
         an earlier one of its own producer id. `NOTHING` where none, `UNKNOWN` where retention took what would tell.
 
-        `ends` are the ends of the partitions seen after the fence: the marker is in front of them. Raises as
-        `LogReader.read`.
+        `ends` are the ends of the partitions seen after the fence: the marker is in front of them. A log that ends in
+        front of what was written down of it lost that (an unclean election, a disk that was restored): a claim counts
+        for nothing then, and behind a hint the place is `UNKNOWN`. Raises as `LogReader.read`.
         """
         gate = asyncio.Semaphore(_READERS)
 
@@ -212,8 +213,10 @@ class TailReader:
 
         async def one(index: int, tail: Tail) -> tuple[int, int]:
             async with gate:
+                if tail.offset >= ends[index]:
+                    return index, UNKNOWN
                 claim = tail.claim
-                if claim is not None:
+                if claim is not None and claim.offset < ends[index]:
                     found = await self._read(index, claim.offset, ends[index], is_of, fences)
                     if found.last is not None:
                         return index, found.last.last_sequence

@@ -67,12 +67,13 @@ class OneRedis:
         """
         own = await self._store.identity(secrets.token_hex(16))
         known = self._changelog.view.redis()
-        if known is None or known.value.id != own:
-            await self._ask(own)
+        meanwhile = [] if known is not None and known.value.id == own else await self._ask(own)
         self._own, self.problem = own, ""
+        for change in meanwhile:
+            self._changed(change)
 
-    async def _ask(self, own: str) -> None:
-        """Name another Redis than the changelog does, and wait for an objection."""
+    async def _ask(self, own: str) -> list[Change]:
+        """Name another Redis than the changelog does, and wait for an objection; what others said behind that."""
         words, news = list[Change](), asyncio.Event()
 
         def heard(change: Change) -> None:
@@ -86,13 +87,14 @@ class OneRedis:
             offset = await self._changelog.append([Record(REDIS_KEY, self._word(own, insists=False))])
             await self._changelog.tailer.reached(offset, timeout=_SEEN_S)
             if _follows_none(words, offset, own):
-                return
+                return _behind(words, offset)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._store.lease_ms / 1000):
                     while (other := _objection(words, offset, own)) is None:
                         news.clear()
                         await news.wait()
                     raise OtherRedisError(self._sentence(other))
+            return _behind(words, offset)
         finally:
             stop()
             self._asks = False
@@ -140,5 +142,9 @@ def _follows_none(words: list[Change], offset: Offset, own: str) -> bool:
 
 def _objection(words: list[Change], offset: Offset, own: str) -> state.Redis | None:
     """Another Redis' word behind an offset."""
-    behind = [word.after.value for word in words if word.after is not None and word.after.offset > offset]
-    return next((word for word in behind if word.id != own), None)
+    said = [word.after.value for word in _behind(words, offset) if word.after is not None]
+    return next((word for word in said if word.id != own), None)
+
+
+def _behind(words: list[Change], offset: Offset) -> list[Change]:
+    return [word for word in words if word.after is not None and word.after.offset > offset]

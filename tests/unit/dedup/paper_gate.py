@@ -195,7 +195,7 @@ class Client:
         def done(outcome: Outcome) -> None:
             offered.outcomes.append(outcome)
 
-        offered = Offered(Arrival(data, first, len(found), timeout_ms, done))
+        offered = Offered(Arrival(data, first, len(found), timeout_ms, done, lambda _: None))
         self.shipper.held += len(data)
         self.offered.append(offered)
         self.gate.offer(offered.arrival)

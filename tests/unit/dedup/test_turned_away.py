@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from sidecar.dedup import turned_away
-from sidecar.dedup.content import Content
+from sidecar.dedup.content import Content, TooLargeAtOnceError
 from sidecar.dedup.marks import Pushed
 from sidecar.dedup.turned_away import PATIENCE_S, Kept, Turn, TurnedAway
+from sidecar.protocol.errors import KafkaError
 from tests.unit.dedup.paper import HEADERS, batch, recs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAME, OTHER = b"billing", b"shipping"
 
@@ -241,4 +245,21 @@ def test_what_is_too_large_to_be_looked_at_at_once_is_lost_track_of(log: Log, mo
     assert not log.away.is_lost
     kept(log.away, 1, room)
     look(log.away, room)
+    assert log.away.is_lost
+
+
+@pytest.mark.parametrize("failure", [TooLargeAtOnceError, lambda: KafkaError(2, "damaged")], ids=["large", "damaged"])
+def test_batches_that_cannot_be_opened_cost_as_much_as_others(log: Log, failure: Callable[[], Exception]) -> None:
+    """512 of 1 KB of gzip, each of a megabyte, held the event loop for two seconds."""
+    tried: list[int] = []
+
+    def opened(found: memoryview, records: int) -> Content:
+        tried.append(len(found))
+        raise failure()
+
+    room = Bytes(1_000_000)
+    for number in range(500):
+        kept(log.away, number, room)
+    log.away.open(opened, room)
+    assert len(tried) <= 8
     assert log.away.is_lost

@@ -120,6 +120,13 @@ async def test_a_place_that_nothing_tells_any_more_is_not_guessed() -> None:
 # A client's own producer id -------------------------------------------------------------------------------------------
 
 
+async def test_a_log_that_lost_what_was_claimed_of_it_is_read_from_what_is_left() -> None:
+    """Each takeover failed there, until so many had put their markers behind the loss."""
+    log = PaperLog(batch(0, 0), batch(1, 1), marker(2, leader=2))
+    assert await behind(log, Tail(0, 1, Claim(900, 1_000, leader_epoch=1)), 3) == 1
+    assert await behind(log, Tail(900, 1_000, Claim(950, 1_050, leader_epoch=1)), 3) == UNKNOWN
+
+
 async def own(log: PaperLog, look: Look, end: int) -> dict[int, Position] | None:
     return await reader(log).own(CLIENT, look, FENCE, {0: end}, others_write=False)
 
