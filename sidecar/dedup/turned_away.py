@@ -14,6 +14,7 @@ error. Where another session wrote them it is a duplicate, as ever: a standby se
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -98,7 +99,8 @@ class TurnedAway:
     __slots__ = ("_kept", "_late", "_late_count", "_lowest", "_seen", "_written", "is_lost")
 
     def __init__(self) -> None:
-        self._lowest: dict[bytes, set[int]] = {}
+        self._lowest: dict[bytes, list[int]] = {}
+        """In order: thousands of batches may come before the first one does."""
         self._late: dict[bytes, list[_Ids]] = {}
         self._late_count = 0
         self._written: dict[bytes, int] = {}
@@ -164,10 +166,12 @@ class TurnedAway:
     def add(self, content: Ids, now: float) -> None:
         """A batch of a plain client was told to come again."""
         for name, lowest in content.lowest.items():
-            known = self._lowest.setdefault(name, set())
-            if not known or lowest <= min(known):
+            known = self._lowest.setdefault(name, [])
+            if not known or lowest <= known[0]:
                 self._seen = now
-            known.add(lowest)
+            at = bisect_left(known, lowest)
+            if at == len(known) or known[at] != lowest:
+                known.insert(at, lowest)
 
     def refuse(self, content: Ids) -> None:
         """A batch was refused for good."""
@@ -184,12 +188,12 @@ class TurnedAway:
         lowest = content.lowest
         if self._lowest and now - self._seen > PATIENCE_S:
             for name, each in self._lowest.items():
-                for first in sorted(each):
+                for first in each[-_LATE_KEPT:]:
                     self._is_late(name, _Ids(first, first))
             self._lowest.clear()
         if any(self._comes_late(name, _Ids(lowest[name], last)) for name, last, _ in content.marks):
             return Turn.LATE
-        if any(name in self._lowest and first > min(self._lowest[name]) for name, first in lowest.items()):
+        if any(name in self._lowest and first > self._lowest[name][0] for name, first in lowest.items()):
             return Turn.AGAIN
         for name, last, _ in content.marks:
             self._comes(name, _Ids(lowest[name], last))
@@ -200,8 +204,11 @@ class TurnedAway:
         self._late.setdefault(name, []).append(ids)
         self._late_count += 1
         if self._late_count > _LATE_KEPT:
-            oldest = next(iter(self._late))
-            self._keep_late(oldest, self._late[oldest][1:])
+            oldest, its = next(iter(self._late.items()))
+            del its[0]
+            self._late_count -= 1
+            if not its:
+                del self._late[oldest]
 
     def _keep_late(self, name: bytes, left: list[_Ids]) -> None:
         self._late_count -= len(self._late[name]) - len(left)
@@ -217,11 +224,11 @@ class TurnedAway:
         return any(late.first <= min(ids.last, written) and ids.first <= late.last for late in self._late[name])
 
     def _comes(self, name: bytes, ids: _Ids) -> None:
-        awaited = {first for first in self._lowest.get(name, ()) if not ids.first <= first <= ids.last}
-        if awaited:
-            self._lowest[name] = awaited
-        else:
-            self._lowest.pop(name, None)
+        awaited = self._lowest.get(name)
+        if awaited is not None:
+            del awaited[bisect_left(awaited, ids.first) : bisect_right(awaited, ids.last)]
+            if not awaited:
+                del self._lowest[name]
         if name in self._late:
             left = [late.without(ids) for late in self._late[name]]
             self._keep_late(name, [late for late in left if late.first <= late.last])

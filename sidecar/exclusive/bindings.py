@@ -6,10 +6,12 @@ client.id (without settings), by what is known of it, the strongest first:
 
 1. the records of the topic (`Serving`, `Slot` and the sessions that left): every node reads them, a restart keeps them;
 2. InitProducerId, where it passed through this node: Kafka gave the id to that client, and to no other;
-3. the first batch or claim under it on this node, for each topic.
+3. the first batch under it on this node, for each topic.
 
-What the second and third remember is bounded; what they forget is bound anew by whoever comes first. A client that says
-another one's client.id passes for it: docs/guarantees.md says what that means until clients are authenticated.
+What the second and third remember is bounded; what they forget is bound anew by whoever comes first. A claim by request
+may be made for a producer that has not written yet by another client.id than its own: it keeps others from claiming for
+that as long as its connection stands, and never him whom Kafka gave the producer id. A client that says another one's
+client.id passes for it: docs/guarantees.md says what that means until clients are authenticated.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 _GIVEN_KEPT: Final = 20_000
 _FIRST_KEPT: Final = 20_000
+_CLAIMED_KEPT: Final = 1_000
+"""Sessions for which a connection has claimed."""
 _BY_PRODUCER_ID: Final = "pid:"
 _NOBODY: Final[Mapping[str, str]] = {}
 
@@ -46,6 +50,8 @@ class Bindings:
         self._view = view
         self._given: OrderedDict[str, str] = OrderedDict()
         self._first: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._claimed: dict[str, tuple[int, str]] = {}
+        self._claims: dict[int, OrderedDict[str, None]] = {}
         self._recorded: dict[str, _Recorded] = {}
         self._topics: dict[str, set[_Recorded]] = {}
         self._opening = 0
@@ -69,9 +75,24 @@ class Bindings:
         return found
 
     def first(self, topic: str, session: str, client_id: str) -> None:
-        """Nothing else being known of it, a session is this client's. `topic` is "" where it is not about one."""
+        """Nothing else being known of it, a session is this client's on a topic."""
         if session.startswith(_BY_PRODUCER_ID):
             _keep(self._first, (topic, session), client_id, _FIRST_KEPT)
+
+    def claimed(self, session: str, client_id: str, connection: int) -> None:
+        """A request claims for a session, as `check_claim` lets it."""
+        if not session.startswith(_BY_PRODUCER_ID) or session in self._claimed:
+            return
+        self._claimed[session] = connection, client_id
+        its = self._claims.setdefault(connection, OrderedDict())
+        its[session] = None
+        if len(its) > _CLAIMED_KEPT:
+            del self._claimed[its.popitem(last=False)[0]]
+
+    def connection_closed(self, connection: int) -> None:
+        """What it has claimed others may claim."""
+        for session in self._claims.pop(connection, ()):
+            del self._claimed[session]
 
     def forget(self, topic: str) -> None:
         """The topic is gone."""
@@ -105,8 +126,10 @@ class Bindings:
         return self._first.get((topic, session)) if found is None else found
 
     def check_claim(self, session: str, client_id: str) -> KafkaError | None:
-        """As `check`, of a claim by request, by what was written and claimed alone."""
-        known = self._anywhere(session)
+        """As `check`, of a claim by request. To whom Kafka gave a producer id may claim for it, and others may where
+        nobody has written or claimed: it may be the producer's of another client.id.
+        """
+        known = set[str]() if self._given.get(session) == client_id else self._anywhere(session)
         return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS) if known and client_id not in known else None
 
     def check(self, session: str, client_id: str) -> KafkaError | None:
@@ -124,7 +147,7 @@ class Bindings:
             self._read(topic)
         self._opening = self._view.openings
         found = {recorded.client_id(session) for recorded in self._topics.get(session, ())}
-        found.add(self._first.get(("", session)))
+        found.add(self._claimed.get(session, (0, None))[1])
         return {client_id for client_id in found if client_id is not None}
 
     def _is_anothers(self, topic: str, session: str, client_id: str | None) -> bool:

@@ -57,8 +57,9 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who owns the topic. `connections` are those on this node that carried its Produce; `awaited_until` (monotonic
-    seconds) is set while it has none and may come back.
+    """Who owns the topic. `connections` are those on this node that carried its Produce, or claimed for it by request;
+    of these only the `writers` are known to be of the client.id that its producer id belongs to. `awaited_until`
+    (monotonic seconds) is set while it has none and may come back.
     """
 
     session: str
@@ -67,6 +68,7 @@ class Holder:
     generation: int
     connections: frozenset[int] = frozenset()
     awaited_until: float | None = None
+    writers: frozenset[int] = frozenset()
 
     @property
     def label(self) -> str:

@@ -61,7 +61,8 @@ class EndingTopic(TopicState):
         self.shared.connection_closed(connection)
         holder = self.holder
         if holder is not None and connection in holder.connections:
-            self.holder = replace(holder, connections=holder.connections - {connection})
+            left = {connection}
+            self.holder = replace(holder, connections=holder.connections - left, writers=holder.writers - left)
             if not self.holder.connections:
                 self._left_alone()
 

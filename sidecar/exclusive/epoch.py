@@ -16,7 +16,7 @@ from sidecar.cluster.logs import LogReader
 from sidecar.dedup.gate import Arrival, Gate, Session
 from sidecar.exclusive import succession
 from sidecar.exclusive.identity import producer_name
-from sidecar.exclusive.succession import NOTHING
+from sidecar.exclusive.succession import NOTHING, Memory
 from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.caller import UpstreamError
@@ -175,6 +175,10 @@ class SlotEpoch:
     def stands_at(self) -> dict[int, Position]:
         """The client's next sequence on each partition, as far as answers tell."""
         return {index: Position(space.client_epoch, space.stands_at) for index, space in self._spaces.items()}
+
+    def memory(self) -> Memory:
+        """What this node knows of the session by itself, for whoever takes over next."""
+        return Memory(self.tenure.topic_id, self.tenure.stamp, self.stands_at())
 
     def wrote(self) -> list[int]:
         """The partitions where something of this epoch is known to be in the log."""

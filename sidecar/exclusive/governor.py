@@ -450,6 +450,7 @@ class Governor:
         """A client connection is gone."""
         self.refused.connection_closed(connection)
         self.kept.forget(connection)
+        self.bindings.connection_closed(connection)
         for topic in self._of_connection.pop(connection, ()):
             topic.connection_closed(connection)
 

@@ -22,7 +22,7 @@ from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
-from sidecar.exclusive.succession import Intent, is_plain
+from sidecar.exclusive.succession import Intent, Memory, is_plain
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import writer_names
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
@@ -34,7 +34,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sidecar.changelog import Position, SlotName
+    from sidecar.changelog import SlotName
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
@@ -81,8 +81,7 @@ class SharedSession(SlotWriter):
         """Another session is about to get the slot."""
         self._claimant = claimant
         self._sessions = sessions
-        self._stands_at: dict[int, Position] = {}
-        """By memory, for a topic that was created anew: its client goes on counting."""
+        self._memory: Memory | None = None
 
     def _judge(self, offer: Offer) -> None:
         if self.is_leaving:
@@ -108,26 +107,25 @@ class SharedSession(SlotWriter):
                 client=offer.client,
                 client_epoch=max(0, offer.header.producer_epoch),
                 refused=self._sessions.refusals.of(self.session, self.domain),
-                stands_at=self._stands_at,
+                memory=self._memory,
                 client_id=claimant.client_id,
             )
         )
         self._sessions.refusals.forgive(self.session, self.domain)
 
     async def _again(self) -> None:
-        stands_at = self._stands_at
         self.drop_epoch(MOVED)
         await self._take(
             Intent(
                 self.session, self._claimant.name, AccessMode.SHARED, client=self.client,
-                stands_at=self._stands_at or stands_at, client_id=self._claimant.client_id,
+                memory=self._memory, client_id=self._claimant.client_id,
             )
         )  # fmt: skip
 
     def drop_epoch(self, outcome: Outcome) -> None:
         """As `SlotWriter.drop_epoch`, and remember where the session stands."""
         if self.epoch is not None and self.session.startswith("pid:"):
-            self._stands_at = self.epoch.stands_at()
+            self._memory = self.epoch.memory()
         super().drop_epoch(outcome)
 
     async def _take(self, intent: Intent) -> None:

@@ -92,16 +92,24 @@ class Sequences(NamedTuple):
     own: dict[int, Position]
 
 
+class Memory(NamedTuple):
+    """Where a session stood on this node, which served it under this epoch of this topic."""
+
+    topic_id: UUID
+    stamp: Stamp
+    stands_at: Mapping[int, Position]
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """For whom a takeover is made. `refused` are the session's sequences that this node refused for good, by partition:
     they count as used. `client_epoch` is its client's on partitions where nothing is known of it. `deposes`: the holder
     loses the topic for good. `dismisses`: so do these, who write beside each other, and `evicts`: these, who waited or
     strike back (session, name, last try in Unix ms).
-    `stands_at`: where the session stands by the memory of the node that served it, for a topic that was created anew:
-    its client goes on counting. `adopts`: for nobody; the topic is free and stays so, but its fence needs a node.
-    `shares`: so that sessions may write beside each other; the last owner, who might go on, is deposed. `splits`: so
-    that partitions may have owners of their own; the last owner of the whole is one no more.
+    `memory`: where the session stands as this node knows by itself. `adopts`: for nobody; the topic is free and
+    stays so, but its fence needs a node. `shares`: so that sessions may write beside each other; the last owner, who
+    might go on, is deposed. `splits`: so that partitions may have owners of their own; the last owner of the whole is
+    one no more.
     """
 
     session: str
@@ -114,7 +122,7 @@ class Intent:
     deposes: bool = False
     dismisses: tuple[str, ...] = ()
     evicts: tuple[tuple[str, str, int], ...] = ()
-    stands_at: Mapping[int, Position] = field(default_factory=dict[int, Position])
+    memory: Memory | None = None
     adopts: bool = False
     shares: bool = False
     splits: bool = False
@@ -207,6 +215,7 @@ def sequences(
     before: Mapping[int, Position],
     now_ms: int,
     *,
+    memory: Mapping[int, Position] = {},
     at: int = 0,
     elsewhere: Iterable[Mention] = (),
     shifts: Shifts = _UNSHIFTED,
@@ -215,16 +224,18 @@ def sequences(
 
     `last` are the last stamped sequences under the slot's newest epoch, which the record `opened` at offset `at`
     opened, and `shifts` say where its bases moved since; `before` is where the session stood without a policy,
-    `elsewhere` what other slots' records say of it.
+    `memory` where it stands as this node knows by itself, `elsewhere` what other slots' records say of it.
     """
     mentions = list(elsewhere)
     if opened is not None and (own := mention(intent.session, opened, at, last, now_ms, shifts)) is not None:
         mentions.append(own)
     mentions.sort(key=lambda found: found.at)
-    known, heard = dict(before), dict[int, Position]()
+    known, heard = {**before, **memory}, dict[int, Position]()
     for found in mentions:
         known.update(found.next)
         heard.update(found.own)
+    for index, position in memory.items():
+        known[index] = _further(known[index], position)
     for index, position in before.items():  # written while the topic had no policy, before its slots or between
         if heard.get(index) != position:  # else it was in front of a base before, and lags ever farther behind it
             known[index] = _further(known.get(index, position), position)

@@ -156,10 +156,13 @@ class Takeover:
 
             ends = await reader.ends(partitions)
             last = await self._last(reader, formers, tails, slots, ends)
-            before = await self._before(reader, look, slots[domain.slot].stamp, ends)
-            if before is None:
+            memory = self._memory(fenced.topic_id, opened)
+            own: Mapping[int, Position] | None = {}
+            if not memory:
+                own = await self._own(reader, look, slots[domain.slot].stamp, ends)
+            if own is None:
                 return None
-            sequences = self._sequences(fenced.topic_id, partitions, opened, last, before)
+            sequences = self._sequences(fenced.topic_id, partitions, opened, last, own, memory)
             tenure = await self._open(fenced, slots, ownership, opened, sequences, ends, generation, keeps=keeps)
             if not self._is_unowned(ownership):
                 await self._arbitration.publish(tenure, token)
@@ -281,7 +284,8 @@ class Takeover:
         partitions: tuple[int, ...],
         opened: Entry[Opened] | None,
         last: Mapping[SlotName, Mapping[int, int]],
-        before: Mapping[int, Position],
+        own: Mapping[int, Position],
+        memory: Mapping[int, Position],
     ) -> Sequences:
         """Where the sequences of the session go on, and where those of others stopped."""
         slot = self._domain.slot
@@ -290,8 +294,9 @@ class Takeover:
             opened.value if opened is not None else None,
             partitions,
             last.get(slot, {}),
-            before,
+            own,
             self._now_ms,
+            memory=memory,
             at=opened.offset if opened is not None else 0,
             elsewhere=self._mentions(topic_id, last),
             shifts=self._shifts(slot, opened),
@@ -453,15 +458,30 @@ class Takeover:
             if name == own or formers[name].value.session == session
         }
 
-    async def _before(
+    def _memory(self, topic_id: UUID, opened: Entry[Opened] | None) -> Mapping[int, Position]:
+        """Where the session stands by this node's memory, as far as that is of now: its epoch is the newest still, or
+        the topic was created anew, and the session has not written to that: its client goes on counting.
+        """
+        session, memory = self._intent.session, self._intent.memory
+        if memory is None:
+            return {}
+        if opened is not None and stamp_of(opened) == memory.stamp:
+            return memory.stands_at
+        if memory.topic_id == topic_id:
+            return {}
+        records = self._opened(topic_id).values()
+        is_known = any(succession.mention(session, each.value, each.offset, {}, self._now_ms) for each in records)
+        return {} if is_known else memory.stands_at
+
+    async def _own(
         self, reader: TailReader, look: Look, fence: Stamp, ends: Mapping[int, int]
     ) -> Mapping[int, Position] | None:
         """Where the session stands by its own producer id: it wrote while the topic had no policy. None where that
         cannot be told by this look.
         """
         producer_id = succession.own_producer_id(self._intent.session)
-        if self._intent.stands_at or producer_id is None:
-            return self._intent.stands_at
+        if producer_id is None:
+            return {}
         return await reader.own(producer_id, look, fence, ends, others_write=self._domain.is_shared)
 
     def _trusted(self, former: Domain, entry: Entry[Opened], look: Look) -> dict[int, int]:

@@ -117,7 +117,7 @@ class GovernedTopic(EndingTopic):
         if holder is None:
             shared = self.shared.of(claimant)
             return shared.epoch if shared is not None and not shared.busy else None
-        if holder.session != claimant.session or claimant.connection not in holder.connections:
+        if holder.session != claimant.session or claimant.connection not in holder.writers:
             return None
         return self.epoch
 
@@ -182,8 +182,10 @@ class GovernedTopic(EndingTopic):
             self.holder = replace(self.holder, connections=self.holder.connections | {connection})
         if offer.is_claim:
             self._operations.answer(offer, GRANTED)
-        else:
-            self._write(offer, epoch)
+            return
+        if connection not in self.holder.writers:
+            self.holder = replace(self.holder, writers=self.holder.writers | {connection})
+        self._write(offer, epoch)
 
     def policy_changed(self) -> None:
         """Who wrote beside others may do so no more where the policy says so now; sequence ids begin or end."""
@@ -390,7 +392,7 @@ class GovernedTopic(EndingTopic):
         if holder is None or ownership is None:
             return
         lost, self._lost = self._lost, None
-        stands_at = {} if lost is None or lost.tenure.session != holder.session else lost.stands_at()
+        memory = None if lost is None or lost.tenure.session != holder.session else lost.memory()
         refused = self.refusals.of(holder.session, self.domain)
         await self._run_takeover(
             Intent(
@@ -399,7 +401,7 @@ class GovernedTopic(EndingTopic):
                 holder.mode,
                 client=ownership.client,
                 client_id=self._env.bindings.written(self.name, holder.session),
-                stands_at=stands_at,
+                memory=memory,
                 refused=refused,
             )
         )

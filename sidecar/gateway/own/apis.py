@@ -83,18 +83,18 @@ class OwnApis:
             request = decode(control.OwnRequest, frame, head)
             knows_first = request.producer_id != 0 or self._knows_first(client)
             wanted = asked.read(request, client, knows_first=knows_first)
-            told = self._foreign(wanted) or await self.ownerships.own(client, wanted)
+            told = self._foreign(wanted, client) or await self.ownerships.own(client, wanted)
         except BadRequestError as error:
             told = control.OwnResponse(error=control.INVALID_REQUEST, message=str(error))
         answer(exchange, head, told.error, told)
 
-    def _foreign(self, wanted: Asked) -> control.OwnResponse | None:
+    def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for the session that it names: its producer id is another client's."""
         bindings = self._rooms.governor.bindings
         refused = bindings.check_claim(wanted.session, wanted.client_id)
         if refused is not None:
             return control.OwnResponse(error=control.NOT_AUTHORIZED, message=refused.message)
-        bindings.first("", wanted.session, wanted.client_id)
+        bindings.claimed(wanted.session, wanted.client_id, client.connection_id)
         return None
 
     def _knows_first(self, client: Client) -> bool:

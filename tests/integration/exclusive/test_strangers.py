@@ -7,11 +7,15 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.newcomers import RefusedLedger
+from sidecar.exclusive.operations import NO_BATCH, Offer
+from sidecar.forwarder.lane import Outcome
 from tests.conftest import Unique
 from tests.integration.exclusive.conftest import governed_in
 from tests.integration.exclusive.producers import fetch_batches
 from tests.integration.exclusive.room import Gate, Room, free, open_room, until
+from tests.logs import read_log
 from tests.services import Services
 
 FENCED, HELD, GAP, UNKNOWN = 90, 44, 45, 3
@@ -40,6 +44,36 @@ async def test_nobody_writes_under_the_producer_id_of_another_client_id(room: Ro
     assert stranger.answers[-1].message == "this producer id belongs to another client.id"
     assert await owner.send(topic) == 0
     assert await written(services, topic) == 2
+
+
+async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_under_it(
+    room: Room, services: Services
+) -> None:
+    """A claim may be made for the producer of another client.id. Its connection wrote as that: what the producer wrote
+    next was acknowledged as a repeat, and lost.
+    """
+    name = await governed_in(room, services)
+    owner = room.connect("billing")
+    stranger = room.connect("attacker", producer_id=owner.producer_id)
+    room.governor.bindings.given(owner.producer_id, "billing")
+    session = f"pid:{owner.producer_id}"
+    claimant = Claimant(
+        session, "attacker", False, stranger.connection_id, AccessMode.EXCLUSIVE, names_session=True,
+        client_id="attacker",
+    )  # fmt: skip
+    claimed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    topic = room.topic(name)
+    topic.offer(Offer(claimant, "", 0, NO_BATCH, memoryview(b""), 0, lambda: True, claimed.set_result))
+    assert (await claimed).error == 0
+    assert topic.holder is not None
+    assert topic.holder.session == session
+    for _ in range(2):
+        assert await stranger.send(name, b"evil", sequence=0) == HELD
+    assert await owner.send(name, b"1") == 0
+    assert await stranger.send(name, b"evil", sequence=1) == HELD
+    assert await owner.send(name, b"2") == 0
+    assert await sequences(services, name) == [0, 1]
+    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, name) == [b"1", b"2"]
 
 
 async def test_nobody_raises_the_producer_epoch_of_another_client_id(room: Room, services: Services) -> None:

@@ -12,6 +12,7 @@ from sidecar.dedup.content import Content, TooLargeAtOnceError
 from sidecar.dedup.marks import Pushed
 from sidecar.dedup.turned_away import PATIENCE_S, Kept, Turn, TurnedAway
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.limits import BATCH_AT_ONCE_BYTES
 from tests.unit.dedup.paper import HEADERS, batch, recs
 
 if TYPE_CHECKING:
@@ -263,3 +264,19 @@ def test_batches_that_cannot_be_opened_cost_as_much_as_others(log: Log, failure:
     log.away.open(opened, room)
     assert len(tried) <= 8
     assert log.away.is_lost
+
+
+def test_what_was_opened_counts_against_what_may_be(log: Log) -> None:
+    opened: list[int] = []
+
+    def large(found: memoryview, records: int) -> Content:
+        opened.append(len(found))
+        content = Content(found, records, HEADERS, NAME, at_once=True)
+        content.size = BATCH_AT_ONCE_BYTES
+        return content
+
+    room = Bytes(1_000_000)
+    for number in range(100):
+        kept(log.away, number, room)
+    log.away.open(large, room)
+    assert len(opened) == 8

@@ -111,7 +111,7 @@ def test_a_session_named_outside_of_a_topic_has_to_be_ones_own_somewhere(view: V
     refused = known.check("pid:7", "billing")
     assert refused is not None
     assert refused.code == 44
-    known.first("", "pid:7", "billing")
+    known.claimed("pid:7", "billing", 1)
     assert known.check("pid:7", "billing") is None
     known.given(7, "billing")
     assert known.check("pid:7", "attacker") is not None
@@ -200,3 +200,28 @@ def test_what_is_taken_away_or_lost_from_the_log_binds_nobody(view: View, known:
     assert known.bound("orders", "pid:0") is None
     assert known.check_claim("pid:2", "attacker") is None
     assert (known._recorded, known._topics) == ({}, {})
+
+
+def test_a_claim_by_request_takes_a_producer_id_from_nobody_whom_kafka_gave_it_to(known: Bindings) -> None:
+    known.given(7, "billing")
+    assert known.check_claim("pid:7", "attacker") is None, "it may be the producer's of another client.id"
+    known.claimed("pid:7", "attacker", 2)
+    assert known.check_claim("pid:7", "billing") is None
+    assert known.check_claim("pid:7", "somebody") is not None
+
+
+def test_what_a_connection_has_claimed_is_bounded_goes_with_it_and_displaces_nobody(
+    known: Bindings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bindings, "_CLAIMED_KEPT", 10)
+    known.claimed("pid:7", "billing", 1)
+    for number in range(100, 200):
+        known.claimed(f"pid:{number}", "attacker", 2)
+    assert known.check_claim("pid:7", "attacker") is not None
+    assert known.check_claim("pid:100", "somebody") is None
+    assert known.check_claim("pid:199", "somebody") is not None
+    known.connection_closed(2)
+    assert known.check_claim("pid:199", "somebody") is None
+    known.connection_closed(1)
+    assert known.check_claim("pid:7", "attacker") is None
+    assert not known._claimed

@@ -77,7 +77,13 @@ def test_a_topic_that_nobody_owned_leaves_nothing() -> None:
 
 
 def test_the_record_by_which_nodes_notice_comes_first_in_the_last_batch() -> None:
-    final = left_of(everything().view, "t", NOW_MS).final
+    log = Log(
+        Record(ownership_key("t"), state.Ownership(generation=3)),
+        Record(slot_key("t", shared_slot(2)), state.Slot(session="pid:4")),
+        Record(serving_key("t", P1), state.Serving(generation=5)),
+        Record(serving_key("t"), state.Serving(generation=3)),
+    )
+    final = left_of(log.view, "t", NOW_MS).final
     assert (final[0].key, final[0].value, final[-1].key) == (serving_key("t"), None, ownership_key("t"))
     assert {record.key.kind for record in final} == {Kind.SERVING, Kind.OWNERSHIP, Kind.SLOT}
 

@@ -115,6 +115,9 @@ async def test_a_place_that_nothing_tells_any_more_is_not_guessed() -> None:
     log.start = 20
     assert await behind(log, Tail(3, 4, Claim(9, 15, leader_epoch=1)), 21) == UNKNOWN
     assert await behind(log, Tail(3, 4), 21) == 3  # no record names more
+    log = PaperLog(marker(20))
+    log.start = 20
+    assert await behind(log, Tail(3, 4, Claim(9, 15, leader_epoch=1)), 21) == UNKNOWN  # it may have written since
 
 
 # A client's own producer id -------------------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""What a takeover makes of what its own node remembers of a session."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from metadata.ownership import AccessMode
+from sidecar.changelog import Clock, Position, Record, View, pack_positions, shared_slot, slot_key
+from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.succession import Intent, Memory
+from sidecar.exclusive.takeover import Takeover
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.v1 import state_pb2 as state
+
+TOPIC_ID, ANEW = UUID(int=1), UUID(int=2)
+SLOT = shared_slot(1)
+MINE, LATER = (Stamp(ProducerId(900), ProducerEpoch(epoch)) for epoch in (4, 5))
+MEMORY = {0: Position(0, 1_000)}
+
+
+@pytest.fixture
+def view() -> View:
+    return View()
+
+
+def opens(view: View, offset: int, writer: Stamp, session: str = "pid:7") -> None:
+    value = state.Slot(
+        topic_id=TOPIC_ID.bytes, session=session, producer_id=writer.producer_id, producer_epoch=writer.epoch,
+        base=pack_positions({0: Position(0, 5)}),
+    )  # fmt: skip
+    view.apply(Offset(offset), 1, writer, Record(slot_key("orders", SLOT), value).encode())
+
+
+def remembered(view: View, topic_id: UUID = TOPIC_ID) -> dict[int, Position]:
+    changelog = SimpleNamespace(view=view, clock=Clock())
+    intent = Intent("pid:7", "a", AccessMode.SHARED, memory=Memory(TOPIC_ID, MINE, MEMORY))
+    takeover = Takeover(cast(Any, SimpleNamespace(changelog=changelog)), Domain("orders", SLOT), intent)
+    opened = next((entry for entry in view.opened("orders").values() if entry.value.topic_id == topic_id.bytes), None)
+    return dict(takeover._memory(topic_id, opened))
+
+
+def test_memory_counts_while_nobody_served_the_session_since(view: View) -> None:
+    opens(view, 1, MINE)
+    assert remembered(view) == MEMORY
+
+
+def test_memory_counts_for_a_topic_that_was_created_anew(view: View) -> None:
+    opens(view, 1, LATER)
+    assert remembered(view, ANEW) == MEMORY
+
+
+def test_memory_from_before_another_node_served_the_session_counts_for_nothing(view: View) -> None:
+    """It lags ever farther: half a round behind the session it passed for the newest place, and records were lost."""
+    opens(view, 1, MINE)
+    opens(view, 2, LATER)
+    assert remembered(view) == {}
+
+
+def test_memory_of_a_session_that_everybody_else_forgot_counts_for_nothing(view: View) -> None:
+    opens(view, 1, LATER, "pid:8")
+    assert remembered(view) == {}
