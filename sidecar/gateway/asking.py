@@ -58,9 +58,9 @@ async def one(client: Client, broker_id: int, head: RequestHead, message: Messag
     """
     name = b"" if client.identity is None else client.identity.name.encode()
     waiter = AnswerWaiter(head.correlation_id)
-    request = message.encode_request(head.version, head.correlation_id, name, values)
+    request = await in_slices(message.write_request_steps(head.version, head.correlation_id, name, values))
     client.links.to(broker_id).send_parts([request], waiter)
-    return read(message, await waiter.future, head.version)
+    return await read(message, await waiter.future, head.version)
 
 
 async def controller(
@@ -79,10 +79,10 @@ async def controller(
     return await one(client, upstream.live_broker(), head, message, values)
 
 
-def read(message: Message, frame: Frame, version: int) -> Values:
-    """The contents of a broker's answer. Raises `BadAnswerError`: the client is not to blame for it."""
+async def read(message: Message, frame: Frame, version: int) -> Values:
+    """The contents of a broker's answer, read in slices. Raises `BadAnswerError`: the client is not to blame for it."""
     try:
-        return message.decode_answer(frame.buffer, frame.start, frame.end, version)
+        return await in_slices(message.read_answer_steps(frame.buffer, frame.start, frame.end, version))
     except (MalformedFrameError, struct.error) as error:
         raise BadAnswerError(f"answer to api key {message.key} v{version}: {error}") from None
 

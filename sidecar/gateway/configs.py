@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway import asking
 from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
+from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
 from sidecar.protocol.metadata import MetadataRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from sidecar.cluster.nodes import NodeAddress, NodeDirectory
     from sidecar.cluster.resolver import NameResolver
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _TOPIC: Final = 2
 _BROKER: Final = 4
 _BROKER_LOGGER: Final = 8
+_RESULTS_AT_ONCE: Final = 10
+"""Each is some 40 settings."""
 _OF_ONE_BROKER: Final = frozenset({_BROKER, _BROKER_LOGGER})
 
 _NODE_ALTERED: Final = KafkaError(
@@ -74,12 +77,12 @@ class ConfigsApi:
         if not any(found["resource_type"] in _OF_ONE_BROKER for found in request["resources"]):
             await self._pass_description(client, exchange, frame, head)
             return
-        anywhere: list[Values] = []
+        anywhere: dict[tuple[int, str], Values] = {}
         named: dict[tuple[int, int], _Named] = {}
         results: list[Values] = []
         for resource in request["resources"]:
             if resource["resource_type"] not in _OF_ONE_BROKER or not resource["resource_name"]:
-                anywhere.append(resource)
+                anywhere[resource["resource_type"], resource["resource_name"]] = resource  # named again: asked once
                 continue
             node = self._node(resource["resource_name"])
             if node is None:
@@ -89,7 +92,7 @@ class ConfigsApi:
                 named[resource["resource_type"], node.id] = _Named(resource, node)  # each is a question to a broker
         asked = [self._describe_node(client, head, request, found) for found in named.values()]
         if anywhere or not (named or results):
-            asked.append(self._describe_anywhere(client, head, request | {"resources": anywhere}))
+            asked.append(self._describe_anywhere(client, head, request | {"resources": [*anywhere.values()]}))
         for answer in await asyncio.gather(*asked):
             results += answer
         await asking.tell(exchange, message, {"results": results})
@@ -102,10 +105,8 @@ class ConfigsApi:
         if not lists_replicas(whole, flexible=head.version >= message.flexible):
             exchange.answer([whole])
             return
-        values = asking.read(message, answer, head.version)
-        for result in values["results"]:
-            for config in result["configs"]:
-                show_as(self._nodes.me, config)
+        values = await asking.read(message, answer, head.version)
+        await in_slices(self._show(values["results"]))
         await asking.tell(exchange, message, values)
 
     def _node(self, name: str) -> NodeAddress | None:
@@ -121,10 +122,16 @@ class ConfigsApi:
             client, lambda: asking.any_broker(client, upstream), head, admin.DESCRIBE_CONFIGS, request, again=True
         )
         results: list[Values] = answer["results"]
-        for result in results:
+        await in_slices(self._show(results))
+        return results
+
+    def _show(self, results: list[Values]) -> Generator[None, None, None]:
+        """Put this node in the place of the broker that described itself, in slices."""
+        for number, result in enumerate(results, 1):
             for config in result["configs"]:
                 show_as(self._nodes.me, config)
-        return results
+            if not number % _RESULTS_AT_ONCE:
+                yield
 
     async def _describe_node(self, client: Client, head: RequestHead, request: Values, named: _Named) -> list[Values]:
         for _ in range(2):

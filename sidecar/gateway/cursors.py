@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.gateway import asking
+from sidecar.network.slices import in_slices
 from sidecar.protocol import limits
 from sidecar.protocol.messages.groups import OFFSET_FETCH
 from sidecar.protocol.primitives import RequestReader
@@ -53,10 +54,12 @@ class FetchedCursors:
 
     async def changed(self, group: str, answer: Frame, head: RequestHead) -> bytes | None:
         """The answer with the cursors that are to be reset; None where it stays as it is. Raises `BadAnswerError`."""
-        values = asking.read(OFFSET_FETCH, answer, head.version)
+        values = await asking.read(OFFSET_FETCH, answer, head.version)
         topics = [topic for topic in values["topics"] if topic["name"] in self._shadows.limits]
         changes = await asyncio.gather(*(self._change(group, topic) for topic in topics))
-        return OFFSET_FETCH.encode_answer(head.version, head.correlation_id, values) if any(changes) else None
+        if not any(changes):
+            return None
+        return await in_slices(OFFSET_FETCH.answer_steps(head.version, head.correlation_id, values))
 
     async def _change(self, group: str, topic: Values) -> bool:
         partitions: list[Any] = topic["partitions"]

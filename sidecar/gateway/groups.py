@@ -162,7 +162,7 @@ class GroupsApi:
         except KafkaError as error:
             await _refuse(form, exchange, frame, head, error.code)
             return
-        joined = self._guards.joined(client, answer, head, refused)
+        joined = await self._guards.joined(client, answer, head, refused)
         exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sidecar.gateway import asking
 from sidecar.network.client import RequestHead
 from sidecar.network.framing import Frame
+from sidecar.network.slices import in_slices
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import groups
 
@@ -86,17 +87,18 @@ class GuardedCursors:
         if not kept:
             return Divided(None, head, refused)
         name = b"" if client.identity is None else client.identity.name.encode()
-        data = message.encode_request(head.version, head.correlation_id, name, request | {"topics": kept})
+        going_on = request | {"topics": kept}
+        data = await in_slices(message.write_request_steps(head.version, head.correlation_id, name, going_on))
         body = _HEAD_BYTES + len(name)
         going = RequestHead(head.key, head.version, head.correlation_id, name, body)
         return Divided(Frame(bytearray(data), 0, len(data), True), going, refused)
 
-    def joined(self, client: Client, answer: Frame, head: RequestHead, refused: list[Values]) -> bytes | None:
+    async def joined(self, client: Client, answer: Frame, head: RequestHead, refused: list[Values]) -> bytes | None:
         """The answer with what was refused, and without what may not be seen; None where it stays as it is."""
         message: Message = _GUARDED[head.key]
         if not refused and message is not groups.OFFSET_FETCH:
             return None
-        values = asking.read(message, answer, head.version)
+        values = await asking.read(message, answer, head.version)
         told: list[Any] = [topic for topic in values["topics"] if not self._is_denied(topic["name"], client)]
         if not refused and len(told) == len(values["topics"]):
             return None
@@ -107,7 +109,7 @@ class GuardedCursors:
                 told.append(topic)
             else:
                 there["partitions"] = [*there["partitions"], *topic["partitions"]]
-        return message.encode_answer(head.version, head.correlation_id, values | {"topics": told})
+        return await in_slices(message.answer_steps(head.version, head.correlation_id, values | {"topics": told}))
 
     def _divide_claimed(
         self, group: str, topic: Values, client: Client, kept: list[Values], refused: list[Refused]

@@ -92,7 +92,7 @@ class MergedApi:
         if len(answers) == 1:
             exchange.answer([answers[0].view(answers[0].start, answers[0].end)])
             return
-        values = form.merge([asking.read(message, answer, version) for answer in answers])
+        values = form.merge([await asking.read(message, answer, version) for answer in answers])
         await asking.tell(exchange, message, values)
 
     async def handle_list_groups(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:

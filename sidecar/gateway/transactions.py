@@ -84,7 +84,7 @@ class TransactionsApi:
             refusal = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
             await asking.tell(exchange, message, refusal)
             return
-        given = asking.read(message, answer, head.version)
+        given = await asking.read(message, answer, head.version)
         if given["error_code"]:
             exchange.note_error(given["error_code"])
         if given["error_code"] == ErrorCode.NONE and not client.connection.closed:

@@ -53,14 +53,17 @@ class TooManyElementsError(MalformedFrameError):
 
 
 class Reader:
-    """A cursor over one frame (or a part of it), from `position` to `end` exclusive, both in bytes."""
+    """A cursor over one frame (or a part of it), from `position` to `end` exclusive, both in bytes. `taken`: elements
+    since others had their turn, for whoever reads in slices.
+    """
 
-    __slots__ = ("buffer", "end", "position")
+    __slots__ = ("buffer", "end", "position", "taken")
 
     def __init__(self, buffer: Octets, position: int = 0, end: int | None = None) -> None:
         self.buffer: Octets = buffer
         self.position: int = position
         self.end: int = len(buffer) if end is None else end
+        self.taken = 0
 
     @property
     def remaining(self) -> int:
@@ -225,12 +228,15 @@ class RequestReader(Reader):
 
 
 class Writer:
-    """Collects one message; `finish()` returns it. Lengths out of range raise `struct.error`, as caller bugs should."""
+    """Collects one message; `finish()` returns it. Lengths out of range raise `struct.error`, as caller bugs should.
+    `taken` as in `Reader`.
+    """
 
-    __slots__ = ("out",)
+    __slots__ = ("out", "taken")
 
     def __init__(self) -> None:
         self.out: bytearray = bytearray()
+        self.taken = 0
 
     def finish(self) -> bytes:
         return bytes(self.out)

@@ -121,6 +121,7 @@ class Array:
             if form.version < self.nullable_since:
                 raise MalformedFrameError("null where a list must be")
             return None
+        reader.taken += count
         return [self.element.read(reader, form) for _ in range(count)]
 
     def read_steps(self, reader: Reader, form: Form) -> Generator[None, None, list[Any] | None]:
@@ -133,9 +134,11 @@ class Array:
         element = self.element
         deep = element if isinstance(element, Record) and element.is_deep else None
         found: list[Any] = []
-        for number in range(1, count + 1):
+        for _ in range(count):
             found.append((yield from deep.read_steps(reader, form)) if deep else element.read(reader, form))
-            if not number % _SLICE:
+            reader.taken += 1
+            if reader.taken >= _SLICE:
+                reader.taken = 0
                 yield
         return found
 
@@ -144,12 +147,14 @@ class Array:
         writer.array(-1 if value is None else len(value), form.flexible)
         element = self.element
         deep = element if isinstance(element, Record) and element.is_deep else None
-        for number, each in enumerate(value or (), 1):
+        for each in value or ():
             if deep:
                 yield from deep.write_steps(writer, each, form)
             else:
                 element.write(writer, each, form)
-            if not number % _SLICE:
+            writer.taken += 1
+            if writer.taken >= _SLICE:
+                writer.taken = 0
                 yield
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
@@ -158,6 +163,7 @@ class Array:
             writer.array(-1, form.flexible)
             return
         writer.array(len(value), form.flexible)
+        writer.taken += len(value)
         for element in value:
             self.element.write(writer, element, form)
 
@@ -290,6 +296,25 @@ class Message:
         I32.pack_into(writer.out, 0, len(writer.out) - 4)
         return writer.finish()
 
+    def read_answer_steps(self, buffer: Octets, start: int, end: int, version: int) -> Generator[None, None, Values]:
+        """As `decode_answer`, in slices."""
+        reader, form = Reader(buffer, start, end), self._form(version)
+        reader.skip(8)
+        reader.tags(form.flexible)
+        values = yield from self.answer.read_steps(reader, form)
+        self._check_end(reader, version)
+        return values
+
+    def write_request_steps(
+        self, version: int, correlation_id: int, client_id: bytes, values: Values
+    ) -> Generator[None, None, bytes]:
+        """As `encode_request`, in slices."""
+        writer, form = self._begun_request(version, correlation_id, client_id), self._form(version)
+        writer.tags(form.flexible)
+        yield from self.request.write_steps(writer, values, form)
+        I32.pack_into(writer.out, 0, len(writer.out) - 4)
+        return writer.finish()
+
     def decode_answer(self, buffer: Octets, start: int, end: int, version: int) -> Values:
         """A broker's answer frame. Raises `MalformedFrameError`."""
         reader = Reader(buffer, start, end)
@@ -309,12 +334,15 @@ class Message:
 
     def encode_request(self, version: int, correlation_id: int, client_id: bytes, values: Values) -> bytes:
         """A whole request frame."""
+        return self._write(self.request, self._begun_request(version, correlation_id, client_id), version, values)
+
+    def _begun_request(self, version: int, correlation_id: int, client_id: bytes) -> Writer:
         writer = Writer()
         writer.i32(0)
         writer.raw(_HEAD.pack(self.key, version, correlation_id))
         writer.i16(len(client_id))
         writer.raw(client_id)
-        return self._write(self.request, writer, version, values)
+        return writer
 
     def encode_answer(self, version: int, correlation_id: int, values: Values) -> bytes:
         """A whole answer frame."""
