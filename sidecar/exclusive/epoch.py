@@ -249,6 +249,7 @@ class SlotEpoch:
             begins,
             client_id=None if known is None else succession.client_ids(known.value).get(tenure.session),
             own={} if known is None else unpack_positions(known.value.own),
+            under=0 if known is None else known.value.under,
         )
         await journal.append([Record(tenure.domain.key, entry)])
         following = replace(tenure, stamp=stamp, journal=journal, bases=bases, refused=refused, begins=begins)

@@ -71,11 +71,12 @@ _UNSHIFTED: Final[Shifts] = {}
 @dataclass(frozen=True, slots=True)
 class Mention:
     """Where a slot's record leaves a session: what it sends next by partition, and what was refused to it. Of several
-    the one counts that speaks of the latest epoch: `at` is the offset of the record that opened that. `own` is where
+    the one counts that speaks of the latest epoch: `at` are the offsets of the master slot's record under which that
+    was opened, and of its own (a node that is frozen may write that late, behind those of another one). `own` is where
     the session stood by its own producer id then.
     """
 
-    at: int
+    at: tuple[int, int]
     next: Mapping[int, Position]
     refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
     own: Mapping[int, Position] = field(default_factory=dict[int, Position])
@@ -199,11 +200,12 @@ def mention(
     """What the record at offset `at`, behind whose epoch `last` are the last stamped sequences, says of a session."""
     if opened.session == session:
         next_ = next_positions(opened.base, last, shifts)
-        return Mention(at, next_, unpack_refused(opened.refused), unpack_positions(opened.own))
+        return Mention((opened.under or at, at), next_, unpack_refused(opened.refused), unpack_positions(opened.own))
     for left in opened.left:
         if left.session == session and now_ms - left.left_ms < REMEMBERED_MS:
             own = unpack_positions(left.own)
-            return Mention(left.opened_at, unpack_positions(left.next), unpack_refused(left.refused), own)
+            opened_at = left.under or left.opened_at, left.opened_at
+            return Mention(opened_at, unpack_positions(left.next), unpack_refused(left.refused), own)
     return None
 
 
@@ -251,6 +253,7 @@ def sequences(
             next=pack_positions(next_positions(opened.base, last, shifts)),
             refused=opened.refused,
             opened_at=at,
+            under=opened.under or at,
             client_id=opened.client_id if opened.HasField("client_id") else None,
             own=opened.own if opened.HasField("own") else None,
         )
@@ -358,11 +361,13 @@ def opening(
     *,
     client_id: str | None = None,
     own: Mapping[int, Position] = {},
+    under: int = 0,
 ) -> Opened:
     """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation.
 
     `begins`: offsets in front of everything that is written under the epoch. `client_id`: whom the session belongs to,
-    where that is known. `own`: where it stands by its own producer id.
+    where that is known. `own`: where it stands by its own producer id. `under`: the offset of the master slot's record,
+    for another slot.
     """
     record = state.Slot() if generation is None else state.Serving(generation=generation)
     record.topic_id, record.node, record.since_ms = topic_id.bytes, node, now_ms
@@ -379,6 +384,7 @@ def opening(
         record.ids_from.CopyFrom(pack_offsets(ids_from))
     if begins is not None:
         record.begins.CopyFrom(pack_offsets(begins))
+    record.under = under
     if own and record.session:
         record.own.CopyFrom(pack_positions(own))
     return record

@@ -144,9 +144,11 @@ class TailReader:
         """
         tails: dict[int, Tail] = {}
         for index in partitions:
-            tail = self._recorded(view, slot, writer, index)
+            tail, behind = self._recorded(view, slot, writer, index), since.get(index, 0)
             if tail is None:
-                tail = Tail(NOTHING, self._in_front(view, slot, writer, index, since.get(index, 0)))
+                tail = Tail(NOTHING, self._in_front(view, slot, writer, index, behind))
+            elif tail.last_sequence == NOTHING and tail.claim is None:
+                tail = Tail(NOTHING, max(tail.offset, behind))
             claim = look.claim(self._topic, index, writer)
             # Without one a higher epoch is here already, or the leader knows of a marker only: it may have forgotten.
             tails[index] = tail if claim is None else tail.claimed(claim)
@@ -225,7 +227,7 @@ class TailReader:
                 found = await self._read(index, tail.offset, ends[index], is_of, fences)
             if found.last is not None:
                 return index, found.last.last_sequence
-            return index, UNKNOWN if claim is not None and not found.is_whole else tail.last_sequence
+            return index, tail.last_sequence if found.is_whole else UNKNOWN
 
         return dict(await asyncio.gather(*[one(index, tail) for index, tail in tails.items()]))
 

@@ -209,6 +209,7 @@ class Takeover:
             ends,
             client_id=self._client_id(owner.session, fenced.topic_id),
             own=own,
+            under=self._under,
         )
         journal = around.changelog.journal(slot.stamp)
         changed = not self._is_unowned(ownership) and owner != owned
@@ -240,6 +241,12 @@ class Takeover:
     def _now_ms(self) -> int:
         """At the brokers: behind the fence its own marker, which was read back, says what time it is."""
         return self._clock.now_ms()
+
+    @property
+    def _under(self) -> int:
+        """The offset of the record by which this node has the master slot, where that is not the one that is taken."""
+        master = None if self._master is None else self._view.opened_now(self._topic).get(MASTER_SLOT)
+        return 0 if master is None else master.offset
 
     async def _commit(self, journal: StampedJournal, entry: Opened, owner: state.Ownership | None) -> Offset:
         """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""
@@ -431,8 +438,7 @@ class Takeover:
                 since = unpack_offsets(entry.value.begins)
             else:  # an older node wrote it
                 since = {} if former.is_shared else owned
-            if former.is_shared:
-                since = since | self._trusted(former, entry, look)
+            since = since | self._trusted(former, entry, look)
             found[name] = reader.before(self._view, name, writer, look, indexes, since)
             records += reader.records(self._view, name, topic_id, writer, found[name], self._now_ms)
             await asyncio.sleep(0)  # there may be hundreds, of hundreds of partitions each
@@ -485,12 +491,12 @@ class Takeover:
         return await reader.own(producer_id, look, fence, ends, others_write=self._domain.is_shared)
 
     def _trusted(self, former: Domain, entry: Entry[Opened], look: Look) -> dict[int, int]:
-        """The ends of the partitions where a leader that knows of no batch of a shared slot surely has seen none.
+        """The ends of the partitions where a leader that knows of no batch of a slot surely has seen none.
 
-        Others write there all the time: all that came since the slot's epoch began would be much to read. One that
-        knows of a higher epoch was made to forget, perhaps by somebody who had not read this record; one that knows of
-        a batch may have it in front of its end. Nothing is certain as long as no record said what time it is at the
-        brokers.
+        All that others wrote since the slot's epoch began would be much to read, and retention may take it, so that
+        nothing would tell that the slot wrote none of it. One that knows of a higher epoch was made to forget, perhaps
+        by somebody who had not read this record; one that knows of a batch may have it in front of its end. Nothing is
+        certain as long as no record said what time it is at the brokers.
         """
         oldest = self._now_ms - self._trusted_ms if self._clock.is_confirmed else math.inf
         writer = stamp_of(entry)

@@ -98,6 +98,23 @@ def test_what_a_session_wrote_before_the_policy_counts() -> None:
     assert sequences(intent(), None, {}, {0: Position(2, 42)})[0] == {0: Position(2, 42), 1: Position(0, 0)}
 
 
+def test_a_record_that_came_late_from_under_an_earlier_master_does_not_count() -> None:
+    """A node opened a slot for a session, and froze; another one took the topic, and served the session elsewhere. What
+    the first one wrote down as it thawed stands behind all of that.
+    """
+    late = state.Slot(session=A, base=pack_positions({0: Position(0, 10)}), under=5)
+    true = state.Slot(session=A, base=pack_positions({0: Position(0, 50)}), under=8)
+    said = [succession.mention(A, late, 12, {}, NOW), succession.mention(A, true, 11, {}, NOW)]
+    found = succession.sequences(intent(), None, range(1), {}, {}, NOW, elsewhere=[each for each in said if each])
+    assert found.bases == {0: Position(0, 50)}
+    other = state.Slot(session=B)
+    (left,) = succession.sequences(intent(B), late, range(1), {}, {}, NOW, at=12).left
+    other.left.append(left)
+    again = [succession.mention(A, other, 20, {}, NOW), succession.mention(A, true, 11, {}, NOW)]
+    found = succession.sequences(intent(), None, range(1), {}, {}, NOW, elsewhere=[each for each in again if each])
+    assert found.bases == {0: Position(0, 50)}
+
+
 def next_epoch(found: succession.Sequences, session: str) -> state.Serving:
     """The record that a takeover with these sequences writes."""
     stamp = Stamp(ProducerId(9), ProducerEpoch(4))
