@@ -166,7 +166,7 @@ class PolicyCatalog:
         elif now - since > _FINISH_S and self.book.exact(name) is None:
             wanted = replace(PolicyFields.of_body(policy.body), log_append_time=None)  # a setting of Kafka that is not
             await self._write_down(name, wanted, await self._decide(name, wanted, ANY))
-            del self._missing[name]
+            self._missing.pop(name, None)  # another one who asked may have been faster
 
     async def delete(self, name: str, generations: Generations = None) -> bool:
         """Take a policy away; whether there was one. Raises as `set`."""
