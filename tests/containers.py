@@ -9,8 +9,6 @@ import os
 import shlex
 import subprocess
 import sys
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.local.jars import DEFAULT_VERSION
 from sidecar.local.java import MINIMUM, Java
+from sidecar.local.kafka import new_cluster_id
 from sidecar.local.kafka_config import KafkaConfig, Ports, broker_properties
 from sidecar.local.ports import HOST
 from sidecar.local.probe import ask_kafka, ask_redis
@@ -179,7 +178,7 @@ def kafka_environment() -> dict[str, str]:
     }
     variables = {f"KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
     return variables | {
-        "CLUSTER_ID": urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+        "CLUSTER_ID": new_cluster_id(),
         "KAFKA_HEAP_OPTS": " ".join(Java(Path("java"), MINIMUM).flags(config.heap_mb, config.tuning)),
     }
 

@@ -35,6 +35,12 @@ _LOGGING = (
 )
 
 
+def new_cluster_id() -> str:
+    """A random one, in the form that Kafka writes them. A leading dash would be an option to the formatting tool."""
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return "0" + cluster[1:] if cluster.startswith("-") else cluster
+
+
 class Kafka:
     """A cluster under `directory`. `start` and `stop` it, or use it as a context manager."""
 
@@ -222,9 +228,7 @@ class Kafka:
         """The id of the cluster whose data lies here, or a new one. Raises LocalError where the data does not fit."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if not self._notes().exists():
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            # A leading dash would be read as an option by the formatting tool.
-            self._write_notes("0" + cluster[1:] if cluster.startswith("-") else cluster, self.config.version)
+            self._write_notes(new_cluster_id(), self.config.version)
         notes = json.loads(self._notes().read_text())
         if notes["brokers"] != self.config.brokers:
             raise LocalError(
