@@ -244,9 +244,13 @@ class Takeover:
 
     @property
     def _under(self) -> int:
-        """The offset of the record by which this node has the master slot, where that is not the one that is taken."""
-        master = None if self._master is None else self._view.opened_now(self._topic).get(MASTER_SLOT)
-        return 0 if master is None else master.offset
+        """The offset of the record by which this node has the master slot, 0 where that is the one that is taken. By
+        the time that it is asked, another node's may stand there: then `KafkaError` 6, before anything is written.
+        """
+        if self._master is None:
+            return 0
+        self._check_master()
+        return self._view.opened_now(self._topic)[MASTER_SLOT].offset
 
     async def _commit(self, journal: StampedJournal, entry: Opened, owner: state.Ownership | None) -> Offset:
         """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""

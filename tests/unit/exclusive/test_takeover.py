@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 
 from metadata.ownership import AccessMode
-from sidecar.changelog import Clock, Position, Record, View, pack_positions, shared_slot, slot_key
+from sidecar.changelog import Clock, Position, Record, View, pack_positions, serving_key, shared_slot, slot_key
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.succession import Intent, Memory
 from sidecar.exclusive.takeover import Takeover
+from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
 
@@ -41,6 +42,22 @@ def remembered(view: View, topic_id: UUID = TOPIC_ID) -> dict[int, Position]:
     takeover = Takeover(cast(Any, SimpleNamespace(changelog=changelog)), Domain("orders", SLOT), intent)
     opened = next((entry for entry in view.opened("orders").values() if entry.value.topic_id == topic_id.bytes), None)
     return dict(takeover._memory(topic_id, opened))
+
+
+def test_a_slot_is_not_written_down_under_another_nodes_master_record(view: View) -> None:
+    """A node that froze in the midst may have read that record by the time it goes on."""
+    changelog = SimpleNamespace(view=view, clock=Clock())
+    around = cast(Any, SimpleNamespace(changelog=changelog))
+    takeover = Takeover(around, Domain("orders", SLOT), Intent("pid:7", "a", AccessMode.SHARED), MINE)
+    for offset, writer in ((3, MINE), (4, LATER)):
+        value = state.Serving(producer_id=writer.producer_id, producer_epoch=writer.epoch)
+        view.note_writer(writer)
+        view.apply(Offset(offset), 1, writer, Record(serving_key("orders"), value).encode())
+        if writer == MINE:
+            assert takeover._under == 3
+    with pytest.raises(KafkaError) as refused:
+        _ = takeover._under
+    assert refused.value.code == 6
 
 
 def test_memory_counts_while_nobody_served_the_session_since(view: View) -> None:
