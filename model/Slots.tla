@@ -46,13 +46,14 @@ VARIABLES
   log,      \* log[p]: entries [sl, e, s, m, w, c]; a marker has s = -1
   coord,    \* coord[slot]: the last epoch handed out
   known,    \* known[slot]: the highest epoch that the changelog has seen
-  rec,      \* rec[slot]: the newest record in the changelog
+  rec,      \* rec[slot]: the newest record in the changelog that opened an epoch
+  owner,    \* Ownership: [w, deposed], w = nobody where it was released or shared
   at,       \* length of the changelog
   granted,  \* rights to write: [sl, e, m, w, base]
   task,     \* task[n]: the takeover under way at a node
   holds     \* holds[n]: the master epoch under which the node opens slots, 0: none
 
-vars == <<log, coord, known, rec, at, granted, task, holds>>
+vars == <<log, coord, known, rec, owner, at, granted, task, holds>>
 
 -----------------------------------------------------------------------------
 Master == "master"
@@ -65,8 +66,9 @@ Covers(sl) == IF OnePart /\ sl # Master THEN {sl} ELSE Parts
 
 \* Where sessions stood that left: at[w] = 0 where nothing is known.
 NoLeft == [w \in Sessions |-> [at |-> 0, next |-> Zero]]
-NoRec  == [e |-> 0, w |-> Nobody, base |-> Zero, left |-> NoLeft, at |-> 0, deposed |-> {}]
-NoTask == [pc |-> "idle", sl |-> Master, w |-> Nobody, kind |-> "none", saw |-> [s \in Slot |-> NoRec],
+NoRec  == [e |-> 0, w |-> Nobody, base |-> Zero, left |-> NoLeft, at |-> 0]
+NoOwner == [w |-> Nobody, deposed |-> {}]
+NoTask == [pc |-> "idle", sl |-> Master, w |-> Nobody, kind |-> "none", saw |-> [s \in Slot |-> NoRec], own |-> NoOwner,
            es |-> [s \in Slot |-> 0], m |-> 0, base |-> Zero, left |-> NoLeft]
 
 High(p, sl) == Max({log[p][i].e : i \in {j \in DOMAIN log[p] : log[p][j].sl = sl}} \cup {0})
@@ -76,7 +78,7 @@ LastS(p, sl, e) == IF Datas(p, sl, e) = {} THEN -1 ELSE log[p][Max(Datas(p, sl, 
 Init ==
   /\ log = [p \in Parts |-> <<>>]
   /\ coord = [s \in Slot |-> 0] /\ known = [s \in Slot |-> 0]
-  /\ rec = [s \in Slot |-> NoRec] /\ at = 0
+  /\ rec = [s \in Slot |-> NoRec] /\ owner = NoOwner /\ at = 0
   /\ granted = {}
   /\ task = [n \in Nodes |-> NoTask]
   /\ holds = [n \in Nodes |-> 0]
@@ -90,7 +92,7 @@ Land(r, p, c) ==
       /\ \/ r.e = High(p, r.sl) /\ s = LastS(p, r.sl, r.e) + 1
          \/ r.e > High(p, r.sl) /\ s = 0
       /\ log' = [log EXCEPT ![p] = Append(@, [sl |-> r.sl, e |-> r.e, s |-> s, m |-> r.m, w |-> r.w, c |-> c])]
-      /\ UNCHANGED <<coord, known, rec, at, granted, task, holds>>
+      /\ UNCHANGED <<coord, known, rec, owner, at, granted, task, holds>>
 
 -----------------------------------------------------------------------------
 (* Takeover of a slot                                                      *)
@@ -101,10 +103,10 @@ All(t) == IF t.sl = Master /\ FenceSide THEN {Master} \cup {s \in Side : t.saw[s
 Look(n, sl, w, kind) ==
   /\ task[n].pc = "idle"
   /\ coord[sl] < (IF sl = Master THEN MaxMaster ELSE MaxSide)
-  /\ w \notin rec[Master].deposed
+  /\ w \notin owner.deposed
   /\ task' = [task EXCEPT ![n] = [NoTask EXCEPT !.pc = "looked", !.sl = sl, !.w = w, !.kind = kind,
-                                   !.saw = rec, !.m = holds[n]]]
-  /\ UNCHANGED <<log, coord, known, rec, at, granted, holds>>
+                                   !.saw = rec, !.own = owner, !.m = holds[n]]]
+  /\ UNCHANGED <<log, coord, known, rec, owner, at, granted, holds>>
 
 \* One session alone: a change of owner, or the owner goes on.
 \* sidecar/exclusive/topic.py: GovernedTopic._take_over
@@ -136,7 +138,7 @@ OpenSlots(n) ==
       /\ coord' = [s \in Slot |-> IF s \in some THEN coord[s] + 1 ELSE coord[s]]
       /\ task' = [task EXCEPT ![n].es = [s \in Slot |-> IF s \in some THEN coord[s] + 1 ELSE t.es[s]],
                               ![n].pc = IF first /\ All(t) # {t.sl} THEN "looked" ELSE "fencing"]
-      /\ UNCHANGED <<log, known, rec, at, granted, holds>>
+      /\ UNCHANGED <<log, known, rec, owner, at, granted, holds>>
 
 Fenced(t, s) == known[s] >= t.es[s]
 
@@ -152,7 +154,7 @@ FenceSlot(n, s) ==
              THEN Append(log[p], [sl |-> s, e |-> t.es[s], s |-> -1, m |-> 0, w |-> Nobody, c |-> -1])
              ELSE log[p]]
       /\ known' = [known EXCEPT ![s] = t.es[s]]
-      /\ UNCHANGED <<coord, rec, at, granted, task, holds>>
+      /\ UNCHANGED <<coord, rec, owner, at, granted, task, holds>>
 
 \* What a record tells of the place of a session: behind the last that was
 \* stamped under it, up to a marker.
@@ -185,25 +187,25 @@ ReadLogs(n) ==
                  ELSE IF w = o.w /\ KeepLeft THEN [at |-> o.at, next |-> Next_(t.sl, t)]
                  ELSE o.left[w]]
   IN  /\ t.pc = "fencing" /\ \A s \in All(t) : Fenced(t, s)
-      /\ IF LookAgain /\ (\E s \in All(t) \cup (IF t.sl = Master THEN Side ELSE {}) : rec[s] # t.saw[s])
+      /\ IF LookAgain /\ (\/ \E s \in All(t) \cup (IF t.sl = Master THEN Side ELSE {}) : rec[s] # t.saw[s]
+                          \/ t.sl = Master /\ owner # t.own)
            THEN task' = [task EXCEPT ![n] = NoTask]
            ELSE task' = [task EXCEPT ![n].pc = "read", ![n].left = left,
                                      ![n].base = IF t.w = Nobody THEN Zero ELSE Word(t.w, t)]
-      /\ UNCHANGED <<log, coord, known, rec, at, granted, holds>>
+      /\ UNCHANGED <<log, coord, known, rec, owner, at, granted, holds>>
 
 \* The record is appended, stamped by the slot: refused where that was fenced.
 \* sidecar/exclusive/takeover.py: Takeover._commit
 Commit(n) ==
   LET t == task[n]
-      o == rec[Master]
       late == IgnoreLate /\ t.sl # Master /\ known[Master] > t.m
-      lost == IF t.sl = Master /\ t.kind \in {"own", "share"} /\ o.w \notin {t.w, Nobody}
-                THEN {o.w} ELSE {}                       \* the owner is deposed; one that let go has no w
+      lost == IF owner.w \in {t.w, Nobody} THEN {} ELSE {owner.w}
   IN  /\ t.pc = "read" /\ known[t.sl] = t.es[t.sl]
       /\ at' = at + 1
       /\ rec' = IF late THEN rec ELSE [rec EXCEPT ![t.sl] =
-           [e |-> t.es[t.sl], w |-> t.w, base |-> t.base, left |-> t.left, at |-> at + 1,
-            deposed |-> IF t.sl = Master THEN o.deposed \cup lost ELSE {}]]
+           [e |-> t.es[t.sl], w |-> t.w, base |-> t.base, left |-> t.left, at |-> at + 1]]
+      /\ owner' = IF t.sl # Master \/ t.kind = "adopt" THEN owner
+                  ELSE [w |-> t.w, deposed |-> owner.deposed \cup lost]
       /\ task' = [task EXCEPT ![n].pc = "committed"]
       /\ UNCHANGED <<log, coord, known, granted, holds>>
 
@@ -218,26 +220,23 @@ Serve(n) ==
       /\ granted' = IF t.w = Nobody THEN granted ELSE granted \cup {right}
       /\ holds' = [holds EXCEPT ![n] = IF t.sl = Master THEN IF t.kind = "share" THEN t.es[Master] ELSE 0 ELSE @]
       /\ task' = [task EXCEPT ![n] = NoTask]
-      /\ UNCHANGED <<log, coord, known, rec, at>>
+      /\ UNCHANGED <<log, coord, known, rec, owner, at>>
 
-\* The owner leaves and may come back: it is listed as one that left by whoever
-\* comes next.  (Here: its record stays, nobody deposes it.)
-\* sidecar/exclusive/ending.py: Ending.let_go
-Release(w) ==
-  /\ rec[Master].w = w /\ w # Nobody /\ known[Master] = rec[Master].e
-  /\ rec' = [rec EXCEPT ![Master].w = Nobody,
-       ![Master].left[w] = [at |-> rec[Master].at,
-         next |-> [p \in Parts |-> rec[Master].base[p] + LastS(p, Master, rec[Master].e) + 1]]]
-  /\ granted' = {r \in granted : ~(r.sl = Master /\ r.e = rec[Master].e)}   \* quiet: all was answered
-  /\ at' = at + 1
-  /\ UNCHANGED <<log, coord, known, task, holds>>
+\* The owner leaves and may come back, which is written under its own epoch:
+\* whoever comes next writes down where it stood.
+\* sidecar/exclusive/ending.py: EndingTopic.let_go
+Release(r) ==
+  /\ r.sl = Master /\ owner.w = r.w /\ known[Master] = r.e /\ rec[Master].e = r.e
+  /\ owner' = [owner EXCEPT !.w = Nobody]
+  /\ granted' = granted \ {r}                \* quiet: all was answered
+  /\ UNCHANGED <<log, coord, known, rec, at, task, holds>>
 
 \* World: a takeover ends anywhere; a node that dies lets go of the master slot.
 Abandon(n) ==
   /\ task[n].pc # "idle" \/ holds[n] > 0
   /\ task' = [task EXCEPT ![n] = NoTask]
   /\ holds' = [holds EXCEPT ![n] = 0]
-  /\ UNCHANGED <<log, coord, known, rec, at, granted>>
+  /\ UNCHANGED <<log, coord, known, rec, owner, at, granted>>
 
 Next ==
   \/ \E r \in granted, p \in Parts, c \in 0..(MaxC - 1) : Land(r, p, c)
@@ -245,7 +244,7 @@ Next ==
        \/ \E w \in Sessions : Own(n, w) \/ \E sl \in Side : OpenSide(n, sl, w)
        \/ Share(n) \/ Adopt(n) \/ OpenSlots(n) \/ ReadLogs(n) \/ Commit(n) \/ Serve(n) \/ Abandon(n)
        \/ \E s \in Slot : FenceSlot(n, s)
-  \/ \E w \in Sessions : Release(w)
+  \/ \E r \in granted : Release(r)
 
 Spec == Init /\ [][Next]_vars
 
