@@ -273,6 +273,11 @@ RepeatTrue ==
   \A r \in granted, p \in Parts : p \in Covers(r.sl) =>
     \A c \in 0..(r.base[p] - 1) : \E i \in Data(p) : log[p][i].w = r.w /\ log[p][i].c = c
 
+\* The records tell at any time where a session stands that may come back.
+PlaceKnown ==
+  \A w \in Sessions \ owner.deposed : \A p \in Parts :
+    Word(w, [NoTask EXCEPT !.saw = rec])[p] = Cardinality({i \in Data(p) : log[p][i].w = w})
+
 \* A right that nobody fenced takes what its client needs next.
 NotStuck ==
   \A r \in granted : \A p \in Covers(r.sl) :
