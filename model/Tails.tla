@@ -29,7 +29,8 @@ CONSTANTS
   MaxLeader,   \* bound: leader epochs
   MaxEpoch,    \* bound: epochs of the slot; 1 is served when it begins
   MaxLog,      \* bound: length of a log
-  Retention    \* TRUE: old records may go
+  Retention,   \* TRUE: old records may go
+  OwnerNotes   \* TRUE: the owner notes its place at keep-alives
 
 \* Switches.  TRUE is the protocol; FALSE is a mistake that TLC must catch.
 CONSTANTS
@@ -249,8 +250,8 @@ StartOver ==
 \* since: a hint.
 \* sidecar/exclusive/tenure.py: acknowledged_tails
 KeepTail(e) ==
-  /\ e \in served
-  /\ \E b \in {<<hw, log>>, <<old.hw, log>>, <<old.hw, old.log>>} :  \* of one broker
+  /\ OwnerNotes /\ e \in served
+  /\ \E b \in {<<hw, log>>} \cup (IF old = NoOld THEN {} ELSE {<<old.hw, log>>, <<old.hw, old.log>>}) :
        LET off  == b[1]
            last == Remembered(b[2], e)
        IN  /\ last # Nothing
@@ -282,8 +283,9 @@ TypeOK ==
   /\ \A i \in DOMAIN log : log[i].e \in 1..coord
 
 \* What was found is what the log has of the last epoch, or it is known that it
-\* cannot be known.  (But for one hole: no look found anything, and what landed
-\* since was taken by retention.  `holes/retention.cfg`.)
+\* cannot be known.  (But for one hole, `holes/*.cfg`: there is no claim, because
+\* no look found anything or an owner's note took its place, and retention took
+\* what landed behind the hint.)
 PlaceAlways == node.pc = "read" => node.found \in {LastS(log, node.of), Unknown}
 PlaceRight  == (seen \/ first <= node.tail.off) => PlaceAlways
 
