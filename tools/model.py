@@ -14,6 +14,7 @@ the embedded Kafka finds it.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -131,8 +132,8 @@ def _check(config: Config, command: Sequence[str | Path]) -> Run:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tlc-") as scratch:
         arguments = ["tlc2.TLC", "-deadlock", "-workers", "1", "-metadir", scratch, "-config", config.path]
-        done = subprocess.run(
-            [*command, *arguments, MODELS / f"{config.module}.tla"],
+        done = subprocess.run(  # it unpacks its own modules into the temporary directory
+            [*command, f"-Djava.io.tmpdir={scratch}", *arguments, MODELS / f"{config.module}.tla"],
             cwd=scratch,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -162,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
         short = config.fails is not None
         flags = java.flags(_HEAP_MB, Tuning.QUICK if short else Tuning.FAST)
         serial = [flag for flag in flags if not flag.startswith(("-Xms", "-XX:+UseParallelGC", "-XX:+UseSerialGC"))]
-        return _check(config, [java.path, *serial, "-XX:+UseSerialGC", "-cp", ":".join(map(str, jars))])
+        return _check(config, [java.path, *serial, "-XX:+UseSerialGC", "-cp", os.pathsep.join(map(str, jars))])
 
     with ThreadPoolExecutor(chosen.jobs) as pool:
         runs = list(pool.map(check, wanted))
