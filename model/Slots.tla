@@ -40,7 +40,10 @@ CONSTANTS
   LookAgain,    \* what was seen before the fence must still hold behind it
   Mentions,     \* other slots' records tell where a session stands
   KeepLeft,     \* a record tells where the session before stood that left
-  IgnoreLate    \* a side slot's record behind a later master epoch's marker is ignored
+  Under,        \* of two words on a session the one counts that was written under the later
+                \* record of the master slot (FALSE: the later one)
+  UnderOwn      \* a side slot's record names the master slot's record by which its node has
+                \* that (FALSE: the newest one that the node has read)
 
 VARIABLES
   log,      \* log[p]: entries [sl, e, s, m, w, c]; a marker has s = -1
@@ -64,9 +67,13 @@ Max(S) == CHOOSE x \in S : \A y \in S : y <= x
 Min(S) == CHOOSE x \in S : \A y \in S : x <= y
 Covers(sl) == IF OnePart /\ sl # Master THEN {sl} ELSE Parts
 
-\* Where sessions stood that left: at[w] = 0 where nothing is known.
+\* When a word on a session was written: under which record of the master slot,
+\* and itself.
+When(under, a) == IF Under THEN 100 * under + a ELSE a
+
+\* Where sessions stood that left: at = 0 where nothing is known.
 NoLeft == [w \in Sessions |-> [at |-> 0, next |-> Zero]]
-NoRec  == [e |-> 0, w |-> Nobody, base |-> Zero, left |-> NoLeft, at |-> 0]
+NoRec  == [e |-> 0, w |-> Nobody, base |-> Zero, left |-> NoLeft, at |-> 0, under |-> 0]
 NoOwner == [w |-> Nobody, deposed |-> {}]
 NoTask == [pc |-> "idle", sl |-> Master, w |-> Nobody, kind |-> "none", saw |-> [s \in Slot |-> NoRec], own |-> NoOwner,
            es |-> [s \in Slot |-> 0], m |-> 0, base |-> Zero, left |-> NoLeft]
@@ -170,7 +177,7 @@ Next_(s, t) ==
 \* The newest word on a session: [at, next].
 Word(w, t) ==
   LET slots == IF Mentions THEN Slot ELSE {t.sl}
-      said  == {[at |-> t.saw[s].at, next |-> Next_(s, t), sl |-> s] : s \in {x \in slots : t.saw[x].w = w}}
+      said  == {[at |-> When(t.saw[s].under, t.saw[s].at), next |-> Next_(s, t), sl |-> s] : s \in {x \in slots : t.saw[x].w = w}}
           \cup {[at |-> t.saw[s].left[w].at, next |-> t.saw[s].left[w].next, sl |-> Master] : s \in slots}
   IN  [p \in Parts |->
          LET for_p == {x \in said : x.at > 0 /\ p \in Covers(x.sl)}
@@ -184,7 +191,7 @@ ReadLogs(n) ==
       o    == t.saw[t.sl]
       left == [w \in Sessions |->
                  IF w = t.w THEN [at |-> 0, next |-> Zero]
-                 ELSE IF w = o.w /\ KeepLeft THEN [at |-> o.at, next |-> Next_(t.sl, t)]
+                 ELSE IF w = o.w /\ KeepLeft THEN [at |-> When(o.under, o.at), next |-> Next_(t.sl, t)]
                  ELSE o.left[w]]
   IN  /\ t.pc = "fencing" /\ \A s \in All(t) : Fenced(t, s)
       /\ IF LookAgain /\ (\/ \E s \in All(t) \cup (IF t.sl = Master THEN Side ELSE {}) : rec[s] # t.saw[s]
@@ -198,12 +205,14 @@ ReadLogs(n) ==
 \* sidecar/exclusive/takeover.py: Takeover._commit
 Commit(n) ==
   LET t == task[n]
-      late == IgnoreLate /\ t.sl # Master /\ known[Master] > t.m
       lost == IF owner.w \in {t.w, Nobody} THEN {} ELSE {owner.w}
   IN  /\ t.pc = "read" /\ known[t.sl] = t.es[t.sl]
+      /\ (t.sl # Master /\ UnderOwn) => t.saw[Master].e = t.m
       /\ at' = at + 1
-      /\ rec' = IF late THEN rec ELSE [rec EXCEPT ![t.sl] =
-           [e |-> t.es[t.sl], w |-> t.w, base |-> t.base, left |-> t.left, at |-> at + 1]]
+      /\ \E under \in IF t.sl = Master THEN {at + 1}
+                     ELSE {t.saw[Master].at} \cup (IF UnderOwn THEN {} ELSE {rec[Master].at}) :
+           rec' = [rec EXCEPT ![t.sl] =
+             [e |-> t.es[t.sl], w |-> t.w, base |-> t.base, left |-> t.left, at |-> at + 1, under |-> under]]
       /\ owner' = IF t.sl # Master \/ t.kind = "adopt" THEN owner
                   ELSE [w |-> t.w, deposed |-> owner.deposed \cup lost]
       /\ task' = [task EXCEPT ![n].pc = "committed"]

@@ -38,8 +38,7 @@ CONSTANTS
   EpochFirst,  \* the leader epoch is asked before what is remembered
   EndFirst,    \* the high watermark is asked before what is remembered
   KeepHint,    \* a claim does not take the place of the hint
-  NoteFirst,   \* places are written down before the next epoch is opened
-  WholeOnly    \* a claim does not count where retention took what lies behind it
+  WholeOnly    \* nothing counts where retention took what lies behind it
 
 VARIABLES
   log,      \* the leader's log; entries [e, s, l]: slot epoch, stamped sequence
@@ -52,10 +51,9 @@ VARIABLES
   serving,  \* the newest Serving record: [e, begins]
   served,   \* epochs under which somebody served
   tail,     \* the newest Tail record
-  node,     \* the node that takes over
-  seen      \* (for invariants) some look found the last owner's epoch written
+  node      \* the node that takes over
 
-vars == <<log, hw, le, old, first, coord, serving, served, tail, node, seen>>
+vars == <<log, hw, le, old, first, coord, serving, served, tail, node>>
 
 -----------------------------------------------------------------------------
 Marker  == -1
@@ -68,7 +66,7 @@ NoClaim == [last |-> Nothing, off |-> 0, l |-> 0]
 NoOld   == [log |-> <<>>, l |-> 0, hw |-> 0]
 Place(e, last, off, claim) == [e |-> e, last |-> last, off |-> off, claim |-> claim]
 Idle    == [pc |-> "idle", e |-> 0, of |-> 0, off |-> 0, l |-> 0, last |-> Nothing,
-            tail |-> Place(0, Nothing, 0, NoClaim), found |-> Nothing]
+            newer |-> FALSE, clean |-> FALSE, tail |-> Place(0, Nothing, 0, NoClaim), found |-> Nothing]
 
 High(g)    == Max({g[i].e : i \in DOMAIN g} \cup {0})
 Datas(g, e) == {i \in DOMAIN g : g[i].e = e /\ g[i].s # Marker}
@@ -84,7 +82,7 @@ Init ==
   /\ serving = [e |-> 1, begins |-> 0]
   /\ served = {1}
   /\ tail = Place(0, Nothing, 0, NoClaim)
-  /\ node = Idle /\ seen = FALSE
+  /\ node = Idle
 
 -----------------------------------------------------------------------------
 (* Kafka                                                                   *)
@@ -99,14 +97,14 @@ Append1(e, s) ==
   /\ Len(log) < MaxLog
   /\ Takes(log, e, s)
   /\ log' = Append(log, [e |-> e, s |-> s, l |-> le])
-  /\ UNCHANGED <<hw, le, old, first, coord, serving, served, tail, node, seen>>
+  /\ UNCHANGED <<hw, le, old, first, coord, serving, served, tail, node>>
 
 \* Kafka: so does one that was cut off and does not know it yet.
 AppendOld(e, s) ==
   /\ old # NoOld /\ Len(old.log) < MaxLog
   /\ Takes(old.log, e, s)
   /\ old' = [old EXCEPT !.log = Append(@, [e |-> e, s |-> s, l |-> old.l])]
-  /\ UNCHANGED <<log, hw, le, first, coord, serving, served, tail, node, seen>>
+  /\ UNCHANGED <<log, hw, le, first, coord, serving, served, tail, node>>
 
 \* Kafka: the coordinator writes the marker of the node's epoch, again where an
 \* election dropped it.
@@ -119,7 +117,7 @@ WriteMarker ==
 Replicate ==
   /\ hw < Len(log)
   /\ hw' = hw + 1
-  /\ UNCHANGED <<log, le, old, first, coord, serving, served, tail, node, seen>>
+  /\ UNCHANGED <<log, le, old, first, coord, serving, served, tail, node>>
 
 \* Kafka: a clean election; of what is not committed any part may be dropped.
 Elect(k) ==
@@ -128,13 +126,13 @@ Elect(k) ==
   /\ log' = SubSeq(log, 1, k)
   /\ le' = le + 1
   /\ old' = [log |-> log, l |-> le, hw |-> hw]
-  /\ UNCHANGED <<hw, first, coord, serving, served, tail, node, seen>>
+  /\ UNCHANGED <<hw, first, coord, serving, served, tail, node>>
 
 \* Kafka: retention.
 Retain ==
   /\ Retention /\ first < hw
   /\ first' = first + 1
-  /\ UNCHANGED <<log, hw, le, old, coord, serving, served, tail, node, seen>>
+  /\ UNCHANGED <<log, hw, le, old, coord, serving, served, tail, node>>
 
 -----------------------------------------------------------------------------
 (* Before the fence                                                        *)
@@ -153,38 +151,41 @@ LookEnds ==
        node' = [Idle EXCEPT !.pc = "looking", !.of = serving.e, !.l = b.l,
                   !.off = IF EndFirst THEN b.hw ELSE 0,
                   !.last = IF EndFirst THEN Nothing ELSE Remembered(b.log, serving.e)]
-  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail, seen>>
+  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail>>
 
 \* A moment later: what the same broker remembers.
 \* sidecar/exclusive/tails.py: TailReader.look
 LookProducers ==
   /\ node.pc = "looking"
-  /\ \E g \in Sources(node.l) :
+  /\ \E g \in Sources(node.l), trusted \in BOOLEAN :
        node' = [node EXCEPT !.pc = "looked",
                   !.last = IF EndFirst THEN Remembered(g, node.of) ELSE @,
+                  !.newer = High(g) > node.of, !.clean = EndFirst /\ trusted,
                   !.off = IF EndFirst THEN @ ELSE hw,
                   !.l = IF EpochFirst THEN @ ELSE le]
-  /\ seen' = (seen \/ (node'.of = serving.e /\ node'.last # Nothing))
   /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail>>
 
-\* What is written down: the hint that there is, with the newest claim.
+\* What is written down: the hint that there is, with the newest claim.  Where a
+\* leader remembers nothing, and surely forgot nothing (`clean`; it cannot be told
+\* always), what is in front of its high watermark need not be read.
 Noted(n) ==
   LET known == IF tail.e = n.of THEN tail
                ELSE Place(n.of, Nothing,
                          IF tail.e < n.of THEN Max({serving.begins, tail.off}) ELSE serving.begins, NoClaim)
+      sure  == n.last = Nothing /\ ~n.newer /\ n.clean       \* Takeover._trusted
+      since == IF sure THEN Max({known.off, n.off}) ELSE known.off
       claim == [last |-> n.last, off |-> n.off, l |-> n.l]
-  IN  IF n.last = Nothing \/ known.claim.l > n.l THEN known
+  IN  IF sure /\ known.last = Nothing /\ known.claim = NoClaim THEN [known EXCEPT !.off = since]
+      ELSE IF n.last = Nothing \/ known.claim.l > n.l THEN known
       ELSE IF KeepHint THEN [known EXCEPT !.claim = claim]
       ELSE [known EXCEPT !.claim = claim, !.off = claim.off]
 
 \* sidecar/exclusive/takeover.py: Takeover._note_tails
 NoteTails ==
   /\ node.pc = "looked"
-  /\ IF NoteFirst
-       THEN node' = [node EXCEPT !.pc = "noted", !.tail = Noted(node)] /\ tail' = Noted(node)
-       ELSE node' = [node EXCEPT !.pc = "noted", !.tail = Noted([node EXCEPT !.last = Nothing])]
-            /\ UNCHANGED tail
-  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, seen>>
+  /\ node' = [node EXCEPT !.pc = "noted", !.tail = Noted(node)]
+  /\ tail' = Noted(node)
+  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served>>
 
 \* InitProducerId, and the fence is on its way (WriteMarker).
 \* sidecar/fencing/slot.py: WriterSlot.open
@@ -192,7 +193,7 @@ OpenSlot ==
   /\ node.pc = "noted" /\ coord < MaxEpoch
   /\ coord' = coord + 1
   /\ node' = [node EXCEPT !.pc = "fencing", !.e = coord + 1]
-  /\ UNCHANGED <<log, hw, le, old, first, serving, served, tail, seen>>
+  /\ UNCHANGED <<log, hw, le, old, first, serving, served, tail>>
 
 -----------------------------------------------------------------------------
 (* Behind the fence                                                        *)
@@ -209,7 +210,7 @@ Stretch(o, e) ==
 FromHint(t, e) ==
   LET r == Stretch(t.off, e)
   IN  IF r.last # Nothing THEN r.last
-      ELSE IF t.claim # NoClaim /\ ~r.whole THEN Unknown ELSE t.last
+      ELSE IF r.whole \/ ~WholeOnly THEN t.last ELSE Unknown
 
 Behind(t, e) ==
   IF t.claim = NoClaim THEN FromHint(t, e)
@@ -228,7 +229,7 @@ ReadTails ==
   /\ serving.e = node.of                     \* else: begin anew
   /\ Stops(Max({node.tail.off, node.tail.claim.off}), node.of) # {}
   /\ node' = [node EXCEPT !.pc = "read", !.found = Behind(node.tail, node.of)]
-  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail, seen>>
+  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail>>
 
 \* The Serving record: the bases follow from what was found.
 \* sidecar/exclusive/takeover.py: Takeover._commit
@@ -236,7 +237,7 @@ Commit ==
   /\ node.pc = "read" /\ coord = node.e      \* the changelog is fenced, too
   /\ serving' = [e |-> node.e, begins |-> hw]
   /\ served' = served \cup {node.e}
-  /\ node' = Idle /\ seen' = FALSE
+  /\ node' = Idle
   /\ UNCHANGED <<log, hw, le, old, first, coord, tail>>
 
 \* sidecar/exclusive/takeover.py: Takeover.run
@@ -244,7 +245,7 @@ StartOver ==
   /\ node.pc \in {"fencing", "read"}
   /\ serving.e # node.of \/ coord # node.e
   /\ node' = Idle
-  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail, seen>>
+  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail>>
 
 \* The owner notes at a keep-alive what leaders remember and have acknowledged
 \* since: a hint.
@@ -258,13 +259,13 @@ KeepTail(e) ==
            /\ last <= LastS(SubSeq(log, 1, hw), e)          \* acknowledged
            /\ tail' = Place(e, last, off, NoClaim)
            /\ tail' # tail
-  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, node, seen>>
+  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, node>>
 
 \* World: the node dies.
 Dead ==
   /\ node.pc # "idle"
   /\ node' = Idle
-  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail, seen>>
+  /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail>>
 
 -----------------------------------------------------------------------------
 Next ==
@@ -283,11 +284,8 @@ TypeOK ==
   /\ \A i \in DOMAIN log : log[i].e \in 1..coord
 
 \* What was found is what the log has of the last epoch, or it is known that it
-\* cannot be known.  (But for one hole, `holes/*.cfg`: there is no claim, because
-\* no look found anything or an owner's note took its place, and retention took
-\* what landed behind the hint.)
-PlaceAlways == node.pc = "read" => node.found \in {LastS(log, node.of), Unknown}
-PlaceRight  == (seen \/ first <= node.tail.off) => PlaceAlways
+\* cannot be known.
+PlaceRight == node.pc = "read" => node.found \in {LastS(log, node.of), Unknown}
 
 \* That happens only where retention took something.
 UnknownRarely == node.pc = "read" /\ node.found = Unknown => first > 0
