@@ -20,7 +20,7 @@ BESIDE := -n 2 --dist loadfile
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients bench bench-pipeline check format requirements proto sync docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients bench bench-pipeline check model format requirements proto sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ check: setup spark ## ruff, pyright, import-linter; the types of Spark's package
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
+
+model: setup ## the takeover protocol through the model checker, its mutants too (about 4 minutes)
+	@$(BIN)/python -m tools.model $(ARGS)
 
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -60,6 +60,7 @@ class Arbitration:
 
         `keeps`: the session is the last owner. Raises `HeldError`, `KafkaError`, `MetadataUnavailable`.
         """
+        # Model: Arbitrate, GoOnAlone.
         around, intent, domain = self._around, self._intent, self._domain
         if domain.is_shared:
             return None, 0
@@ -119,6 +120,7 @@ class Arbitration:
 
     async def publish(self, tenure: Tenure, token: bytes | None) -> None:
         """Tell the outcome, and end the claim."""
+        # Model: Publish.
         value = tenure.ownership
         record = Ownership(
             resource=self._domain.resource,

@@ -100,6 +100,7 @@ class EndingTopic(TopicState):
 
     async def let_go(self) -> None:
         """The owner leaves: free for the next, while its session may come back as a newcomer with its sequences."""
+        # Model: Release.
         holder, epoch, ownership = self.holder, self.epoch, self.ownership
         if holder is None or ownership is None:
             return

@@ -98,6 +98,7 @@ class SlotEpoch:
 
     def verdict(self, partition: int, header: BatchHeader) -> Verdict:
         """What the session's sequences say of a batch."""
+        # Model: AckRepeat.
         if not self._idempotent:
             return Verdict.FORWARD
         found = self._spaces[partition].judge(header.producer_epoch, header.base_sequence, header.records)
@@ -109,6 +110,7 @@ class SlotEpoch:
         self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]
     ) -> None:
         """Stamp and send a batch that `verdict` forwards. The batch is admitted to the forwarder's buffer already."""
+        # Model: Forward.
         gate = self._gates.get(partition)
         if gate is not None:
             first = header.base_sequence if self._idempotent else -1
@@ -212,6 +214,7 @@ class SlotEpoch:
 
     async def raise_for(self, around: Surroundings, partition: int, client_epoch: int) -> SlotEpoch:
         """The next slot epoch, for a session whose client raised its own epoch on one partition; see `renew`."""
+        # Model: RaiseFor.
         return await self._next(around, {partition: Position(client_epoch, 0)}, {})
 
     async def renew(self, around: Surroundings) -> SlotEpoch:
@@ -220,6 +223,7 @@ class SlotEpoch:
         Nothing is under way (`quiet`), and every outcome is known (`certain`). Kafka refuses the raise when anybody
         took the topic over since: then `FencedError`.
         """
+        # Model: Renew.
         ends = await LogReader(around.upstream).ends(self.tenure.domain.topic, self.wrote())
         return await self._next(around, {}, ends)
 
@@ -261,6 +265,7 @@ class SlotEpoch:
 
     async def shift(self, partition: int, from_sequence: int, base: int, before: int) -> None:
         """See `sidecar.dedup.gate.Keeper`."""
+        # Model: Drop.
         tenure, domain = self.tenure, self.tenure.domain
         record = state.SequenceBase(
             topic_id=tenure.topic_id.bytes,

@@ -129,6 +129,7 @@ class SharedSession(SlotWriter):
         super().drop_epoch(outcome)
 
     async def _take(self, intent: Intent) -> None:
+        # Model: OpenSide.
         sessions = self._sessions
         self.drop_epoch(MOVED)
         if self.replaces is not None:

@@ -160,6 +160,7 @@ def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shift
     being another one where duplicates were dropped. Where it is unknown Kafka shall refuse everything (45) until the
     client raises its epoch: a place is never guessed.
     """
+    # Model: TakeOver.
     found: dict[int, Position] = {}
     for index, at in unpack_positions(base).items():
         if last.get(index, NOTHING) == UNKNOWN:

@@ -123,6 +123,7 @@ class TailReader:
         """In this order, and at the same brokers: a batch that lands between the two is seen twice, never missed, and
         the leader epoch is not later than what is remembered.
         """
+        # Model: LookEnds, LookProducers.
         indexes = tuple(sorted(partitions))
         leaders = (await self._upstream.layout(self._topic)).leaders
         listed = await self._logs.listed_ends(self._topic, indexes, leaders)
@@ -205,6 +206,7 @@ class TailReader:
         front of what was written down of it lost that (an unclean election, a disk that was restored): a claim counts
         for nothing then, and behind a hint the place is `UNKNOWN`. Raises as `LogReader.read`.
         """
+        # Model: ReadTails.
         gate = asyncio.Semaphore(_READERS)
 
         def fences(header: BatchHeader) -> bool:

@@ -19,6 +19,8 @@ Nothing of an older epoch is behind the fence. Slots beside the master slot are 
 looks, behind its own record, whether it still has. Another node that takes the topic reads the ownership topic behind
 its fence: either it finds that record, and fences the slot, or its fence is found.
 
+`model/` has these steps as actions: functions name theirs (`Model: NoteTails`), and actions name their functions.
+
 This module performs the steps; who may ask for them is decided in `claims`, what the records of step 6 say in
 `succession`.
 """
@@ -120,6 +122,7 @@ class Takeover:
         Raises `GenerationError`, `HeldError`, `LostRaceError`, `KafkaError`, `MetadataUnavailable`, and what the rooms
         below raise.
         """
+        # Model: StartOver.
         for _ in range(_ATTEMPTS):
             tenure = await self._attempt(granted)
             if tenure is not None:
@@ -185,6 +188,7 @@ class Takeover:
         keeps: bool,
     ) -> Tenure:
         """The commit point: who writes from now on, and where everybody's sequences stand."""
+        # Model: ReadAndCommit.
         around, domain, intent = self._around, self._domain, self._intent
         slot, (bases, refused, left, own) = slots[domain.slot], sequences
         record = opened.value if opened is not None else None
@@ -254,6 +258,7 @@ class Takeover:
 
     async def _commit(self, journal: StampedJournal, entry: Opened, owner: state.Ownership | None) -> Offset:
         """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""
+        # Model: Commit, Serve.
         tailer = self._around.changelog.tailer
         batch = [Record(self._domain.key, entry)]
         if owner is not None:
@@ -271,6 +276,7 @@ class Takeover:
         """The owner, the record of this slot, and those of the slots that are taken with it; a topic of another id
         under the name is none of ours.
         """
+        # Model: ReadLast.
         domain = self._domain
         ownership = None if domain.is_shared else self._view.ownership(self._topic, domain.slot)
         if ownership is not None and ownership.value.topic_id != topic_id.bytes:
@@ -299,6 +305,7 @@ class Takeover:
         memory: Mapping[int, Position],
     ) -> Sequences:
         """Where the sequences of the session go on, and where those of others stopped."""
+        # Model: Claim.
         slot = self._domain.slot
         return succession.sequences(
             self._intent,
@@ -391,6 +398,7 @@ class Takeover:
 
     def _check_master(self) -> None:
         """Behind its own record the node has the master slot still. Raises `KafkaError` 6 where it has not."""
+        # Model: Serve.
         master = self._master
         if master is None:
             return
@@ -430,6 +438,7 @@ class Takeover:
         ownership: Entry[state.Ownership] | None,
     ) -> dict[SlotName, dict[int, Tail]]:
         """Where the sessions stand that had these slots, also in the changelog: the fence makes leaders forget it."""
+        # Model: NoteTails.
         found: dict[SlotName, dict[int, Tail]] = {}
         records: list[Record] = []
         owned = unpack_offsets(ownership.value.start) if ownership is not None else {}
@@ -461,6 +470,7 @@ class Takeover:
         """The last stamped sequences of the slot's own former session, and of the new one in other slots: each up to
         the marker that fenced it now, or one that did before.
         """
+        # Model: ReadLogs.
         session, own = self._intent.session, self._domain.slot
         return {
             name: await reader.behind(stamp_of(formers[name]), its_tails, slots.get(name, slots[own]).stamp, ends)

@@ -108,6 +108,7 @@ def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
     time of the look: then the end is not in front of that one's batches, and tells nothing of a partition that this
     one never touched.
     """
+    # Model: KeepTail.
     topic, writer, touched = epoch.tenure.domain.topic, epoch.tenure.stamp, epoch.touched()
     found: dict[int, Tail] = {}
     for index, end in look.ends.items():

@@ -241,6 +241,7 @@ class GovernedTopic(EndingTopic):
 
     async def _take_over(self, offer: Offer, verdict: claims.Verdict) -> None:
         """Make the session of this batch the owner, or go on with it."""
+        # Model: Own.
         claimant, leftover, newcomers = offer.claimant, self._leftover, self.newcomers
         if leftover is not None and leftover.session not in (None, claimant.session) and self.current_holder is None:
             await self._env.around.store.release(leftover)  # it did not come back in time
@@ -373,6 +374,7 @@ class GovernedTopic(EndingTopic):
 
     async def _share(self) -> None:
         """Take the master slot for nobody, so that sessions may write beside each other."""
+        # Model: Share.
         await self._run_takeover(Intent("", "", AccessMode.SHARED, adopts=True, shares=True))
 
     async def _grow(self, partition: int) -> None:
@@ -388,6 +390,7 @@ class GovernedTopic(EndingTopic):
 
     async def _again(self) -> None:
         """The same owner under the next epoch."""
+        # Model: Begin.
         holder, ownership = self.holder, self.ownership
         if holder is None or ownership is None:
             return
@@ -441,6 +444,7 @@ class GovernedTopic(EndingTopic):
                 self._lose_epoch()
 
     async def _adopt(self) -> None:
+        # Model: Adopt.
         served_before = self._env.changelog.view.serving(self.name) is not None
         if served_before and self.current_holder is None:
             await self._run_takeover(Intent("", "", AccessMode.EXCLUSIVE, adopts=True))

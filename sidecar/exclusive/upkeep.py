@@ -269,6 +269,7 @@ async def keep_slot_alive(
 
     Raises as `renew_fence`, and `FencedError`.
     """
+    # Model: KeepAlive.
     own = around.changelog.partition
     fenced = {domain.topic: sorted(partitions), own.topic: [own.partition]}
     if snapshots:

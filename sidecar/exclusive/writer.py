@@ -102,6 +102,7 @@ class SlotWriter(ABC):
 
     def _write(self, offer: Offer, epoch: SlotEpoch) -> None:
         """A batch of the session: forward it, or answer by its sequences or its age."""
+        # Model: Forward, Repeat.
         if not epoch.covers(offer.partition):
             self._operations.begin(partial(self._find_partition, offer), offer)
             return
@@ -156,6 +157,7 @@ class SlotWriter(ABC):
         is still on its way somewhere, and the batch comes here again. So it has where the epoch was dropped meanwhile:
         what it was for may have changed.
         """
+        # Model: NewClientEpoch.
         if await epoch.quiet() and epoch.certain and self.epoch is epoch:
             try:
                 found = await following()

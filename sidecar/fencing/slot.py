@@ -99,6 +99,7 @@ class WriterSlot:
 
     async def open(self) -> Stamp:
         """Take the slot: the next epoch, whoever had the last one. Fences nothing by itself."""
+        # Model: OpenSlot.
         async with self._lock:
             self._lost, self._stamp = None, None
             self._stamp = await self._init(NO_STAMP)
@@ -138,6 +139,7 @@ class WriterSlot:
 
         The new id must then be fenced as after `open`. Takes some 770 calls once in 32,000 epochs.
         """
+        # Model: Rotate.
         async with self._lock:
             old = self.stamp
             if old.epoch < ROTATE_AT:

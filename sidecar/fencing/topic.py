@@ -30,6 +30,7 @@ class FencedTopic:
 
 async def open_slots(slots: Sequence[WriterSlot]) -> None:
     """Take slots, the first of them before the others. Errors as `WriterSlot.open`."""
+    # Model: OpenSlots.
     first, *rest = slots
     await first.open()
     for begin in range(0, len(rest), _AT_ONCE):
@@ -53,6 +54,7 @@ async def fence_topic(
     are used up gets a new producer id on the way, so read `stamp` afterwards. Errors as `WriterSlot.fence`, and
     `UnknownTopicError`.
     """
+    # Model: OpenAndFence.
     retry = Retry(f"fence of {topic}", deadline)
     done: TopicLayout | None = None
     while True:
@@ -83,6 +85,7 @@ async def fence_slot(
     upstream: Upstream, slot: WriterSlot, partitions: Partitions, formers: Mapping[str, ProducerId]
 ) -> None:
     """Fence one open slot on some partitions; `formers` and the rest as in `fence_topic`."""
+    # Model: FenceSlot, TakeOver.
     before, former = slot.stamp.producer_id, formers.get(slot.transactional_id)
     if slot.rotation_due:
         await slot.rotate(partitions)

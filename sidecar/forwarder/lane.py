@@ -301,6 +301,7 @@ class Lane:
 
     def settled(self, append: Append, outcome: Outcome) -> None:
         """The leader's answer for a batch of this lane, or the loss of the connection as an outcome."""
+        # Model: Ack.
         self._in_flight.remove(append)
         error = outcome.error
         if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):

@@ -116,12 +116,14 @@ class SequenceSpace:
 
     def appended(self, sequence: int, records: int) -> None:
         """A batch is known to be in the log."""
+        # Model: Answered.
         reached = (sequence + records) % MODULUS
         if (reached - self.next) % MODULUS < _HALF:
             self.next = reached
 
     def doubted(self, sequence: int, records: int) -> None:
         """A batch was given up that may be in the log, or still get there: one near `next`, as Kafka refuses others."""
+        # Model: GiveUp.
         ahead = (sequence + records - self.next) % MODULUS
         if ahead < _HALF and (self.reach is None or self.certain or ahead > (self.reach - self.next) % MODULUS):
             self.reach = (sequence + records) % MODULUS
