@@ -95,6 +95,8 @@ class Lane:
     unresolved: bool = False
     """A batch was given up of which nobody knows whether it was written."""
     not_before: float = 0.0
+    last_code: int = 0
+    last_message: str = ""
 
 
 class Connections:
@@ -184,6 +186,7 @@ class Producer:
         self.topic = topic
         self.ledger = ledger
         self.producer_id = -1
+        self.producer_ids: list[int] = []
         self.epoch = 0
         self.fatal: int | None = None
         self.closed = False
@@ -228,6 +231,20 @@ class Producer:
     def waiting(self) -> int:
         """Batches of which the application has not been told anything."""
         return sum(len(lane.batches) for lane in self._lanes.values())
+
+    def waits_for(self) -> str:
+        """Why it does not get on, for people."""
+        lanes = [lane for lane in self._lanes.values() if lane.batches]
+        return "; ".join(
+            f"{self.topic}/{lane.partition}: {len(lane.batches)} batches, last answer {lane.last_code} {lane.last_message}"
+            for lane in lanes
+        )
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether all that waits does so because the node says that it is not its turn."""
+        lanes = [lane for lane in self._lanes.values() if lane.batches]
+        return all(_waits(lane.last_code, lane.last_message) for lane in lanes)
 
     def close(self) -> None:
         """As an application that ends without waiting."""
@@ -316,6 +333,7 @@ class Producer:
                 self.ledger.answered(error)
                 raise LostError(f"InitProducerId: {error}", sent=True)
             self.producer_id, self.epoch = producer_id, epoch
+            self.producer_ids.append(producer_id)
             for lane in self._lanes.values():
                 self._restart(lane)
 
@@ -341,6 +359,7 @@ class Producer:
     ) -> None:
         loop = asyncio.get_running_loop()
         self._hear(message)
+        lane.last_code, lane.last_message = code, message
         if code not in (NONE, DUPLICATE) and code not in NOT_WRITTEN and code != NETWORK and not _waits(code, message):
             for record in batch.records:
                 record.doubtful = True

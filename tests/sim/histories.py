@@ -179,7 +179,7 @@ FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = 
         "partition": rng.choice((-1, -1, 0, 1)), "lasts": _lasts(rng),
     },
     "move coordinator": lambda rng, shape: _partition(rng),
-    "cut brokers": lambda rng, shape: {"one": _broker(rng, shape), "other": rng.randint(0, shape.brokers), "lasts": _lasts(rng)},
+    "cut brokers": lambda rng, shape: {"one": _broker(rng, shape), "other": rng.choice((-1, 1, 2, 3)), "lasts": _lasts(rng)},
     "refuse": lambda rng, shape: {
         "broker": _broker(rng, shape),
         "api": rng.choice((0, 0, 0, 0, 1, 2, 3, 10, 22, 22, 24, 26, 61)),

@@ -119,7 +119,7 @@ class Reader:
 
 
 class Record(NamedTuple):
-    """A record as the log has it. `batch` tells batches of a log apart: its base offset."""
+    """A record as the log has it. `batch`: the base offset of the batch that it stands in."""
 
     offset: int
     value: bytes
@@ -128,6 +128,7 @@ class Record(NamedTuple):
     producer_epoch: int
     sequence: int
     batch: int
+    key: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -195,8 +196,9 @@ def _read_record(data: bytes, place: int, base: int, fields: tuple[Any, ...], fo
     end = place + size
     _, place = _read_varint(data, place + 1)
     delta, place = _read_varint(data, place)
-    key, place = _read_varint(data, place)
-    place += max(0, key)
+    length, place = _read_varint(data, place)
+    key = None if length < 0 else data[place : place + length]
+    place += max(0, length)
     length, place = _read_varint(data, place)
     value = data[place : place + max(0, length)]
     place += max(0, length)
@@ -209,7 +211,7 @@ def _read_record(data: bytes, place: int, base: int, fields: tuple[Any, ...], fo
         headers.append((name, data[place : place + length]))
         place += length
     sequence = fields[11] if fields[11] < 0 else (fields[11] + delta) % 2**31
-    found.append(Record(base + delta, value, tuple(headers), fields[9], fields[10], sequence, base))
+    found.append(Record(base + delta, value, tuple(headers), fields[9], fields[10], sequence, base, key))
     return end
 
 

@@ -298,4 +298,10 @@ def _settings(values: dict[str, Any]) -> Any:
 
 
 def _acceptor(cluster: Any, number: int) -> Callable[[Any], Any]:
-    return lambda peer: cluster.accept(number, peer)
+    def accept(peer: Any) -> Any:
+        try:
+            return cluster.accept(number, peer)
+        except ConnectionRefusedError:
+            return None
+
+    return accept
