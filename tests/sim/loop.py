@@ -112,6 +112,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._count = 0
 
+    def __del__(self) -> None:
+        """It holds nothing of the machine's."""
+
     # Scheduling ---------------------------------------------------------------------------------------------------
 
     def time(self) -> float:

@@ -177,7 +177,7 @@ class SimRedis:
         return _INFO % sha1(b"%d" % self._starts).hexdigest().encode()  # noqa: S324 - a name, no secret
 
     def time(self) -> list[bytes]:
-        micros = int(self._now * 1e6)
+        micros = round(self._now * 1e6)
         return [b"%d" % (micros // 1_000_000), b"%d" % (micros % 1_000_000)]
 
     def get(self, key: bytes) -> bytes | None:
