@@ -40,7 +40,7 @@ class Evidence:
 
     `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`: producer
     ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics deduplicated
-    all the time. `loose`: topics whose policy changed meanwhile, or that lost committed records by a fault that may.
+    all the time. `shared`: topics that anybody may write to while nobody owns them. `loose`: topics whose policy changed meanwhile, or that lost committed records by a fault that may.
     `shadows`: source by shadow. `stuck`: what did not come to an end although nothing was wrong any more.
     """
 
@@ -52,6 +52,7 @@ class Evidence:
     counted: set[str] = field(default_factory=set)
     loose: set[str] = field(default_factory=set)
     shadows: dict[str, str] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
     stuck: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
     _places: dict[tuple[str, int, bytes], list[int]] | None = None
@@ -173,6 +174,10 @@ def twice_counted(evidence: Evidence) -> Iterator[str]:
 def behind_the_fence(evidence: Evidence) -> Iterator[str]:
     """Behind the offsets at which a generation begins only its own session's records stand."""
     owners = {(sent.topic, sent.partition, sent.value): sent.session for sent in evidence.ledger.sent}
+    let_go = defaultdict[str, set[int]](set)
+    for each in evidence.tenures:
+        if each.released:
+            let_go[each.topic].add(each.generation)
     for (topic, partition), spans in _spans(evidence).items():
         if topic in evidence.loose:
             continue
@@ -180,7 +185,7 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
         for record in evidence.logs.get((topic, partition), ()):
             session = owners.get((topic, partition, record.value))
             tenure = next((each for start, each in reversed(spans) if record.offset >= start), None)
-            if session is None or tenure is None:
+            if session is None or tenure is None or (topic in evidence.shared and tenure.generation in let_go[topic]):
                 continue
             names = evidence.sessions.get(session, set())
             if tenure.session.startswith("pid:") and tenure.session not in names:
@@ -211,6 +216,8 @@ def generations(evidence: Evidence) -> Iterator[str]:
     for tenure in evidence.tenures:
         key = tenure.topic, tenure.slot
         before = newest.get(key)
+        if tenure.released and before is not None and tenure.generation == before.generation:
+            continue
         if before is not None and tenure.generation < before.generation:
             yield f"the generation of {key} fell from {before.generation} to {tenure.generation}"
         elif before is not None and tenure.generation == before.generation and tenure.session != before.session:

@@ -363,6 +363,8 @@ class Producer:
         if code not in (NONE, DUPLICATE) and code not in NOT_WRITTEN and code != NETWORK and not _waits(code, message):
             for record in batch.records:
                 record.doubtful = True
+        for record in batch.records:
+            record.message = message
         if batch not in lane.batches:
             return  # its time ran out meanwhile; what was told stands
         if code in (NONE, DUPLICATE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from metadata.ownership import AccessMode
 from sidecar.v1 import state_pb2 as state
 from tests.sim.checker import Evidence, Tenure
 from tests.sim.wire import records_of
@@ -24,6 +25,7 @@ def collect(world: World, topics: Iterable[str]) -> Evidence:
     for topic in sorted(topics):
         for partition in range(TOPICS[topic].partitions):
             found.logs[topic, partition] = read(world, topic, partition)
+    found.shared = {name for name, plan in TOPICS.items() if plan.mode is AccessMode.SHARED}
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}
     for record in read(world, OWNERSHIP, 0):
         _note(record, found)
@@ -43,7 +45,7 @@ def _note(record: Record, found: Evidence) -> None:
     if kind == "ownership":
         owner = state.Ownership.FromString(record.value)
         start = tuple(zip(owner.start.partition, owner.start.offset, strict=True))
-        found.tenures.append(Tenure(topic, slot, owner.generation, owner.session, start, bool(owner.released_ms)))
+        found.tenures.append(Tenure(topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session)))
     elif kind == "serving":
         found.writers.add(state.Serving.FromString(record.value).producer_id)
     elif kind == "slot":

@@ -31,6 +31,7 @@ class Sent:
     delivered: bool | None = None
     offset: int = -1
     code: int = 0
+    message: str = ""
     doubtful: bool = False
     told_at: float = 0.0
 

@@ -494,22 +494,34 @@ class Play:
             with world.loop.on(host):
                 producer.close()
         world.run(world.now + 0.5)
-        host, sent = Host("client-probe"), list[tuple[clients.Producer, Any]]()
-        with world.loop.on(host):
-            for topic in sorted(self.topics):
+        host, left = Host("client-probe"), dict[str, str]()
+        for topic in sorted(self.topics):
+            with world.loop.on(host):
                 producer = clients.Producer(
                     clients.LIBRARIES["java"], f"probe-{topic}", f"probe-{topic}", world.addresses, topic,
                     world.ledger, world.rng, self._wall_ms,
                 )  # fmt: skip
-                for partition in range(TOPICS[topic].partitions):
-                    (record,) = producer.send(partition, [f"probe/{topic}/{partition}".encode()])
-                    sent.append((producer, record))
-                self.producers.append((producer, host))
-        world.run(world.now + _PROBE_S, lambda: all(record.delivered for _, record in sent))
-        for producer, record in sent:
-            if not record.delivered:
-                self.stuck.append(f"a newcomer in {record.topic}/{record.partition}: {producer.waits_for()}")
+            self.producers.append((producer, host))
+            for partition in range(TOPICS[topic].partitions):
+                left[f"{topic}/{partition}"] = "not asked yet"
+                world.spawn(host, self._newcomer(producer, partition, left))
+        world.run(world.now + _PROBE_S, lambda: not left)
+        self.stuck += [f"a newcomer in {where}: {why}" for where, why in left.items()]
         self._read_out()
+
+    async def _newcomer(self, producer: clients.Producer, partition: int, left: dict[str, str]) -> None:
+        """Write one record, again where it is refused: those who left may keep their places for a moment."""
+        where = f"{producer.topic}/{partition}"
+        for attempt in range(100):
+            (record,) = producer.send(partition, [f"probe/{where}/{attempt}".encode()])
+            while record.delivered is None:
+                await asyncio.sleep(0.05)
+                left[where] = f"code {record.code} {record.message or producer.waits_for()}"
+            if record.delivered:
+                del left[where]
+                return
+            left[where] = f"code {record.code} {record.message}"
+            await asyncio.sleep(0.5)
 
     def _read_out(self) -> None:
         """Readers come to the end of what there is."""
