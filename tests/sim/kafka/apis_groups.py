@@ -156,6 +156,4 @@ def list_groups(broker: Broker, request: Request) -> None:
 
 
 def _listed(name: str, group: Group) -> Values:
-    return {
-        "group_id": name, "protocol_type": group.protocol_type, "group_state": group.state, "group_type": "classic"
-    }
+    return {"group_id": name, "protocol_type": group.protocol_type, "group_state": group.state, "group_type": "classic"}

@@ -1,4 +1,4 @@
-"""ListOffsets (2), DeleteRecords (21), OffsetForLeaderEpoch (23), DescribeProducers (61): asked of a partition's leader."""
+"""ListOffsets (2), DeleteRecords (21), OffsetForLeaderEpoch (23), DescribeProducers (61): asked of a leader."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def list_offsets(broker: Broker, request: Request) -> None:
                 "leader_epoch": -1,
             }  # fmt: skip
             try:
-                replica = leader_of(broker, topic["name"], part["partition_index"], part.get("current_leader_epoch", -1))
+                replica = leader_of(
+                    broker, topic["name"], part["partition_index"], part.get("current_leader_epoch", -1)
+                )
                 row["timestamp"], row["offset"], row["leader_epoch"] = _find(
                     replica, part["timestamp"], committed=committed, version=request.version
                 )

@@ -44,7 +44,13 @@ class _Produce:
         self._one_less()
 
     def _append(self, topic: str, index: int, records: bytes | None) -> Values:
-        row: Values = {"index": index, "error_code": 0, "base_offset": -1, "log_append_time_ms": -1, "log_start_offset": -1}
+        row: Values = {
+            "index": index,
+            "error_code": 0,
+            "base_offset": -1,
+            "log_append_time_ms": -1,
+            "log_start_offset": -1,
+        }
         self.rows.append(row)
         try:
             if self.acks not in (-1, 0, 1):
@@ -78,7 +84,7 @@ class _Produce:
         return replica
 
     def _check(self, replica: Replica, batch: Batch, topic: str, index: int) -> None:
-        """What does not depend on the log: keys of a compacted topic, a transaction that holds the partition (KIP-890)."""
+        """What the log does not say: keys of a compacted topic, a transaction that holds the partition (KIP-890)."""
         if replica.config.compacted and any(key is None for _, key, _, _ in parse(batch)):
             raise RefusedError(errors.INVALID_RECORD, "a record without a key on a compacted topic")
         name: str | None = self.request.values.get("transactional_id")

@@ -268,5 +268,3 @@ def alter_configs(broker: Broker, request: Request) -> None:
         return row
 
     _at_controller(broker, request, lambda: {"responses": [alter(each) for each in request.values["resources"]]})
-
-

@@ -27,7 +27,9 @@ def find_coordinator(broker: Broker, request: Request) -> None:
     found = broker.image.partition(topic, index)
     if found is None or found.leader not in broker.image.live:
         message = "The coordinator is not available."
-        request.answer({"error_code": errors.COORDINATOR_NOT_AVAILABLE, "error_message": message, "node_id": -1, "port": -1})
+        request.answer(
+            {"error_code": errors.COORDINATOR_NOT_AVAILABLE, "error_message": message, "node_id": -1, "port": -1}
+        )
         return
     host, port = cluster.brokers[found.leader].address
     request.answer({"error_code": 0, "error_message": "NONE", "node_id": found.leader, "host": host, "port": port})
@@ -142,7 +144,12 @@ def write_txn_markers(broker: Broker, request: Request) -> None:
                 partitions.append(row)
                 left += 1
                 markers.append(
-                    broker, (topic["name"], index), stamp, each["coordinator_epoch"], each["transaction_result"], told(row)
+                    broker,
+                    (topic["name"], index),
+                    stamp,
+                    each["coordinator_epoch"],
+                    each["transaction_result"],
+                    told(row),
                 )
     one_less()
 

@@ -69,7 +69,7 @@ class Batch:
 
 
 def read(data: bytes) -> Batch:
-    """The batch of a Produce request, as `ProduceRequest.validateRecords` and `LogValidator` want it: one, whole, v2."""
+    """The batch of a Produce request: one, whole, v2 (`ProduceRequest.validateRecords`, `LogValidator`)."""
     if len(data) < HEADER_BYTES:
         if len(data) > 16 and data[16] != 2:
             raise RefusedError(errors.INVALID_RECORD, "message format below v2")

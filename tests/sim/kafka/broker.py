@@ -106,6 +106,10 @@ class Broker:
                         disk = self.disks.setdefault(key, Disk())
                         replica = self.replicas[key] = Replica(self, new, index, disk)
                     replica.apply(new, partition)
+        if image.live - old.live:
+            for replica in self.replicas.values():
+                if replica.leading:
+                    replica.followers.expand()
 
     def _drop(self, key: tuple[bytes, int]) -> None:
         replica = self.replicas.pop(key, None)
@@ -315,5 +319,3 @@ class Broker:
         for replica in list(self.replicas.values()):
             if replica.config.compacted and len(replica.log.rolls) > 1:
                 cleaner.compact(replica, only_dirty=True)
-
-

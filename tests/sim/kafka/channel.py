@@ -26,7 +26,18 @@ LONGEST_FRAME: Final = 104_857_600
 class Request:
     """One request as it stands on its connection. Answer it once: `answer`, `answer_bytes` or `no_answer`."""
 
-    __slots__ = ("body", "channel", "correlation", "frame", "key", "message", "override", "throttle_ms", "values", "version")
+    __slots__ = (
+        "body",
+        "channel",
+        "correlation",
+        "frame",
+        "key",
+        "message",
+        "override",
+        "throttle_ms",
+        "values",
+        "version",
+    )
 
     def __init__(self, channel: Channel, frame: bytes) -> None:
         _, key, version, correlation, size = _HEAD.unpack_from(frame)

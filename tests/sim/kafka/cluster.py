@@ -6,13 +6,11 @@ asyncio: time and chance come from a `Scheduler`, bytes go to a `Peer`. See `fau
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.kafka.broker import Broker
 from tests.sim.kafka.controller import CONTROLLER, Controller
-from tests.sim.kafka.coordinator import java_hash
 from tests.sim.kafka.faults import Faults
 from tests.sim.kafka.settings import ClusterSettings
 from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from tests.sim.kafka.batches import Batch
     from tests.sim.kafka.channel import Channel
     from tests.sim.kafka.replica import Replica
-    from tests.sim.kafka.settings import Peer, Scheduler, Span
+    from tests.sim.kafka.settings import Peer, Scheduler
 
 
 class Cluster(Faults):
@@ -31,8 +29,6 @@ class Cluster(Faults):
         super().__init__()
         self.scheduler = scheduler
         self.settings = settings = settings or ClusterSettings()
-        self.effects: Counter[str] = Counter()
-        self.trace: Callable[[str], None] | None = None
         self.brokers: dict[int, Broker] = {}
         self.controller = Controller(self)
         for each in settings.brokers:
@@ -86,17 +82,7 @@ class Cluster(Faults):
             return []
         return [batch for batch in replica.log.batches if batch.last < replica.high_watermark]
 
-    def transaction_partition(self, transactional_id: str) -> int:
-        """`TransactionStateManager.partitionFor`."""
-        return java_hash(transactional_id) % self.settings.transaction_partitions
-
-    def group_partition(self, group: str) -> int:
-        return java_hash(group) % self.settings.offsets_partitions
-
     # Links ---------------------------------------------------------------------------------------------------------
-
-    def delay(self, span: Span) -> float:
-        return self.scheduler.rng.uniform(*span)
 
     def post(self, source: int, target: int, call: Callable[..., object], *args: Any) -> None:
         """Call something at a broker, or the controller, after the way of a message. Lost where that one dies first."""
@@ -113,9 +99,3 @@ class Cluster(Faults):
             call(*args)
         else:
             self.brokers[target].run(life, call, args)
-
-    def effect(self, name: str) -> None:
-        """A fault has shown an effect."""
-        self.effects[name] += 1
-        if self.trace is not None:
-            self.trace(f"{self.scheduler.now():9.4f} effect {name}")

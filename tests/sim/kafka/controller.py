@@ -53,7 +53,9 @@ class Controller:
         partitions = settings.partitions if partitions == -1 else partitions
         replication = settings.replication if replication == -1 else replication
         if partitions <= 0 and not assignment:
-            raise RefusedError(errors.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+            raise RefusedError(
+                errors.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
         if replication <= 0 or replication > len(self.live):
             raise RefusedError(errors.INVALID_REPLICATION_FACTOR, f"{replication} replicas, {len(self.live)} brokers")
         config = self._config(configs)
@@ -134,7 +136,9 @@ class Controller:
         if not in_sync and not unclean:
             return False
         isr = found.isr if in_sync else (broker,)
-        self._set(topic, index, found._replace(leader=broker, epoch=found.epoch + 1, isr=isr, version=found.version + 1))
+        self._set(
+            topic, index, found._replace(leader=broker, epoch=found.epoch + 1, isr=isr, version=found.version + 1)
+        )
         self._cluster.effect("elected" if in_sync else "elected_unclean")
         self._publish()
         return True

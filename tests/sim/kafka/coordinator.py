@@ -45,14 +45,6 @@ _ERRORS = {
 """`TransactionStateManager.appendTransactionToLog`."""
 
 
-def java_hash(text: str) -> int:
-    """`Utils.abs(String.hashCode())`."""
-    value = 0
-    for unit in text.encode("utf-16-be")[1::2] if text.isascii() else (ord(c) for c in text):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF if value != 0x80000000 else 0
-
-
 class Shard:
     """One partition of `__transaction_state` that this broker leads. `loading` until it has been read."""
 
@@ -312,7 +304,9 @@ class Transactions:
         except RefusedError as error:
             replicated(error.code)
             return
-        self.broker.trace("transaction", facts.transactional_id, facts.state.value, f"{facts.producer_id}@{facts.epoch}")
+        self.broker.trace(
+            "transaction", facts.transactional_id, facts.state.value, f"{facts.producer_id}@{facts.epoch}"
+        )
         waiting = shard.replica.when_replicated(appended.last, replicated)
         if waiting is not None:
             self.broker.later(self.broker.cluster.settings.request_timeout, self._overdue, shard, waiting)

@@ -1,4 +1,4 @@
-"""A leader's view of its followers: how far they are, the high watermark, the in-sync replicas (`Partition`, `Replica`).
+"""A leader's view of its followers: how far they are, high watermark, in-sync replicas (`Partition`, `Replica`).
 
 The high watermark is the least log end of the in-sync replicas, and does not move while there are fewer of them than
 min.insync.replicas (KAFKA-15583). The ISR changes only with the controller's consent (AlterPartition, KIP-497); until
@@ -166,7 +166,7 @@ class Followers:
     # In-sync replicas ----------------------------------------------------------------------------------------------
 
     def _maybe_expand(self, follower: int, state: Follower) -> None:
-        """A follower that has everything up to the high watermark and this epoch's start joins (`isFollowerInSync`)."""
+        """A follower that has the high watermark and this epoch's start joins (`isFollowerInSync`)."""
         replica = self._replica
         if (
             follower not in self.isr
@@ -176,6 +176,12 @@ class Followers:
             and follower in replica.broker.image.live
         ):
             self._propose((*self.isr, follower))
+
+    def expand(self) -> None:
+        """Look again at who may join: Kafka does with each fetch, and followers here wait without fetching anew."""
+        for follower, state in self.all.items():
+            if state.parked:
+                self._maybe_expand(follower, state)
 
     def _watch(self) -> None:
         """While a follower is behind, look at the ISR every half replica.lag.time.max.ms (`isr-expiration`)."""
@@ -219,8 +225,10 @@ class Followers:
         self.proposed = None
         if image is not None:
             self.told(image)
+            self.expand()
         elif self.all:
             self._watch()
+            self._replica.broker.later(self._replica.broker.cluster.settings.fetch_wait, self.expand)
 
 
 def _deliver(broker: object, key: tuple[bytes, int], ticket: int, epoch: int, answer: tuple[object, ...]) -> None:

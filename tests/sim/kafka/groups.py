@@ -44,7 +44,7 @@ class Member:
 
 
 class Group:
-    """A classic group: Empty without members, PreparingRebalance while members join, then CompletingRebalance, Stable."""
+    """A classic group: Empty, PreparingRebalance while members join, CompletingRebalance, Stable."""
 
     __slots__ = ("generation", "leader", "members", "offsets", "protocol", "protocol_type", "state")
 

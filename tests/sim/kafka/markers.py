@@ -127,7 +127,12 @@ def write(leader: Broker, partition: tuple[str, int], sending: Sending, answer: 
 
 
 def append(
-    leader: Broker, partition: tuple[str, int], stamp: tuple[int, int], coordinator_epoch: int, commit: bool, done: object
+    leader: Broker,
+    partition: tuple[str, int],
+    stamp: tuple[int, int],
+    coordinator_epoch: int,
+    commit: bool,
+    done: object,
 ) -> None:
     """Append one marker with acks=all; `done` is told the error code."""
     assert callable(done)

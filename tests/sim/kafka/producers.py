@@ -111,7 +111,8 @@ class Producers:
             raise RefusedError(errors.INVALID_PRODUCER_EPOCH, f"marker {batch.producer_epoch} < {entry.epoch}")
         if batch.coordinator_epoch < entry.coordinator_epoch:
             raise RefusedError(
-                errors.TRANSACTION_COORDINATOR_FENCED, f"coordinator {batch.coordinator_epoch} < {entry.coordinator_epoch}"
+                errors.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator {batch.coordinator_epoch} < {entry.coordinator_epoch}",
             )
 
     # What every replica does with an appended batch ----------------------------------------------------------------
@@ -127,7 +128,9 @@ class Producers:
             entry = self.entries[batch.pid] = Entry(batch.pid)
         entry.raise_to(batch.producer_epoch)
         written = Written(batch.first_seq, batch.last_seq, batch.base, batch.last, batch.max_ts)
-        entry.window = (*entry.window[1 - _WINDOW :], written) if len(entry.window) >= _WINDOW else (*entry.window, written)
+        entry.window = (
+            (*entry.window[1 - _WINDOW :], written) if len(entry.window) >= _WINDOW else (*entry.window, written)
+        )
         entry.last_ts = batch.max_ts
         if batch.transactional and entry.txn_start < 0:
             entry.txn_start = batch.base

@@ -85,7 +85,9 @@ def _skeleton(key: int, version: int, values: Values) -> Values:
         return {"responses": _each(values["topic_data"], "partition_responses", "error_code", "index", "name", **more)}
     if key == 1:
         more = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1, "preferred_read_replica": -1}
-        found = _each(values["topics"], "partitions", "error_code", "partition", "topic", aborted_transactions=None, **more)
+        found = _each(
+            values["topics"], "partitions", "error_code", "partition", "topic", aborted_transactions=None, **more
+        )
         for topic in found:
             for part in topic["partitions"]:
                 part["partition_index"] = part.pop("partition")
@@ -99,7 +101,9 @@ def _skeleton(key: int, version: int, values: Values) -> Values:
         more = {"leader_epoch": -1, "end_offset": -1}
         return {"topics": _each(values["topics"], "partitions", "error_code", "partition", "topic", **more)}
     if key == 21:
-        return {"topics": _each(values["topics"], "partitions", "error_code", "partition_index", "name", low_watermark=-1)}
+        return {
+            "topics": _each(values["topics"], "partitions", "error_code", "partition_index", "name", low_watermark=-1)
+        }
     if key == 24:
         found = _each(values["topics"], "results_by_partition", "partition_error_code", "partition_index", "name")
         return {"results_by_topic": found}
@@ -131,5 +135,7 @@ def _plain(key: int, version: int, values: Values) -> Values:
         ]
         return {"results": named} if key == 32 else {"responses": named}
     if key == 65:
-        return {"transaction_states": [{"transactional_id": each, "error_code": 0} for each in values["transactional_ids"]]}
+        return {
+            "transaction_states": [{"transactional_id": each, "error_code": 0} for each in values["transactional_ids"]]
+        }
     return {"error_code": 0, "producer_id": -1, "producer_epoch": -1, "generation_id": -1, "members": [], "groups": []}

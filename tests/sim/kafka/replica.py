@@ -285,9 +285,7 @@ class Replica:
 
     def _rebuild(self) -> None:
         settings = self.broker.cluster.settings
-        self.producers.restore(
-            self.log.end, self.log.batches, self.broker.wall_ms(), settings.producer_expiration_ms
-        )
+        self.producers.restore(self.log.end, self.log.batches, self.broker.wall_ms(), settings.producer_expiration_ms)
 
     def restart_log(self, offset: int) -> None:
         """The leader's log begins behind the end of this one."""

@@ -116,7 +116,7 @@ class ClusterSettings:
     internal_min_isr: int = 2
     """transaction.state.log.min.isr; never more than there are replicas."""
     transaction_version: int = 2
-    """The cluster's feature level (KIP-890): which epoch the brokers' own aborts bear. Requests are served as version 1."""
+    """The cluster's feature level (KIP-890): which epoch the brokers' own aborts bear. Requests are served as 1."""
     producer_expiration_ms: int = _DAY_MS
     """producer.id.expiration.ms."""
     transactional_id_expiration_ms: int = 7 * _DAY_MS

@@ -224,7 +224,10 @@ OFFSET_FETCH: Final = Message(
     9,
     6,
     record(
-        *(Field(each.name, each.kind, each.since, min(each.until, 7)) for each in groups.OFFSET_FETCH.request.fields[:2]),
+        *(
+            Field(each.name, each.kind, each.since, min(each.until, 7))
+            for each in groups.OFFSET_FETCH.request.fields[:2]
+        ),
         Field(
             "groups",
             Array(
@@ -242,7 +245,10 @@ OFFSET_FETCH: Final = Message(
     ),
     record(
         Field("throttle_time_ms", INT32, since=3),
-        *(Field(each.name, each.kind, each.since, min(each.until, 7)) for each in groups.OFFSET_FETCH.answer.fields[1:]),
+        *(
+            Field(each.name, each.kind, each.since, min(each.until, 7))
+            for each in groups.OFFSET_FETCH.answer.fields[1:]
+        ),
         Field(
             "groups",
             Array(
@@ -306,9 +312,7 @@ DELETE_RECORDS: Final = Message(
     record(_topics("topics", Field("partition_index", INT32), Field("offset", INT64)), Field("timeout_ms", INT32)),
     record(
         _THROTTLE,
-        _topics(
-            "topics", Field("partition_index", INT32), Field("low_watermark", INT64), Field("error_code", INT16)
-        ),
+        _topics("topics", Field("partition_index", INT32), Field("low_watermark", INT64), Field("error_code", INT16)),
     ),
 )
 

@@ -129,9 +129,7 @@ class Transaction:
         facts = self.facts
         epoch, last = (min(facts.epoch + 1, MAX_EPOCH), facts.epoch) if raise_epoch else (facts.epoch, facts.last_epoch)
         return self._prepare(
-            facts._replace(
-                state=state, epoch=epoch, last_epoch=last, updated_ms=now, next_producer_id=next_producer_id
-            )
+            facts._replace(state=state, epoch=epoch, last_epoch=last, updated_ms=now, next_producer_id=next_producer_id)
         )
 
     def finish(self, now: int) -> Facts:
@@ -141,9 +139,7 @@ class Transaction:
         state = State.COMPLETE_COMMIT if facts.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
         done = facts._replace(state=state, partitions=frozenset(), updated_ms=now, next_producer_id=NO_PRODUCER_ID)
         if facts.next_producer_id != NO_PRODUCER_ID:
-            done = done._replace(
-                producer_id=facts.next_producer_id, previous_producer_id=facts.producer_id, epoch=0
-            )
+            done = done._replace(producer_id=facts.next_producer_id, previous_producer_id=facts.producer_id, epoch=0)
         return self._prepare(done)
 
     def die(self, now: int) -> Facts:
