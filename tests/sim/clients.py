@@ -358,7 +358,7 @@ class Producer:
         self, lane: Lane, batch: Batch, sent_as: tuple[int, int], code: int, offset: int, message: str
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._hear(message)
+        self._hear(lane.partition, message)
         lane.last_code, lane.last_message = code, message
         if code not in (NONE, DUPLICATE) and code not in NOT_WRITTEN and code != NETWORK and not _waits(code, message):
             for record in batch.records:
@@ -472,11 +472,12 @@ class Producer:
                 batch.sequence, batch.epoch, batch.producer_id = lane.next_sequence, self.epoch, self.producer_id
                 lane.next_sequence = (lane.next_sequence + len(batch.records)) % _SEQUENCES
 
-    def _hear(self, message: str) -> None:
+    def _hear(self, partition: int, message: str) -> None:
         found = _GENERATION.search(message)
         if found is not None:
             owner, generation = found.group(1) or found.group(3), int(found.group(2) or found.group(4))
-            self.ledger.told.append(Told(self.topic, generation, owner, asyncio.get_running_loop().time()))
+            where, now = f"{self.topic}/{partition}", asyncio.get_running_loop().time()
+            self.ledger.told.append(Told(where, generation, owner, now))
 
 
 def _waits(code: int, message: str) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.sim.net import Link
     from tests.sim.world import World
 
-_CALM_S: Final = 3.0
+_CALM_S: Final = 12.0
 """What a healed world gets before it is asked to go on."""
 _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
@@ -253,7 +253,7 @@ class Play:
         addresses, loop = self.world.addresses, self.world.loop
         until, place = loop.time() + 6.0, self.world.rng.randrange(len(addresses))
         resource = request.claims[0].resource
-        topic = resource.topic if not resource.HasField("partition") else f"{resource.topic}/{resource.partition}"
+        partitions = (resource.partition,) if resource.HasField("partition") else range(TOPICS[resource.topic].partitions)
         while loop.time() < until and not self._over:
             try:
                 to = await wire.Wire.open(addresses[place], request.producer_name)
@@ -264,9 +264,11 @@ class Play:
                 continue
             for told in answer.ownerships:
                 if told.error == control.NONE and answer.error == control.NONE:
-                    self.world.ledger.told.append(
-                        Told(topic, told.generation, told.owner_name or request.producer_name, loop.time(), granted=True)
-                    )
+                    owner = told.owner_name or request.producer_name
+                    self.world.ledger.told += [
+                        Told(f"{resource.topic}/{each}", told.generation, owner, loop.time(), granted=True)
+                        for each in partitions
+                    ]
                 elif told.error == control.NOT_SERVING and 1 <= told.serving_node <= len(addresses):
                     place = told.serving_node - 1
             if answer.error == control.NONE:
@@ -455,7 +457,8 @@ class Play:
                 process.host.fuse = -1
             if not process.host.alive:
                 world.start_node(number)
-        world.run(world.now + _CALM_S)
+        world.run(world.now + 0.5)
+        world.run(world.now + _CALM_S, self._is_whole)
         while self._heals:  # what a process that died meanwhile asked for
             self._heals.pop()()
         for number, process in world.nodes.items():
@@ -465,6 +468,19 @@ class Play:
         for number in world.nodes:
             if not world.serving(number):
                 self.stuck.append(f"node {number} does not start: {world.nodes[number].node.problem}")
+
+    def _is_whole(self) -> bool:
+        """Whether brokers are all in sync, and nodes serve."""
+        world = self.world
+        return (
+            all(map(world.serving, world.nodes))
+            and len(world.cluster.controller.live) == len(world.cluster.brokers)
+            and all(
+                len(found.isr) == len(found.replicas) and found.leader >= 0
+                for topic in world.cluster.controller.topics.values()
+                for found in topic.partitions
+            )
+        )
 
     def _go_on(self) -> None:
         """Whoever still writes gets on, unless it was refused or waits for its turn."""

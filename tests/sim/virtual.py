@@ -12,8 +12,9 @@ import secrets
 import sys
 import time
 import types
+import typing
 import uuid
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -97,6 +98,8 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
         if name.partition(".")[0] in _PACKAGES and module is not None:
             _exchange_in_module(module, swapped)
     loop.on_switch = _swap_turn
+    slow = typing._get_protocol_attrs  # type: ignore[attr-defined]  # before Python 3.12 asked at every isinstance
+    typing._get_protocol_attrs = cache(slow)  # type: ignore[attr-defined]
     _quiet_logs(loop, log)
     return rng
 
