@@ -71,17 +71,14 @@ class Batch:
 def read(data: bytes) -> Batch:
     """The batch of a Produce request: one, whole, v2 (`ProduceRequest.validateRecords`, `LogValidator`)."""
     if len(data) < HEADER_BYTES:
-        if len(data) > 16 and data[16] != 2:
-            raise RefusedError(errors.INVALID_RECORD, "message format below v2")
-        raise RefusedError(errors.INVALID_RECORD if not data else errors.CORRUPT_MESSAGE, f"{len(data)} bytes")
+        raise RefusedError(errors.INVALID_RECORD, f"{len(data)} bytes are no batch")
     (
         base, length, epoch, magic, crc, attributes, last_delta, _, max_ts, pid, producer_epoch, sequence, count,
     ) = _HEADER.unpack_from(data)  # fmt: skip
     if magic != 2:
         raise RefusedError(errors.INVALID_RECORD, f"message format {magic}")
     if length + 12 != len(data):
-        code = errors.INVALID_RECORD if length + 12 < len(data) else errors.CORRUPT_MESSAGE
-        raise RefusedError(code, f"a batch of {length + 12} bytes in {len(data)}")
+        raise RefusedError(errors.INVALID_RECORD, f"a batch of {length + 12} bytes in {len(data)}")
     if crc != crc32c(memoryview(data)[21:]):
         raise RefusedError(errors.CORRUPT_MESSAGE, "crc")
     if count != last_delta + 1 or count <= 0:

@@ -49,7 +49,8 @@ class Broker:
         self.listening = True
         self.frozen = False
         self.skew_ms = 0
-        self.image = Image({}, frozenset(), 0)
+        self.image = self.applied = Image({}, frozenset(), 0)
+        """What clients are told, and what the replicas act on already."""
         self.disks: dict[tuple[bytes, int], Disk] = {}
         self.replicas: dict[tuple[bytes, int], Replica] = {}
         self.channels: set[Channel] = set()
@@ -90,7 +91,9 @@ class Broker:
 
     def apply(self, image: Image, changed: set[str]) -> None:
         """A newer image: replicas come, go, lead and follow (`BrokerMetadataPublisher`)."""
-        old, self.image = self.image, image
+        old, self.applied = self.applied, image
+        if image.version > self.image.version:
+            self.image = image
         for name in sorted(changed):
             new, known = image.topics.get(name), old.topics.get(name)
             if known is not None and (new is None or new.id != known.id):
@@ -213,7 +216,7 @@ class Broker:
         self.cluster.effect("broker_started")
         self.life += 1
         self.alive = True
-        self.image = Image({}, frozenset(), 0)
+        self.image = self.applied = Image({}, frozenset(), 0)
         self.register()
 
     def register(self) -> None:

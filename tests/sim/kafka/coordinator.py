@@ -263,8 +263,7 @@ class Transactions:
         if fencing:
             transaction.pending = None
             transaction.facts = facts._replace(epoch=epoch, last_epoch=NO_EPOCH)
-        raises = not client and self.broker.cluster.settings.transaction_version >= 2
-        prepared = transaction.end(wanted, self.broker.wall_ms(), raise_epoch=raises)
+        prepared = transaction.end(wanted, self.broker.wall_ms())
 
         def written(error: int) -> None:
             if error and fencing:

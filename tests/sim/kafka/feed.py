@@ -53,8 +53,15 @@ class Feed:
         broker = self._broker
         if broker.cluster.is_cut(CONTROLLER, broker.id):
             return  # `heal` pumps again
-        now = broker.cluster.scheduler.now()
-        while self._queue and self._queue[0][0] <= now:
-            _, image, changed = self._queue.popleft()
-            broker.apply(image, changed)
+        if not self._queue:
+            return
+        _, image, changed = self._queue.popleft()
+        broker.image = image
+        self._waiting = True
+        broker.later(broker.cluster.delay(broker.cluster.settings.apply), self._apply, image, changed)
+
+    def _apply(self, image: Image, changed: set[str]) -> None:
+        """Metadata is told to clients a little before replicas act on it (`BrokerMetadataPublisher`)."""
+        self._waiting = False
+        self._broker.apply(image, changed)
         self.pump()

@@ -103,6 +103,11 @@ class Pending:
         connection.channel.received(message.encode_request(version, correlation, b"test", fields))
 
     @property
+    def ended(self) -> bool:
+        """Whether the broker has closed the connection."""
+        return self._connection.ended
+
+    @property
     def answer(self) -> dict[str, Any] | None:
         if len(self._connection.answers) <= self._number:
             return None

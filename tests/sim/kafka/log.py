@@ -109,7 +109,9 @@ class Log:
         if at >= len(found) or found[at].last >= upper:
             return b""
         first = found[at]
-        if one_at_least and max_bytes < first.size:
+        if max_bytes < first.size:
+            if not one_at_least:
+                return b""  # `firstEntryIncomplete`: since version 3 an incomplete first batch is left out
             max_bytes = first.size
         upper = min(upper, self.segment_end(first.base))
         parts: list[bytes] = []

@@ -171,9 +171,9 @@ class Replica:
             # UL 1362-1369: the window is looked at before the epoch and the sequence are
             known = self.producers.duplicate(batch)
             if known is not None:
-                time = known.max_ts if config.log_append_time else -1
                 self.broker.trace("repeat", self, known)
-                return Appended(known.base, known.last, time, repeat=True)
+                # UL 1211-1216: its time is told with CreateTime too
+                return Appended(known.base, known.last, known.max_ts, repeat=True)
             self.producers.check_data(batch)
         batch = batches.placed(batch, self.log.end, self.epoch, now if config.log_append_time else None)
         self._write(batch, now)

@@ -30,7 +30,9 @@ def _row(talk: Talk, topic: str, records: bytes | None, version: int = 8, acks: 
     return talk.ask(talk.leader_of(topic), 0, version, fields)["responses"][0]["partition_responses"][0]
 
 
-def _list(talk: Talk, topic: str, timestamp: int, *, isolation: int = 0, epoch: int = -1, version: int = 5) -> list[int]:
+def _list(
+    talk: Talk, topic: str, timestamp: int, *, isolation: int = 0, epoch: int = -1, version: int = 5
+) -> list[int]:
     part = {"partition_index": 0, "current_leader_epoch": epoch, "timestamp": timestamp}
     fields = {"replica_id": -1, "isolation_level": isolation, "topics": [{"name": topic, "partitions": [part]}]}
     row = talk.ask(talk.leader_of(topic), 2, version, fields)["topics"][0]["partitions"][0]
@@ -66,7 +68,9 @@ def _known(talk: Talk, topic: str, pid: int, epoch: int) -> list[int] | None:
     return [found["producer_epoch"] - epoch, found["last_sequence"], coordinator, found["current_txn_start_offset"]]
 
 
-def _init(talk: Talk, name: str | None, pid: int = -1, epoch: int = -1, *, version: int = 4, timeout: int = 60_000) -> Any:
+def _init(
+    talk: Talk, name: str | None, pid: int = -1, epoch: int = -1, *, version: int = 4, timeout: int = 60_000
+) -> Any:
     fields = {
         "transactional_id": name, "transaction_timeout_ms": timeout, "producer_id": pid, "producer_epoch": epoch,
     }  # fmt: skip
@@ -139,8 +143,8 @@ def broken_batches(talk: Talk) -> list[Any]:
     topic = talk.topic()
     good = encode([(None, b"abc")], talk.wall_ms())
     broken = [
-        good[:-1] + bytes((good[-1] ^ 1,)), good + good, b"", None, encode([(None, b"a")], talk.wall_ms(), attributes=0x20),
-        encode([(None, b"a")], talk.wall_ms(), 5, 0, -1),
+        good[:-1] + bytes((good[-1] ^ 1,)), good + good, b"", encode([(None, b"a")], talk.wall_ms(), attributes=0x20),
+        encode([(None, b"a")], talk.wall_ms(), 5, 0, -1), good[:-3], good[:20], good[:16] + b"\1" + good[17:],
     ]  # fmt: skip
     return [*(_row(talk, topic, each)["error_code"] for each in broken), _row(talk, topic, good)["base_offset"]]
 
@@ -199,8 +203,10 @@ def log_append_time(talk: Talk) -> list[Any]:
 @scenario
 def create_time(talk: Talk) -> list[Any]:
     topic, (_, pid, epoch) = talk.topic(), talk.init(None)
-    batch = encode([(None, b"v")], talk.wall_ms(), pid, epoch, 0)
-    return [_row(talk, topic, batch)["log_append_time_ms"], _row(talk, topic, batch)["log_append_time_ms"]]
+    now = talk.wall_ms()
+    batch = encode([(None, b"v")], now, pid, epoch, 0)
+    first, repeat = _row(talk, topic, batch), _row(talk, topic, batch)
+    return [first["log_append_time_ms"], repeat["log_append_time_ms"] - now]
 
 
 # Fences --------------------------------------------------------------------------------------------------------------
@@ -494,7 +500,10 @@ def deleted_records(talk: Talk) -> list[Any]:
         talk.produce(topic, b"a", pid=pid, epoch=epoch, seq=seq)
 
     def delete(offset: int) -> tuple[int, int]:
-        fields = {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}], "timeout_ms": 5000}
+        fields = {
+            "topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}],
+            "timeout_ms": 5000,
+        }
         row = talk.ask(talk.leader_of(topic), 21, 1, fields)["topics"][0]["partitions"][0]
         return row["error_code"], row["low_watermark"]
 

@@ -87,6 +87,8 @@ class ClusterSettings:
     """Between two brokers, or a broker and the controller, one way."""
     metadata: Span = (0.001, 0.05)
     """From a change in the controller to a broker's own image of it."""
+    apply: Span = (0.0, 0.005)
+    """From then until its replicas act on it."""
     commit: Span = (0.001, 0.01)
     """A change in the controller's own log."""
     markers: Span = (0.000_5, 0.01)
@@ -115,8 +117,6 @@ class ClusterSettings:
     offsets_partitions: int = 2
     internal_min_isr: int = 2
     """transaction.state.log.min.isr; never more than there are replicas."""
-    transaction_version: int = 2
-    """The cluster's feature level (KIP-890): which epoch the brokers' own aborts bear. Requests are served as 1."""
     producer_expiration_ms: int = _DAY_MS
     """producer.id.expiration.ms."""
     transactional_id_expiration_ms: int = 7 * _DAY_MS

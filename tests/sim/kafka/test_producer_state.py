@@ -199,7 +199,7 @@ def test_a_client_may_write_no_markers_and_no_bad_batches():
     good = encode([(None, b"a")], s.wall_ms())
     bad = good[:-1] + bytes((good[-1] ^ 1,))
     fields = s.produce_fields(topic, [b"a"])
-    for records, error in ((bad, 2), (good + good, 87), (good[:-3], 2), (b"", 87)):
+    for records, error in ((bad, 2), (good + good, 87), (good[:-3], 87), (b"", 87)):
         fields["topic_data"][0]["partition_data"][0]["records"] = records
         answer = s.ask(s.cluster.leader(topic, 0), 0, 8, fields)
         assert answer["responses"][0]["partition_responses"][0]["error_code"] == error

@@ -49,7 +49,6 @@ class Facts(NamedTuple):
     partitions: Partitions
     started_ms: int
     updated_ms: int
-    next_producer_id: int = NO_PRODUCER_ID
 
     @property
     def exhausted(self) -> bool:
@@ -124,23 +123,18 @@ class Transaction:
         self.pending = State.PREPARE_EPOCH_FENCE
         return self.facts.epoch if self.failed_fence else self.facts.epoch + 1
 
-    def end(self, state: State, now: int, *, raise_epoch: bool = False, next_producer_id: int = -1) -> Facts:
-        """`prepareAbortOrCommit`; transaction version 2 raises the epoch here (KIP-890)."""
-        facts = self.facts
-        epoch, last = (min(facts.epoch + 1, MAX_EPOCH), facts.epoch) if raise_epoch else (facts.epoch, facts.last_epoch)
-        return self._prepare(
-            facts._replace(state=state, epoch=epoch, last_epoch=last, updated_ms=now, next_producer_id=next_producer_id)
-        )
+    def end(self, state: State, now: int) -> Facts:
+        """`prepareAbortOrCommit`. The epoch stays: a fence has raised it already, also in a cluster of transaction
+        version 2 (ran on 4.1.1: `scenarios.init_during_an_open_transaction`).
+        """
+        return self._prepare(self.facts._replace(state=state, updated_ms=now))
 
     def finish(self, now: int) -> Facts:
         """`prepareComplete`: every marker is written."""
         facts = self.facts
         self.failed_fence = False
         state = State.COMPLETE_COMMIT if facts.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
-        done = facts._replace(state=state, partitions=frozenset(), updated_ms=now, next_producer_id=NO_PRODUCER_ID)
-        if facts.next_producer_id != NO_PRODUCER_ID:
-            done = done._replace(producer_id=facts.next_producer_id, previous_producer_id=facts.producer_id, epoch=0)
-        return self._prepare(done)
+        return self._prepare(facts._replace(state=state, partitions=frozenset(), updated_ms=now))
 
     def die(self, now: int) -> Facts:
         """`prepareDead`: expired."""
