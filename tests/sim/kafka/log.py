@@ -138,6 +138,8 @@ class Log:
     def truncate(self, offset: int) -> None:
         """Drop everything from `offset` on (`UnifiedLog.truncateTo`)."""
         if offset >= self.end:
+            # an epoch that began here when this was a leader, and in which it appended nothing
+            self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
             return
         at = self.index_of(offset)
         del self.batches[at:], self.lasts[at:]

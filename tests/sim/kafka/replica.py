@@ -276,6 +276,7 @@ class Replica:
     def truncate(self, offset: int) -> None:
         """A follower drops what its leader does not have; producers are what the rest of the log says of them."""
         if offset >= self.log.end:
+            self.log.truncate(offset)
             return
         self.broker.cluster.effect("truncated")
         self.broker.trace("truncates", self, offset)

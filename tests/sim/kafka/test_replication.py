@@ -287,3 +287,18 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another_one():
 
     assert run(1) == run(1)
     assert run(1) != run(2)
+
+
+def test_an_epoch_in_which_a_leader_appended_nothing_is_forgotten_by_it_as_a_follower():
+    s = Simulated()
+    topic = s.topic()
+    leader, (one, two) = _others(s, topic)
+    assert s.produce(topic, b"a") == (0, 0)
+    s.cluster.brokers[two].metadata_lag(3)
+    assert s.cluster.elect(topic, 0, two)
+    assert s.cluster.elect(topic, 0, one)  # while the other one still is about to lead
+    s.pause(10)
+    assert s.produce(topic, b"b") == (0, 1)
+    s.pause(1)
+    assert {s.cluster.replica(topic, 0, each).log.end for each in s.cluster.brokers} == {2}
+    assert {tuple(s.cluster.replica(topic, 0, each).log.epochs) for each in s.cluster.brokers} == {((0, 0), (2, 1))}
