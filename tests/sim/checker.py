@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.sim.wire import Record
 
 ID_HEADER: Final = b"sidecar-sequence-id"
+NOBODY: Final = "nobody"
+"""Who owns what was let go of, in what clients are told."""
 _MOST: Final = 5
 """Sentences for one rule: more of the same say nothing."""
 
@@ -225,6 +227,8 @@ def generations(evidence: Evidence) -> Iterator[str]:
         newest[key] = tenure
     owners: dict[tuple[str, int], str] = {}
     for told in evidence.ledger.told:
+        if told.owner == NOBODY:
+            continue
         other = owners.setdefault((told.resource, told.generation), told.owner)
         if other != told.owner:
             yield f"generation {told.generation} of {told.resource} belongs to {other} and to {told.owner}, clients are told"

@@ -343,6 +343,8 @@ class Network:
     servers: dict[Address, SimServer] = field(default_factory=dict)
     acceptors: dict[Address, Acceptor] = field(default_factory=dict)
     links: dict[int, Link] = field(default_factory=dict)
+    waiting: dict[int, Link] = field(default_factory=dict)
+    """Those with something that a cut path holds back, closed ones among them."""
     cut_paths: set[frozenset[str]] = field(default_factory=set)
     digest: int = 0
     deliveries: int = 0
@@ -410,6 +412,7 @@ class Network:
             return
         if self.cut_paths and link.names in self.cut_paths:
             link.waiting.append((to, kind, data))
+            self.waiting[link.number] = link
             return
         if kind == "data" and self.rng.random() < self.weather.splits and len(data) > 1:
             place = self.rng.randrange(1, len(data))
@@ -482,17 +485,18 @@ class Network:
 
     def _too_long(self, link: Link) -> None:
         if link.is_up and link.names in self.cut_paths:
+            self.waiting.pop(link.number, None)
             self.reset(link)
 
     def heal(self, one: str, other: str) -> None:
         """What waited goes on, in order."""
         names = frozenset((one, other))
         self.cut_paths.discard(names)
-        for link in list(self.links.values()):
-            if link.names == names:
-                waiting, link.waiting = link.waiting, []
-                for to, kind, data in waiting:
-                    self.transmit(to, kind, data)
+        for link in [link for link in self.waiting.values() if link.names == names]:
+            del self.waiting[link.number]
+            waiting, link.waiting = link.waiting, []
+            for to, kind, data in waiting:
+                self.transmit(to, kind, data)
 
     def heal_all(self) -> None:
         """Every path is whole again."""

@@ -500,7 +500,8 @@ class Play:
         for producer, each in sent:
             fine = each.delivered or each.code in _DEFINITE or (each.delivered is None and producer.is_queued)
             numbering = producer.library.raises == "never" and each.code == clients.OUT_OF_ORDER
-            if not fine and not numbering and producer.fatal is None:
+            limited = producer.library.retries is not None and each.code in (5, 6, 7)  # it tries no longer than that
+            if not fine and not numbering and not limited and producer.fatal is None:
                 self.stuck.append(f"{producer.session} ({producer.library.name}): code {each.code}, {producer.waits_for()}")
 
     def _probe(self) -> None:

@@ -127,6 +127,18 @@ def test_what_is_sent_over_a_cut_path_arrives_when_it_is_healed() -> None:
     assert pair.servers[0].data == b"late"
 
 
+def test_an_end_that_was_closed_over_a_cut_path_is_told_when_it_is_healed() -> None:
+    pair = Pair()
+    pair.network.cut("client", "server")
+    with pair.loop.on(pair.near):
+        pair.client.transport.abort()
+    pair.run(1)
+    assert pair.servers[0].ended == []
+    pair.network.heal("client", "server")
+    pair.run(1)
+    assert len(pair.servers[0].ended) == 1
+
+
 def test_a_path_that_stays_cut_ends_its_connections() -> None:
     pair = Pair()
     pair.network.cut("client", "server")
