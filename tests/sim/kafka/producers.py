@@ -193,7 +193,7 @@ class Producers:
             begin, kept = self.snapshots[-1]
             for pid, entry in kept.items():
                 if entry.txn_start >= 0 or now_ms - entry.last_ts < expiration_ms:
-                    self.entries[pid] = entry.copy(last_only=True)
+                    self.entries[pid] = entry.copy(last_only=False)
                     if entry.txn_start >= 0:
                         self.ongoing[entry.txn_start] = pid
         for batch in batches:

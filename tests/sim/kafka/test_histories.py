@@ -103,6 +103,9 @@ def test_what_was_acknowledged_is_in_the_log_once_and_in_order(seed: int):
         second.step()
         first.step()
     _mend(s)
+    for _ in range(5):
+        second.step()
+    s.pause(2)
     log = [
         (batch.base, value)
         for batch in s.cluster.committed(topic, 0)

@@ -71,6 +71,8 @@ def test_an_offset_outside_of_the_log_is_refused_with_1():
     assert s.ask(s.cluster.leader(topic, 0), 21, 2, deleted)["topics"][0]["partitions"][0]["low_watermark"] == 2
     assert s.fetch(topic, 1)["error_code"] == 1
     assert _list(s, topic, -2) == (0, 2, 0)
+    s.pause(1)
+    assert {s.cluster.replica(topic, 0, each).log.start for each in s.cluster.brokers} == {2}
 
 
 def test_what_is_above_the_high_watermark_is_not_given_to_readers():

@@ -282,3 +282,43 @@ def test_a_coordinator_with_too_few_replicas_answers_15():
             each.kill()
     s.pause(15)
     assert _init(s, "slot")[0] == 15
+
+
+def test_the_end_of_a_transaction_is_stable_only_when_its_marker_is_committed():
+    s = Simulated()
+    topic = s.topic()
+    _, pid, epoch = s.init("app")
+    assert s.add("app", pid, epoch, topic) == 0
+    more = {"pid": pid, "epoch": epoch, "attributes": TRANSACTIONAL, "transactional_id": "app"}
+    assert s.produce(topic, b"a", seq=0, **more) == (0, 0)
+    leader = s.cluster.leader(topic, 0)
+    marker = {
+        "producer_id": pid,
+        "producer_epoch": epoch,
+        "transaction_result": True,
+        "coordinator_epoch": 0,
+        "topics": [{"name": topic, "partition_indexes": [0]}],
+    }
+    s.cluster.cut(leader, next(each for each in s.cluster.brokers if each != leader))
+    writing = s.begin(leader, 27, 1, {"markers": [marker]})
+    s.pause(1)
+    assert writing.answer is None
+    seen = s.fetch(topic, isolation=1)
+    assert (seen["high_watermark"], seen["last_stable_offset"], seen["records"]) == (1, 0, b"")
+    s.cluster.heal_all()
+    s.finish(writing)
+    assert s.fetch(topic, isolation=1)["last_stable_offset"] == 2
+
+
+def test_a_partition_cannot_be_added_while_markers_are_under_way():
+    s = Simulated()
+    topic = s.topic()
+    _, pid, epoch = s.init("slot")
+    assert s.add("slot", pid, epoch, topic) == 0
+    s.cluster.hold_markers()
+    assert s.end("slot", pid, epoch) == 0
+    s.pause(1)
+    assert s.add("slot", pid, epoch, topic) == 51
+    s.cluster.release()
+    s.pause(1)
+    assert s.add("slot", pid, epoch, topic) == 0
