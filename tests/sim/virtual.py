@@ -27,15 +27,17 @@ if TYPE_CHECKING:
     from tests.sim.host import Host
     from tests.sim.loop import SimLoop
 
+_NUMBERED: Final = ("sidecar.", "metadata.", "tests.sim.kafka.")
 EPOCH_S: Final = 1_760_000_000.0
 """Unix time at which worlds begin."""
 _BOOTED_S: Final = 5000.0
-_PACKAGES: Final = ("sidecar", "metadata", "redis", "asyncio")
+_PACKAGES: Final = ("sidecar", "metadata", "redis", "asyncio", "tests.sim.kafka")
 REAL_RANDOM: Final = random.Random
 REAL_CPU: Final = time.process_time
 
 _made: list[random.Random] = []
 _kept: list[object] = []
+_numbers: dict[int, tuple[int, object]] = {}
 _state: dict[str, Any] = {}
 
 
@@ -95,7 +97,7 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
     for module in (time, random, secrets, uuid):
         _exchange(vars(module), swapped)
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in _PACKAGES and module is not None:
+        if name.startswith(_PACKAGES) and module is not None:
             _exchange_in_module(module, swapped)
     loop.on_switch = _swap_turn
     slow = typing._get_protocol_attrs  # type: ignore[attr-defined]  # before Python 3.12 asked at every isinstance
@@ -123,8 +125,18 @@ def _exchange_in_module(module: types.ModuleType, swapped: dict[int, Any]) -> No
         if isinstance(value, type) and value.__module__ == module.__name__:
             for member in list(vars(value).values()):
                 _exchange_defaults(member, swapped)
+            if value.__hash__ is object.__hash__ and module.__name__.startswith(_NUMBERED):
+                value.__hash__ = _numbered
         else:
             _exchange_defaults(value, swapped)
+
+
+def _numbered(self: object) -> int:
+    """Instead of its address: sets of objects have the same order in every process."""
+    known = _numbers.get(id(self))
+    if known is None:
+        known = _numbers[id(self)] = len(_numbers), self  # kept, so that its address is nobody else's
+    return known[0]
 
 
 def _exchange_defaults(function: Any, swapped: dict[int, Any]) -> None:
