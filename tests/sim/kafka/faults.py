@@ -59,8 +59,8 @@ class Faults:
     # Links ---------------------------------------------------------------------------------------------------------
 
     def cut(self, a: int, b: int = CONTROLLER) -> None:
-        """Nothing passes between two brokers, or a broker and the controller. What was under way comes when it is healed
-        (TCP sends it again).
+        """Nothing passes between two brokers, or a broker and the controller, until it is healed. What was under way
+        comes then (TCP sends it again).
         """
         self.cuts.add((min(a, b), max(a, b)))
         for broker in (a, b):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tests.sim.kafka import Cluster, ClusterSettings
 from tests.sim.kafka.channel import Channel
+from tests.sim.kafka.replica import Replica
 from tests.sim.kafka.tables import MESSAGES
 from tests.sim.kafka.talk import Talk, fetch_fields, without_tags
 
@@ -163,6 +164,12 @@ class Simulated(Talk):
         )
         self.pause(1.0)
         return name
+
+    def at(self, topic: str, partition: int, broker: int | None = None) -> Replica:
+        """A replica that is there; the leader's where no broker is named."""
+        found = self.cluster.replica(topic, partition, broker)
+        assert found is not None
+        return found
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         return self.cluster.leader(topic, partition)

@@ -94,9 +94,9 @@ class Real(Talk):
         assert answer["topics"][0]["error_code"] == 0, answer
         while True:
             found = self.ask(None, 3, 10, {"topics": [{"name": name}], "allow_auto_topic_creation": False})["topics"][0]
-            if not found["error_code"] and all(not each["error_code"] for each in found["partitions"]):
-                if all(self.latest(name, index)[0] == 0 for index in range(partitions)):  # its replicas lead
-                    return name
+            known = not found["error_code"] and all(not each["error_code"] for each in found["partitions"])
+            if known and all(self.latest(name, index)[0] == 0 for index in range(partitions)):  # its replicas lead
+                return name
             time.sleep(0.05)
 
 

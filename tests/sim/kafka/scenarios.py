@@ -1,7 +1,7 @@
 """What a broker answers, as scenarios that run alike on the simulation and on a real cluster.
 
-Each takes a `Talk` and returns answers that can be compared: producer ids are left out, offsets are from the beginning of
-a fresh topic, epochs are relative to the first one. They need one broker and no faults.
+Each takes a `Talk` and returns answers that can be compared: producer ids are left out, topics are fresh, epochs are
+relative to the first one. They need one broker and no faults.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _seen(talk: Talk, topic: str, offset: int = 0, **more: Any) -> list[Any]:
 
 
 def _known(talk: Talk, topic: str, pid: int, epoch: int) -> list[int] | None:
-    """Of one producer: epoch above `epoch`, last sequence, coordinator epoch (0 or more: 0), start of its transaction."""
+    """Epoch above `epoch`, last sequence, coordinator epoch (0 or more: 0), start of the transaction of a producer."""
     found = talk.producers(topic).get(pid)
     if found is None:
         return None
@@ -367,7 +367,7 @@ def states_of_a_transaction(talk: Talk) -> list[Any]:
     return [*found, state()]
 
 
-# Markers from outside --------------------------------------------------------------------------------------------------
+# Markers from outside ---------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -388,7 +388,7 @@ def markers_from_outside(talk: Talk) -> list[Any]:
     return found
 
 
-# Transactions with data ------------------------------------------------------------------------------------------------
+# Transactions with data -------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -425,7 +425,7 @@ def data_outside_of_the_transaction(talk: Talk) -> list[Any]:
     return [*found, talk.produce(topic, b"a", seq=0, partition=1, **more)]
 
 
-# Reading -----------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------------------------
 
 
 @scenario

@@ -125,7 +125,8 @@ class Talk(ABC):
 
 
 def fetch_fields(
-    topic: str, offset: int = 0, *, partition: int = 0, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 20,
+    topic: str, offset: int = 0, *, partition: int = 0, max_wait_ms: int = 0, min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20, isolation: int = 0, epoch: int = -1,
 ) -> dict[str, Any]:  # fmt: skip
     part = {

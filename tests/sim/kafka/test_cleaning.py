@@ -43,7 +43,7 @@ def test_a_leader_still_knows_a_producer_whose_records_are_gone_and_a_new_replic
     s = Simulated()
     s.cluster.create_topic("t", 1, 2, configs={"retention.ms": "1000"}, assignment={0: [1, 2]})
     s.pause(1)
-    pid, epoch = s.fence("slot", "t")
+    pid, _epoch = s.fence("slot", "t")
     s.cluster.roll("t")
     s.pause(5)
     s.cluster.retain("t")

@@ -4,7 +4,10 @@ from struct import Struct
 
 import pytest
 
+from sidecar.protocol.calls import ApiVersions
+from sidecar.protocol.primitives import Reader
 from tests.sim.kafka.harness import Connection, Simulated, fetch_fields
+from tests.sim.kafka.tables import MESSAGES
 
 
 def test_a_frozen_broker_answers_nothing_until_it_goes_on():
@@ -87,7 +90,7 @@ def test_every_api_of_a_node_can_be_refused(key: int):
 
 def _flat(value: object) -> list[tuple[str, object]]:
     if isinstance(value, dict):
-        return [pair for name, each in value.items() for pair in ([(name, each)] + _flat(each))]
+        return [pair for name, each in value.items() for pair in ((name, each), *_flat(each))]
     return [pair for each in value for pair in _flat(each)] if isinstance(value, list) else []
 
 
@@ -148,8 +151,6 @@ def test_a_broker_that_hears_late_of_an_election_still_calls_itself_leader():
 
 
 def test_requests_of_one_connection_are_answered_in_their_order_however_the_bytes_are_cut():
-    from tests.sim.kafka.tables import MESSAGES
-
     s = Simulated()
     topic = s.topic()
     connection = Connection(s.cluster, s.cluster.leader(topic, 0))
@@ -180,9 +181,6 @@ def test_an_api_or_a_version_that_is_not_served_ends_the_connection():
 
 
 def test_api_versions_are_told_in_a_header_without_tags_and_an_unknown_version_gets_35():
-    from sidecar.protocol.calls import ApiVersions
-    from sidecar.protocol.primitives import Reader
-
     s = Simulated()
     connection = Connection(s.cluster, 1)
     connection.channel.received(Struct(">ihhih").pack(10, 18, 0, 5, 0))

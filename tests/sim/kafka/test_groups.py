@@ -51,7 +51,8 @@ def test_one_consumer_joins_gets_its_assignment_and_leaves():
     assert (joined["leader"], generation, joined["protocol_name"]) == (member, 1, "range")
     assert joined["members"][0]["metadata"] == b"m"
     sync = {
-        "group_id": "g", "generation_id": 1, "member_id": member, "assignments": [{"member_id": member, "assignment": b"x"}]
+        "group_id": "g", "generation_id": 1, "member_id": member,
+        "assignments": [{"member_id": member, "assignment": b"x"}]
     }  # fmt: skip
     assert s.ask(at, 14, 3, sync)["assignment"] == b"x"
     beat = {"group_id": "g", "generation_id": 1, "member_id": member}

@@ -1,11 +1,13 @@
-"""Random histories: whatever breaks, min.insync.replicas=2 and acks=all lose nothing that was acknowledged, an idempotent
-producer that repeats itself writes nothing twice, and a fenced one nothing behind its fence.
+"""Random histories: whatever breaks, min.insync.replicas=2 and acks=all lose nothing that was acknowledged.
+
+An idempotent producer that repeats itself writes nothing twice, and a fenced one nothing behind its fence.
 """
 
 import time
 
 import pytest
 
+from tests.sim.kafka.cleaner import parse
 from tests.sim.kafka.harness import Pending, Simulated
 
 _SEEDS = range(30)
@@ -82,8 +84,6 @@ class _Producer:
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_what_was_acknowledged_is_in_the_log_once_and_in_order(seed: int):
-    from tests.sim.kafka.cleaner import parse
-
     s = Simulated(seed)
     topic = s.topic(min_insync_replicas="2")
     pid, epoch = s.fence("slot", topic)

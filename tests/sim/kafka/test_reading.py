@@ -1,6 +1,7 @@
 """Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch (KIP-74, KIP-101, KIP-219, KIP-227)."""
 
 from tests.sim.kafka.harness import Simulated, fetch_fields
+from tests.sim.kafka.log import valid_crc
 
 
 def _list(s: Simulated, topic: str, timestamp: int) -> tuple[int, int, int]:
@@ -72,7 +73,7 @@ def test_an_offset_outside_of_the_log_is_refused_with_1():
     assert s.fetch(topic, 1)["error_code"] == 1
     assert _list(s, topic, -2) == (0, 2, 0)
     s.pause(1)
-    assert {s.cluster.replica(topic, 0, each).log.start for each in s.cluster.brokers} == {2}
+    assert {s.at(topic, 0, each).log.start for each in s.cluster.brokers} == {2}
 
 
 def test_what_is_above_the_high_watermark_is_not_given_to_readers():
@@ -127,8 +128,6 @@ def test_fetch_sessions_are_declined():
 
 
 def test_log_append_time_stands_in_the_batch_and_in_the_answer_and_the_crc_fits():
-    from tests.sim.kafka.log import valid_crc
-
     s = Simulated()
     topic = s.topic(message_timestamp_type="LogAppendTime")
     answer = s.ask(s.cluster.leader(topic, 0), 0, 8, s.produce_fields(topic, [b"a"], timestamp=5))

@@ -16,14 +16,14 @@ def test_all_replicas_have_the_same_bytes_with_a_valid_crc():
     for number in range(5):
         assert s.produce(topic, b"a", b"b", pid=1, epoch=0, seq=2 * number)[0] == 0
     s.pause(1)
-    logs = [s.cluster.replica(topic, 0, each) for each in s.cluster.brokers]
-    data = {b"".join(batch.data for batch in each.log.batches) for each in logs if each}
+    logs = [s.at(topic, 0, each) for each in s.cluster.brokers]
+    data = {b"".join(batch.data for batch in each.log.batches) for each in logs}
     assert len(logs) == 3
     assert len(data) == 1
     assert all(
         valid_crc(batch) and int.from_bytes(batch.data[:8], "big") == batch.base for batch in logs[0].log.batches
     )
-    assert {each.high_watermark for each in logs if each} == {10}
+    assert {each.high_watermark for each in logs} == {10}
 
 
 def test_acks_all_waits_for_the_in_sync_replicas_and_acks_1_does_not():
@@ -84,7 +84,7 @@ def test_a_replica_that_is_late_leaves_the_isr_and_comes_back():
 def test_with_too_few_in_sync_replicas_acks_all_is_refused_with_19_and_nothing_is_committed():
     s = Simulated()
     topic = s.topic(min_insync_replicas="2")
-    leader, others = _others(s, topic)
+    _, others = _others(s, topic)
     for each in others:
         s.cluster.brokers[each].kill()
     s.pause(15)
@@ -119,7 +119,7 @@ def test_a_clean_election_loses_nothing_that_was_acknowledged():
         for round_ in range(4):
             assert s.produce(topic, b"%d" % round_, pid=1, epoch=0, seq=round_)[0] == 0
             acknowledged += 1
-            leader, others = _others(s, topic)
+            _, others = _others(s, topic)
             s.cluster.elect(topic, 0, others[round_ % 2])
             s.pause(2)
         assert s.latest(topic) == (0, acknowledged)
@@ -292,7 +292,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another_one():
 def test_an_epoch_in_which_a_leader_appended_nothing_is_forgotten_by_it_as_a_follower():
     s = Simulated()
     topic = s.topic()
-    leader, (one, two) = _others(s, topic)
+    _, (one, two) = _others(s, topic)
     assert s.produce(topic, b"a") == (0, 0)
     s.cluster.brokers[two].metadata_lag(3)
     assert s.cluster.elect(topic, 0, two)
@@ -300,5 +300,5 @@ def test_an_epoch_in_which_a_leader_appended_nothing_is_forgotten_by_it_as_a_fol
     s.pause(10)
     assert s.produce(topic, b"b") == (0, 1)
     s.pause(1)
-    assert {s.cluster.replica(topic, 0, each).log.end for each in s.cluster.brokers} == {2}
-    assert {tuple(s.cluster.replica(topic, 0, each).log.epochs) for each in s.cluster.brokers} == {((0, 0), (2, 1))}
+    assert {s.at(topic, 0, each).log.end for each in s.cluster.brokers} == {2}
+    assert {tuple(s.at(topic, 0, each).log.epochs) for each in s.cluster.brokers} == {((0, 0), (2, 1))}

@@ -10,7 +10,7 @@ def _metadata(s: Simulated, broker: int, *names: str, version: int = 10) -> dict
     return s.ask(broker, 3, version, fields)
 
 
-def _create(s: Simulated, name: str, partitions: int = 1, replicas: int = 3, **configs: str) -> int:
+def _create(s: Simulated, name: str, partitions: int = 1, replicas: int = 3, /, **configs: str) -> int:
     topic = {
         "name": name, "num_partitions": partitions, "replication_factor": replicas, "assignments": [],
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
@@ -37,9 +37,9 @@ def test_a_topic_that_was_created_becomes_known_to_each_broker_later():
 def test_creation_is_refused_for_a_bad_name_too_many_replicas_and_no_partitions():
     s = Simulated()
     assert _create(s, "a b") == 17
-    assert _create(s, "a", replicas=4) == 38
-    assert _create(s, "a", partitions=0) == 37
-    assert _create(s, "a", **{"retention.ms": "soon"}) == 40
+    assert _create(s, "a", 1, 4) == 38
+    assert _create(s, "a", 0) == 37
+    assert _create(s, "a", 1, 3, **{"retention.ms": "soon"}) == 40
 
 
 def test_asking_for_a_topic_creates_none():

@@ -149,8 +149,8 @@ def test_an_open_transaction_is_aborted_after_its_timeout_and_fences_its_owner()
 def test_exhausted_epochs_give_a_new_producer_id_and_no_marker():
     s = Simulated()
     topic = s.topic()
-    pid, epoch = s.fence("slot", topic)
-    shard, transaction = s.cluster.brokers[s.coordinator("slot")].transactions.find("slot")
+    pid, _epoch = s.fence("slot", topic)
+    _, transaction = s.cluster.brokers[s.coordinator("slot")].transactions.find("slot")
     assert transaction is not None
     transaction.facts = transaction.facts._replace(epoch=32_766)
     error, new, first = s.init("slot")
@@ -195,7 +195,8 @@ def test_a_marker_of_an_older_coordinator_is_refused_with_52():
 
     def write(epoch: int, coordinator_epoch: int) -> int:
         marker = {
-            "producer_id": 5, "producer_epoch": epoch, "transaction_result": False, "coordinator_epoch": coordinator_epoch,
+            "producer_id": 5, "producer_epoch": epoch, "transaction_result": False,
+            "coordinator_epoch": coordinator_epoch,
             "topics": [{"name": topic, "partition_indexes": [0]}],
         }  # fmt: skip
         answer = s.ask(s.cluster.leader(topic, 0), 27, 1, {"markers": [marker]})
