@@ -114,17 +114,18 @@ class Connections:
         self._wires: dict[Address, Wire] = {}
         self._asked_at = -1.0
         self._asking: asyncio.Lock = asyncio.Lock()
+        self._opening: asyncio.Lock = asyncio.Lock()
 
     async def wire(self, address: Address) -> Wire:
         """The connection to a node. Raises `LostError`."""
-        wire_ = self._wires.get(address)
-        if wire_ is None or wire_.closed:
-            wire_ = await Wire.open(address, self.client_id)
+        async with self._opening:
+            found = self._wires.get(address)
+            if found is None or found.closed:
+                found = self._wires[address] = await Wire.open(address, self.client_id)
             if self.closed:
-                wire_.close()
+                found.close()
                 raise LostError("the client is closed", sent=False)
-            self._wires[address] = wire_
-        return wire_
+            return found
 
     async def any(self) -> Wire:
         """A connection to some node. Raises `LostError`."""

@@ -28,6 +28,8 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "split": ("", "wait_for_exclusive", "exclusive_with_fencing"),
     "ordinary": ("",),
 }
+WEIGHTS: Final = {"kill node": 4, "freeze node": 3, "refuse": 3, "kill broker": 2, "elect": 2, "cut path": 2, "reset": 2}
+"""How much more often than others a kind of fault is chosen."""
 _WITH_IDS: Final = frozenset({"counted", "ledger"})
 
 
@@ -66,7 +68,7 @@ def make(seed: int) -> History:
     """The history of a seed."""
     rng = random.Random(f"{seed} history")
     shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)))
-    length = rng.uniform(1.5, 5.0)
+    length = round(rng.uniform(1.5, 4.0), 2)
     steps = [*_work(rng, length), *_faults(rng, length, shape)]
     weather = {
         "latency": rng.choice((0.0002, 0.0005, 0.002)),
@@ -85,40 +87,40 @@ def _work(rng: random.Random, length: float) -> Iterator[Step]:
     for number in range(rng.choice((1, 2, 2, 3))):
         topic, app = rng.choice(topics), f"app{number}"
         start = rng.uniform(0.0, length * 0.6) if number else rng.uniform(0.0, 0.3)
-        yield Step(start, "produce", _producer(rng, app, topic))
+        yield Step(round(start, 4), "produce", _producer(rng, app, topic, length - start))
         again = start
-        while rng.random() < 0.25 and again < length:
+        while rng.random() < 0.3 and again < length:
             again = rng.uniform(again, length)
-            yield Step(again, rng.choice(("restart", "close")), {"app": app})
+            yield Step(round(again, 4), rng.choice(("restart", "restart", "close")), {"app": app})
     if rng.random() < 0.5:
         topic = rng.choice(topics)
-        yield Step(rng.uniform(0.0, length / 2), "consume", {"topic": "mirror" if topic == "owned" else topic})
+        yield Step(round(rng.uniform(0.0, length / 2), 4), "consume", {"topic": "mirror" if topic == "owned" else topic})
     if rng.random() < 0.15:
         topic = rng.choice(topics)
         wanted = {"deduplication": True} if topic == "shared" else {"access_mode": rng.choice(("exclusive", "shared"))}
         if topic not in _WITH_IDS and topic != "split":
-            yield Step(rng.uniform(0.0, length), "policy", {"topic": topic, **wanted})
+            yield Step(round(rng.uniform(0.0, length), 4), "policy", {"topic": topic, **wanted})
     if rng.random() < 0.3:
         topic = rng.choice(topics)
         if topic not in ("ordinary", "shared", "counted"):
             mode = rng.choice(("exclusive", "wait_for_exclusive", "exclusive_with_fencing"))
             yield Step(
-                rng.uniform(0.0, length),
+                round(rng.uniform(0.0, length), 4),
                 "own",
-                {"topic": topic, "partition": 0 if topic == "split" else -1, "mode": mode, "lasts": rng.uniform(0.1, 2)},
+                {"topic": topic, "partition": 0 if topic == "split" else -1, "mode": mode, "lasts": _lasts(rng)},
             )
 
 
-def _producer(rng: random.Random, app: str, topic: str) -> dict[str, Any]:
-    library = rng.choice(_LIBRARIES)
+def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[str, Any]:
+    library, every = rng.choice(_LIBRARIES), rng.choice((0.02, 0.05, 0.1, 0.2))
     return {
         "app": app,
         "topic": topic,
         "library": library,
         "mode": rng.choice(_MODES[topic]),
         "ids": topic in _WITH_IDS and rng.random() < 0.9,
-        "every": round(rng.choice((0.01, 0.03, 0.1, 0.3)), 3),
-        "batches": rng.choice((5, 10, 20, 30)),
+        "every": every,
+        "batches": min(rng.choice((10, 40, 40, 40)), int(lasts / every) + 1),
         "burst": rng.choice((1, 1, 2, 5)),
         "partitions": rng.choice((1, 2, 2)),
     }
@@ -128,10 +130,15 @@ def _producer(rng: random.Random, app: str, topic: str) -> dict[str, Any]:
 
 
 def _faults(rng: random.Random, length: float, shape: Shape) -> Iterator[Step]:
-    kinds = rng.sample(sorted(FAULTS), rng.choice((1, 2, 3, 4)))
-    for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 3, 4, 6))):
+    kinds = rng.choices(sorted(FAULTS), [WEIGHTS.get(kind, 1) for kind in sorted(FAULTS)], k=rng.choice((1, 2, 3, 5)))
+    at = rng.uniform(0.2, length)
+    for _ in range(rng.choice((0, 1, 2, 2, 3, 3, 4, 6, 8))):
         kind = rng.choice(kinds)
-        yield Step(round(rng.uniform(0.0, length), 4), kind, FAULTS[kind](rng, shape))
+        yield Step(round(at, 4), kind, FAULTS[kind](rng, shape))
+        if rng.random() < 0.5:  # one soon after the other: what mends the first meets the second
+            at = min(length, at + rng.expovariate(1 / 0.15))
+        else:
+            at = rng.uniform(0.2, length)
 
 
 def _lasts(rng: random.Random) -> float:

@@ -43,9 +43,9 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process for histories of one shape."""
+    """A process for histories of one shape. `plant`: with this mistake in the product (`planted`)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, plant: str = "") -> None:
         self.shape = shape
         self._process = subprocess.Popen(
             (sys.executable, "-m", "tests.sim.worker"),
@@ -54,7 +54,7 @@ class Worker:
             cwd=_ROOT,
             env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(_ROOT)},
         )
-        self._send(shape)
+        self._send((shape, plant))
 
     def play(self, history: History, *, trace: bool = False) -> Outcome:
         """Play one history. Raises `WorkerError`."""
@@ -107,9 +107,12 @@ def _receive(source: BinaryIO | Any) -> Any:
 def _main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not get between the answers
-    shape = _receive(requests)
+    shape, plant = _receive(requests)
+    from tests.sim import planted, play  # noqa: F401, PLC0415 - all of it, before the world takes over
     from tests.sim.world import World  # noqa: PLC0415
 
+    if plant:
+        planted.plant(plant)
     world = World(0, shape)
     world.start()
     gc.collect()
