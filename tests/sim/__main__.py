@@ -121,7 +121,7 @@ class Run:
 
 def main() -> int:
     """As the module says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=str(__doc__).partition("\n")[0])
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", help="A-B")
@@ -155,7 +155,7 @@ def _one(seed: int, without: str, *, trace: bool, shrinks: bool) -> int:
         left_out = {int(each) for each in without.split(",") if each}
         wrong = lane.fails(whole.without(left_out))
         if shrinks and wrong:
-            left_out = shrink(whole, lambda tried: lane.fails(tried))
+            left_out = shrink(whole, lane.fails)
             wrong = lane.fails(whole.without(left_out))
         history = whole.without(left_out)
         if trace:

@@ -26,7 +26,9 @@ _MOST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """A record of the ownership topic: who got a topic (slot 0) or partition under which generation, from which offsets."""
+    """A record of the ownership topic: who got a topic (slot 0) or a partition, under which generation, from which
+    offsets on.
+    """
 
     topic: str
     slot: str
@@ -40,10 +42,11 @@ class Tenure:
 class Evidence:
     """Everything that a history left behind.
 
-    `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`: producer
-    ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics deduplicated
-    all the time. `shared`: topics that anybody may write to while nobody owns them. `loose`: topics whose policy changed meanwhile, or that lost committed records by a fault that may.
-    `shadows`: source by shadow. `stuck`: what did not come to an end although nothing was wrong any more.
+    `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
+    producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics
+    deduplicated all the time. `shared`: topics that anybody may write to while nobody owns them. `loose`: topics whose
+    policy changed meanwhile, or that lost committed records by a fault that may. `shadows`: source by shadow.
+    `stuck`: what did not come to an end although nothing was wrong any more.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -192,8 +195,8 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
             names = evidence.sessions.get(session, set())
             if tenure.session.startswith("pid:") and tenure.session not in names:
                 yield (
-                    f"{record.value!r} of {session} ({', '.join(sorted(names)) or 'no producer id'}) at {record.offset} of"
-                    f" {topic}/{partition}, behind generation {tenure.generation} of {tenure.session}"
+                    f"{record.value!r} of {session} ({', '.join(sorted(names)) or 'no producer id'}) at {record.offset}"
+                    f" of {topic}/{partition}, behind generation {tenure.generation} of {tenure.session}"
                 )
             other = writers.setdefault(tenure.generation, session)
             if other != session:
@@ -231,7 +234,7 @@ def generations(evidence: Evidence) -> Iterator[str]:
             continue
         other = owners.setdefault((told.resource, told.generation), told.owner)
         if other != told.owner:
-            yield f"generation {told.generation} of {told.resource} belongs to {other} and to {told.owner}, clients are told"
+            yield f"clients are told that generation {told.generation} of {told.resource} is {other} and {told.owner}"
 
 
 def read_otherwise(evidence: Evidence) -> Iterator[str]:
@@ -245,7 +248,8 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
         source = evidence.shadows.get(read.topic, read.topic)
         there = values.get((source, read.partition, read.offset))
         if there != read.value and source not in evidence.loose:
-            yield f"{read.topic}/{read.partition} at {read.offset} was read as {read.value!r} at {read.at:.3f}, it is {there!r}"
+            where = f"{read.topic}/{read.partition} at {read.offset}"
+            yield f"{where} was read as {read.value!r} at {read.at:.3f}, it is {there!r}"
 
 
 def skipped(evidence: Evidence) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Producers as small machines with the retry behaviour of real libraries, at wire level.
 
-What each library does is in `/facts/client-behaviour.md` of the design and in the sources named at `LIBRARIES`. A machine
-keeps a lane per partition: batches wait, are in flight, or are sent again in the order of their sequences. It tells the
-ledger what the application is told, and whether any attempt ended in doubt.
+What each library does was run and read in its source, as named at `LIBRARIES`. A machine keeps a lane per partition:
+batches wait, are in flight, or are sent again in the order of their sequences. It tells the ledger what the application
+is told, and whether any attempt ended in doubt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 13, 14, 15, 16, 19, 20, 56, 72,
 _STALE: Final = frozenset({3, 5, 6, 9, 13, 72})
 """Codes after which leaders are looked up again."""
 _SEQUENCES: Final = 2**31
-_GENERATION: Final = re.compile(r"exclusive producer: (.*) \(generation (\d+)\)|fenced: (.*) owns it now .generation (\d+)")
+_GENERATION: Final = re.compile(
+    r"exclusive producer: (.*) \(generation (\d+)\)|fenced: (.*) owns it now .generation (\d+)"
+)
 Address = tuple[str, int]
 
 
@@ -237,8 +239,8 @@ class Producer:
         """Why it does not get on, for people."""
         lanes = [lane for lane in self._lanes.values() if lane.batches]
         return "; ".join(
-            f"{self.topic}/{lane.partition}: {len(lane.batches)} batches, last answer {lane.last_code} {lane.last_message}"
-            for lane in lanes
+            f"{self.topic}/{each.partition}: {len(each.batches)} batches, last {each.last_code} {each.last_message}"
+            for each in lanes
         )
 
     @property
@@ -355,9 +357,7 @@ class Producer:
             self.ledger.answered(answer.error)
             self._settle(lane, batch, sent_as, *answer)
 
-    def _settle(
-        self, lane: Lane, batch: Batch, sent_as: tuple[int, int], code: int, offset: int, message: str
-    ) -> None:
+    def _settle(self, lane: Lane, batch: Batch, sent_as: tuple[int, int], code: int, offset: int, message: str) -> None:
         loop = asyncio.get_running_loop()
         self._hear(lane.partition, message)
         lane.last_code, lane.last_message = code, message
@@ -496,7 +496,13 @@ class Consumer:
     """Reads all partitions of a topic or shadow from the beginning, for ever."""
 
     def __init__(
-        self, client_id: str, nodes: Sequence[Address], topic: str, ledger: Ledger, rng: random.Random, wait_ms: int = 500
+        self,
+        client_id: str,
+        nodes: Sequence[Address],
+        topic: str,
+        ledger: Ledger,
+        rng: random.Random,
+        wait_ms: int = 500,
     ) -> None:
         self.topic = topic
         self.ledger = ledger

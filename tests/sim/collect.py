@@ -45,7 +45,9 @@ def _note(record: Record, found: Evidence) -> None:
     if kind == "ownership":
         owner = state.Ownership.FromString(record.value)
         start = tuple(zip(owner.start.partition, owner.start.offset, strict=True))
-        found.tenures.append(Tenure(topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session)))
+        found.tenures.append(
+            Tenure(topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session))
+        )
     elif kind == "serving":
         found.writers.add(state.Serving.FromString(record.value).producer_id)
     elif kind == "slot":

@@ -1,7 +1,7 @@
 """A history: who does what when, and what goes wrong when. Plain data, made from a seed, printed and cut down.
 
-A step has a moment (virtual seconds since the history began), a kind, and arguments by name. Faults heal by themselves after
-`lasts` seconds, and all of them at the end, so any step can be left out.
+A step has a moment (virtual seconds since the history began), a kind, and arguments by name. Faults heal by themselves
+after `lasts` seconds, and all of them at the end, so any step can be left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ if TYPE_CHECKING:
 
 WORK: Final = frozenset({"produce", "restart", "close", "consume", "own", "policy"})
 """Kinds of steps that are no faults."""
-_LIBRARIES: Final = ("java", "java", "java", "librdkafka", "librdkafka", "sarama", "franz-go", "aiokafka", "plain")
+_LIBRARIES: Final = (
+    "java",
+    "java",
+    "java",
+    "librdkafka",
+    "librdkafka",
+    "sarama",
+    "franz-go",
+    "aiokafka",
+    "plain",
+    "plain",
+)
 _TOPICS: Final = ("owned", "owned", "queued", "shared", "counted", "ledger", "split", "ordinary")
 _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "owned": ("", "", "exclusive", "exclusive_with_fencing", "wait_for_exclusive"),
@@ -28,7 +39,15 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "split": ("", "wait_for_exclusive", "exclusive_with_fencing"),
     "ordinary": ("",),
 }
-WEIGHTS: Final = {"kill node": 4, "freeze node": 3, "refuse": 3, "kill broker": 2, "elect": 2, "cut path": 2, "reset": 2}
+WEIGHTS: Final = {
+    "kill node": 4,
+    "freeze node": 3,
+    "refuse": 3,
+    "kill broker": 2,
+    "elect": 2,
+    "cut path": 2,
+    "reset": 2,
+}
 """How much more often than others a kind of fault is chosen."""
 _WITH_IDS: Final = frozenset({"counted", "ledger"})
 
@@ -94,7 +113,9 @@ def _work(rng: random.Random, length: float) -> Iterator[Step]:
             yield Step(round(again, 4), rng.choice(("restart", "restart", "close")), {"app": app})
     if rng.random() < 0.5:
         topic = rng.choice(topics)
-        yield Step(round(rng.uniform(0.0, length / 2), 4), "consume", {"topic": "mirror" if topic == "owned" else topic})
+        yield Step(
+            round(rng.uniform(0.0, length / 2), 4), "consume", {"topic": "mirror" if topic == "owned" else topic}
+        )
     if rng.random() < 0.15:
         topic = rng.choice(topics)
         wanted = {"deduplication": True} if topic == "shared" else {"access_mode": rng.choice(("exclusive", "shared"))}
@@ -135,10 +156,8 @@ def _faults(rng: random.Random, length: float, shape: Shape) -> Iterator[Step]:
     for _ in range(rng.choice((0, 1, 2, 2, 3, 3, 4, 6, 8))):
         kind = rng.choice(kinds)
         yield Step(round(at, 4), kind, FAULTS[kind](rng, shape))
-        if rng.random() < 0.5:  # one soon after the other: what mends the first meets the second
-            at = min(length, at + rng.expovariate(1 / 0.15))
-        else:
-            at = rng.uniform(0.2, length)
+        is_soon = rng.random() < 0.5  # what mends the first one meets the second
+        at = min(length, at + rng.expovariate(1 / 0.15)) if is_soon else rng.uniform(0.2, length)
 
 
 def _lasts(rng: random.Random) -> float:
@@ -186,9 +205,11 @@ FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = 
         "partition": rng.choice((-1, -1, 0, 1)), "lasts": _lasts(rng),
     },
     "move coordinator": lambda rng, shape: _partition(rng),
-    "cut brokers": lambda rng, shape: {"one": _broker(rng, shape), "other": rng.choice((-1, 1, 2, 3)), "lasts": _lasts(rng)},
+    "cut brokers": lambda rng, shape: {
+        "one": _broker(rng, shape), "other": rng.choice((-1, 1, 2, 3)), "lasts": _lasts(rng),
+    },
     "refuse": lambda rng, shape: {
-        "broker": _broker(rng, shape),
+        "broker": rng.choice((0, _broker(rng, shape))),  # 0: all of them
         "api": rng.choice((0, 0, 0, 0, 1, 2, 3, 10, 22, 22, 24, 26, 61)),
         "error": rng.choice((3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, -1)),
         "times": rng.choice((1, 2, 5)),

@@ -1,4 +1,4 @@
-"""A simulated machine with one process on it: what the loop runs belongs to one, and ends, stops and tells time with it.
+"""A simulated machine with one process on it: what the loop runs belongs to one, and ends and stops with it.
 
 A host knows nothing of sockets or of what runs on it. `None` in place of a host stands for the world itself, which
 neither dies nor stops: the simulated brokers and Redis keep their own faults.

@@ -209,11 +209,13 @@ class SimLoop(asyncio.BaseEventLoop):
     # Network ------------------------------------------------------------------------------------------------------
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
-        assert self.network is not None and self.current is not None
+        assert self.network is not None
+        assert self.current is not None
         return self.network.listen(self.current, protocol_factory, (host, port), options.get("start_serving", True))
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        assert self.network is not None and self.current is not None
+        assert self.network is not None
+        assert self.current is not None
         return await self.network.connect(self.current, protocol_factory, (host, port))
 
     def remove_reader(self, fd: Any) -> bool:
@@ -256,9 +258,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # Running ------------------------------------------------------------------------------------------------------
 
-    def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
+    def run(  # noqa: C901, PLR0912, PLR0915 - all of it runs for every callback of every history
+        self, until: float, stop: Callable[[], bool] | None = None
+    ) -> None:
         """Run everything that is due up to a moment, or until `stop` holds after some callback."""
-        queue, timers = self._queue, self._timers
+        queue = self._queue
         before, window_end, window_steps = events._get_running_loop(), self.now + _LIVELOCK_S, 0
         events._set_running_loop(self)
         try:

@@ -1,9 +1,9 @@
 """TCP in memory: ordered streams between hosts, with seeded latency, and every way in which a connection can go wrong.
 
 Within a direction of a connection nothing is lost or reordered, as in TCP; between connections everything may be. Data
-may arrive in other pieces than it was sent in. A path between two hosts can be cut: what is sent waits, and arrives when
-it is healed, or both ends find out after `SILENCE_S`, as keep-alive and TCP_USER_TIMEOUT have it. A single connection
-can be reset, or lose one direction (answers) before it is.
+may arrive in other pieces than it was sent in. A path between two hosts can be cut: what is sent waits, and arrives
+when it is healed, or both ends find out after `SILENCE_S`, as keep-alive and TCP_USER_TIMEOUT have it. A single
+connection can be reset, or lose one direction (answers) before it is.
 
 Servers that are no asyncio code (brokers, Redis) take part as an `Acceptor`, with a `Peer` for each connection.
 """

@@ -20,7 +20,6 @@ from tests.sim.net import Weather
 from tests.sim.world import REDIS, TOPICS
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable, Iterable
 
     from tests.sim.histories import History, Step
@@ -261,7 +260,9 @@ class Play:
         addresses, loop = self.world.addresses, self.world.loop
         until, place = loop.time() + 6.0, self.world.rng.randrange(len(addresses))
         resource = request.claims[0].resource
-        partitions = (resource.partition,) if resource.HasField("partition") else range(TOPICS[resource.topic].partitions)
+        partitions = (
+            (resource.partition,) if resource.HasField("partition") else range(TOPICS[resource.topic].partitions)
+        )
         while loop.time() < until and not self._over:
             try:
                 to = await wire.Wire.open(addresses[place], request.producer_name)
@@ -395,8 +396,9 @@ class Play:
             self._later(lasts, lambda: cluster.heal(one, other))
 
     def _refuse(self, broker: int, api: int, error: int, times: int, after_append: bool) -> None:
-        found = self.world.cluster.brokers[broker]
-        found.refuse(api, error, times, after_append)
+        for number, found in self.world.cluster.brokers.items():
+            if broker in (0, number):
+                found.refuse(api, error, times, after_append)
 
     def _empty_fetches(self, broker: int, times: int) -> None:
         self.world.cluster.brokers[broker].empty_fetches(times)
@@ -494,13 +496,18 @@ class Play:
         """Whoever still writes gets on, unless it was refused or waits for its turn."""
         world = self.world
         world.run(world.now + _QUIET_S, lambda: all(not producer.waiting for producer, _ in self.producers))
-        open_ones = [(producer, host) for producer, host in self.producers if not producer.closed and producer.fatal is None]
+        open_ones = [
+            (producer, host) for producer, host in self.producers if not producer.closed and producer.fatal is None
+        ]
         sent: list[tuple[clients.Producer, Sent]] = []
         for producer, host in open_ones:
             with world.loop.on(host):
                 ids = [1 << 40] if any(s.sequence_id is not None for s in _of(self, producer)) else None
                 name = producer.session.partition(".")[0]
-                sent += [(producer, each) for each in producer.send(0, [f"{producer.session}/on".encode()], ids=ids, name=name)]
+                sent += [
+                    (producer, each)
+                    for each in producer.send(0, [f"{producer.session}/on".encode()], ids=ids, name=name)
+                ]
         world.run(
             world.now + _PROBE_S,
             lambda: all(each.delivered is not None or producer.is_queued for producer, each in sent),
@@ -510,7 +517,9 @@ class Play:
             numbering = producer.library.raises == "never" and each.code == clients.OUT_OF_ORDER
             limited = producer.library.retries is not None and each.code in (5, 6, 7)  # it tries no longer than that
             if not fine and not numbering and not limited and producer.fatal is None:
-                self.stuck.append(f"{producer.session} ({producer.library.name}): code {each.code}, {producer.waits_for()}")
+                self.stuck.append(
+                    f"{producer.session} ({producer.library.name}): code {each.code}, {producer.waits_for()}"
+                )
 
     def _probe(self) -> None:
         """Everybody leaves, and somebody new writes to every partition."""

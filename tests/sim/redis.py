@@ -1,9 +1,9 @@
 """A simulated Redis: the commands that the product sends, and its real Lua scripts, behind a RESP byte stream.
 
-The scripts run in Lua itself; compiled once per process, since histories are many. The commands beside them are written
-here, as `fakeredis` takes five times as long for a call: `test_redis.py` runs both side by side. Keys are bytes, values bytes,
-hashes (dict) or sorted sets (dict of scores). What it forgets, when it is silent and how far it is rolled back is told by
-methods; nothing is random here.
+The scripts run in Lua itself, compiled once per process, since histories are many. The commands beside them are written
+here, as `fakeredis` takes several times as long for a call: `test_redis.py` runs both side by side. Keys are bytes,
+values bytes, hashes (dict) or sorted sets (dict of scores). Methods say what it forgets, when it is silent and how far
+it is rolled back; nothing is random here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.loop import SimLoop
     from tests.sim.net import Channel, WireEnd
 
-_RUNTIME: Final = lupa.LuaRuntime(encoding=None, unpack_returned_tuples=True)  # type: ignore[attr-defined]
+_RUNTIME: Final = cast(Any, lupa).LuaRuntime(encoding=None, unpack_returned_tuples=True)
 _COMPILED: Final[dict[bytes, Any]] = {}
 _TABLE: Final = _RUNTIME.table_from
 _INFO: Final = (
@@ -174,7 +174,7 @@ class SimRedis:
         return Status(b"PONG")
 
     def info(self, *_: bytes) -> bytes:
-        return _INFO % sha1(b"%d" % self._starts).hexdigest().encode()  # noqa: S324 - a name, no secret
+        return _INFO % sha1(b"%d" % self._starts).hexdigest().encode()
 
     def time(self) -> list[bytes]:
         micros = round(self._now * 1e6)
@@ -264,7 +264,7 @@ class SimRedis:
         return self._run_script(script, int(count), rest)
 
     def eval(self, text: bytes, count: bytes, *rest: bytes) -> Any:
-        name = sha1(text).hexdigest().encode()  # noqa: S324 - as Redis names scripts
+        name = sha1(text).hexdigest().encode()
         script = _COMPILED.get(name)
         if script is None:
             script = _COMPILED[name] = _RUNTIME.compile(b"local KEYS, ARGV, redis = ...\n" + text)

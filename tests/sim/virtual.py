@@ -1,8 +1,9 @@
 """Everything in this process that tells time or makes random bytes, put on a world's clock and seed.
 
 The product asks `time`, `random`, `secrets` and `uuid`, as any program does; here these answer for the host that runs.
-`install` is for ever: a world lives in a process of its own (`tests.sim.forked`). Functions that a module has imported by
-name, or bound as a default argument, are found and exchanged too.
+`install` is for ever: a world lives in a process of its own (`tests.sim.worker`). Functions that a module has imported
+by name, or bound as a default argument, are found and exchanged too. Objects that are hashed by their address get a
+number instead, and what a turn of `sidecar.network.framing` has to write is kept per host.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import types
 import typing
 import uuid
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
@@ -78,6 +79,15 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
     def token_bytes(size: int | None = None) -> bytes:
         return _state["rng"].randbytes(32 if size is None else size)
 
+    def randbits(bits: int) -> int:
+        return _state["rng"].getrandbits(bits)
+
+    def randbelow(below: int) -> int:
+        return _state["rng"].randrange(below)
+
+    def choice(found: Any) -> Any:
+        return _state["rng"].choice(found)
+
     rng = reseed(seed)
     swapped: dict[int, Any] = {
         id(time.time): wall,
@@ -89,9 +99,9 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
         id(random.Random): SeededRandom,
         id(secrets.token_bytes): token_bytes,
         id(secrets.token_hex): lambda size=None: token_bytes(size).hex(),
-        id(secrets.randbits): lambda bits: _state["rng"].getrandbits(bits),
-        id(secrets.randbelow): lambda below: _state["rng"].randrange(below),
-        id(secrets.choice): lambda found: _state["rng"].choice(found),
+        id(secrets.randbits): randbits,
+        id(secrets.randbelow): randbelow,
+        id(secrets.choice): choice,
         id(uuid.uuid4): lambda: uuid.UUID(int=_state["rng"].getrandbits(128), version=4),
     }
     for module in (time, random, secrets, uuid):
@@ -126,7 +136,7 @@ def _exchange_in_module(module: types.ModuleType, swapped: dict[int, Any]) -> No
             for member in list(vars(value).values()):
                 _exchange_defaults(member, swapped)
             if value.__hash__ is object.__hash__ and module.__name__.startswith(_NUMBERED):
-                value.__hash__ = _numbered
+                value.__hash__ = cast(Any, _numbered)
         else:
             _exchange_defaults(value, swapped)
 

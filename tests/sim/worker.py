@@ -1,7 +1,7 @@
 """A process that plays histories: one world is started, and each history plays on a fork of it.
 
 So the start of nodes, topics and policies is paid once, and nothing of a history is left for the next. Requests and
-outcomes are pickles behind their length, on standard input and output. Run it through `Worker`, which sets the hash seed.
+outcomes are pickles behind their length, on standard input and output. `Worker` starts it, and sets the hash seed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A whole world: brokers, Redis, network, nodes, on one clock and one seed.
 
-The nodes are the product's own, unmodified, without their HTTP side. A world takes over its process (`virtual.install`).
+The nodes are the product's own, unmodified, without their HTTP side. A world takes over its process: see `virtual`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from tests.sim.redis import SimRedis
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine, Mapping
+
+    from tests.sim.net import Acceptor, WireEnd
 
 REDIS: Final = "redis"
 NODE_PORT: Final = 19092
@@ -132,7 +134,9 @@ class World:
         self.redis = SimRedis(self.loop, lambda: virtual.EPOCH_S + self.loop.now)
         self.network.acceptors[REDIS, 6379] = self.redis.accept
         self.scheduler = SimScheduler(self.loop, self.rng)
-        settings = ClusterSettings(brokers=tuple(range(1, shape.brokers + 1)), session=1.5, heartbeat=0.3, replica_lag=3.0)
+        settings = ClusterSettings(
+            brokers=tuple(range(1, shape.brokers + 1)), session=1.5, heartbeat=0.3, replica_lag=3.0
+        )
         self.cluster = Cluster(self.scheduler, settings)
         for number, broker in self.cluster.brokers.items():
             self.network.acceptors[broker.address] = _acceptor(self.cluster, number)
@@ -308,8 +312,8 @@ def _settings(values: dict[str, Any]) -> Any:
     return _SETTINGS[key]
 
 
-def _acceptor(cluster: Any, number: int) -> Callable[[Any], Any]:
-    def accept(peer: Any) -> Any:
+def _acceptor(cluster: Any, number: int) -> Acceptor:
+    def accept(peer: WireEnd) -> Any:
         try:
             return cluster.accept(number, peer)
         except ConnectionRefusedError:
