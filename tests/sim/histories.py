@@ -17,18 +17,7 @@ if TYPE_CHECKING:
 
 WORK: Final = frozenset({"produce", "restart", "close", "consume", "own", "policy"})
 """Kinds of steps that are no faults."""
-_LIBRARIES: Final = (
-    "java",
-    "java",
-    "java",
-    "librdkafka",
-    "librdkafka",
-    "sarama",
-    "franz-go",
-    "aiokafka",
-    "plain",
-    "plain",
-)
+_LIBRARIES: Final = ("java",) * 3 + ("librdkafka",) * 2 + ("sarama", "franz-go", "aiokafka") + ("plain",) * 2
 _TOPICS: Final = ("owned", "owned", "queued", "shared", "counted", "ledger", "split", "ordinary")
 _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "owned": ("", "", "exclusive", "exclusive_with_fencing", "wait_for_exclusive"),
@@ -40,14 +29,8 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "ordinary": ("",),
 }
 WEIGHTS: Final = {
-    "kill node": 4,
-    "freeze node": 3,
-    "refuse": 3,
-    "kill broker": 2,
-    "elect": 2,
-    "cut path": 2,
-    "reset": 2,
-}
+    "kill node": 4, "freeze node": 3, "refuse": 3, "kill broker": 2, "elect": 2, "cut path": 2, "reset": 2,
+}  # fmt: skip
 """How much more often than others a kind of fault is chosen."""
 _WITH_IDS: Final = frozenset({"counted", "ledger"})
 

@@ -468,7 +468,9 @@ class Play:
             if not process.host.alive:
                 world.start_node(number)
         world.run(world.now + 0.5)
-        world.run(world.now + _CALM_S, self._is_whole)
+        until = world.now + _CALM_S
+        while not self._is_whole() and world.now < until:
+            world.run(world.now + 0.05)
         while self._heals:  # what a process that died meanwhile asked for
             self._heals.pop()()
         for number, process in world.nodes.items():

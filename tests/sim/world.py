@@ -277,16 +277,6 @@ class World:
                     return
         raise RuntimeError(f"topics cannot be created: {left}")
 
-    def _expand(self) -> None:
-        """Followers whose fetch is parked are looked at again, as at the end of their long polls."""
-        for broker in self.cluster.brokers.values():
-            for replica in list(broker.replicas.values()) if broker.alive and not broker.frozen else ():
-                if replica.leading and len(replica.followers.isr) <= len(replica.followers.all):
-                    for number, state in replica.followers.all.items():
-                        if state.parked:
-                            replica.followers._maybe_expand(number, state)
-        self.loop.at(None, self.now + 0.5, self._expand)
-
     def begin(self, seed: int) -> None:
         """From here on everything goes by this seed."""
         self.rng = virtual.reseed(seed)
@@ -298,7 +288,6 @@ class World:
         self.effects.clear()
         self.logged.clear()
         self.redis.keep()
-        self._expand()
 
 
 _SETTINGS: dict[tuple[tuple[str, Any], ...], Any] = {}
