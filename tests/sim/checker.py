@@ -45,7 +45,8 @@ class Evidence:
     `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
     producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics
     deduplicated all the time. `shared`: topics that anybody may write to while nobody owns them. `loose`: topics whose
-    policy changed meanwhile, or that lost committed records by a fault that may. `shadows`: source by shadow.
+    policy changed meanwhile. `torn`: topics that lost committed records by an unclean election. `shadows`: source by
+    shadow.
     `stuck`: what did not come to an end although nothing was wrong any more.
     """
 
@@ -58,6 +59,7 @@ class Evidence:
     loose: set[str] = field(default_factory=set)
     shadows: dict[str, str] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
+    torn: set[str] = field(default_factory=set)
     stuck: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
     _places: dict[tuple[str, int, bytes], list[int]] | None = None
@@ -95,7 +97,7 @@ def lost(evidence: Evidence) -> Iterator[str]:
     """What was acknowledged is in the log; of a duplicate, the record with its id is."""
     ids = _ids(evidence)
     for sent in evidence.ledger.sent:
-        if not sent.delivered or evidence.places(sent):
+        if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn:
             continue
         if _is_counted(evidence, sent) and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
             continue
@@ -153,7 +155,7 @@ def not_written(evidence: Evidence) -> Iterator[str]:
 def wrong_offset(evidence: Evidence) -> Iterator[str]:
     """A record stands where its acknowledgement says."""
     for sent in evidence.ledger.sent:
-        if sent.delivered and sent.offset >= 0:
+        if sent.delivered and sent.offset >= 0 and sent.topic not in evidence.torn:
             places = evidence.places(sent)
             if places and sent.offset not in places:
                 yield f"acknowledged at {sent.offset}, written at {places}: {_where(sent)}"
@@ -247,7 +249,7 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
     for read in evidence.ledger.read:
         source = evidence.shadows.get(read.topic, read.topic)
         there = values.get((source, read.partition, read.offset))
-        if there != read.value and source not in evidence.loose:
+        if there != read.value and source not in evidence.torn:
             where = f"{read.topic}/{read.partition} at {read.offset}"
             yield f"{where} was read as {read.value!r} at {read.at:.3f}, it is {there!r}"
 
@@ -257,7 +259,7 @@ def skipped(evidence: Evidence) -> Iterator[str]:
     for name in sorted({read.topic for read in evidence.ledger.read}):
         source = evidence.shadows.get(name, name)
         for (topic, partition), records in evidence.logs.items():
-            if topic != source or topic in evidence.loose:
+            if topic != source or topic in evidence.torn:
                 continue
             seen = {read.offset for read in evidence.ledger.read if (read.topic, read.partition) == (name, partition)}
             for record in records:

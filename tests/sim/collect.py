@@ -11,7 +11,7 @@ from tests.sim.wire import records_of
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from tests.sim.wire import Record
     from tests.sim.world import World
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 OWNERSHIP: Final = "__sidecar_default"
 
 
-def collect(world: World, topics: Iterable[str]) -> Evidence:
-    """The logs as the leaders have them below their high watermarks."""
+def collect(world: World, topics: Mapping[str, int]) -> Evidence:
+    """The logs of topics with so many partitions, as the leaders have them below their high watermarks."""
     found = Evidence(world.ledger, crashes=list(world.loop.crashes))
-    for topic in sorted(topics):
-        for partition in range(TOPICS[topic].partitions):
+    for topic, partitions in sorted(topics.items()):
+        for partition in range(partitions):
             found.logs[topic, partition] = read(world, topic, partition)
     found.shared = {name for name, plan in TOPICS.items() if plan.mode is AccessMode.SHARED}
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}

@@ -183,6 +183,9 @@ FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = 
     "kill broker": lambda rng, shape: {"broker": _broker(rng, shape), "lasts": _lasts(rng)},
     "freeze broker": lambda rng, shape: {"broker": _broker(rng, shape), "lasts": _lasts(rng)},
     "elect": lambda rng, shape: {**_partition(rng), "broker": _broker(rng, shape)},
+    "elect unclean": lambda rng, shape: {"partition": rng.randint(0, 1), "broker": _broker(rng, shape)},
+    "grow": lambda rng, shape: {},
+    "compact": lambda rng, shape: {"topic": rng.choice(("__sidecar_default", "__sidecar_default_snapshots"))},
     "lag metadata": lambda rng, shape: {"broker": _broker(rng, shape), "seconds": _lasts(rng), "lasts": _lasts(rng)},
     "hold markers": lambda rng, shape: {
         "partition": rng.choice((-1, -1, 0, 1)), "lasts": _lasts(rng),

@@ -31,7 +31,8 @@ _CALM_S: Final = 12.0
 """What a healed world gets before it is asked to go on."""
 _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
-_POLL_S: Final = 0.1
+_LOOK_S: Final = 0.05
+_MOST_PARTITIONS: Final = 3
 _OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
 _DEFINITE: Final = frozenset({42, 43, 44, 48, 87, 90, 32, 10})
 
@@ -77,6 +78,9 @@ class Play:
         self.consumers: list[tuple[clients.Consumer, Host]] = []
         self.topics: set[str] = set()
         self.loose: set[str] = set()
+        self.torn: set[str] = set()
+        self.counts = {name: plan.partitions for name, plan in TOPICS.items()}
+        """How many partitions each topic has by now."""
         self.stuck: list[str] = []
         self._over = False
         self._clients = 0
@@ -164,7 +168,8 @@ class Play:
                 return
             if producer.waiting > 10:
                 continue
-            partition, count = rng.randrange(args["partitions"]), rng.randint(1, args["burst"])
+            most = self.counts[args["topic"]] if args["partitions"] > 1 else 1
+            partition, count = rng.randrange(most), rng.randint(1, args["burst"])
             ids = None
             if args["ids"]:
                 if again:
@@ -260,9 +265,7 @@ class Play:
         addresses, loop = self.world.addresses, self.world.loop
         until, place = loop.time() + 6.0, self.world.rng.randrange(len(addresses))
         resource = request.claims[0].resource
-        partitions = (
-            (resource.partition,) if resource.HasField("partition") else range(TOPICS[resource.topic].partitions)
-        )
+        partitions = (resource.partition,) if resource.HasField("partition") else range(self.counts[resource.topic])
         while loop.time() < until and not self._over:
             try:
                 to = await wire.Wire.open(addresses[place], request.producer_name)
@@ -373,6 +376,25 @@ class Play:
         if self.world.cluster.leader(topic, partition) != broker:
             self._effect("leader elected", int(self.world.cluster.elect(topic, partition, broker)))
 
+    def _elect_unclean(self, partition: int, broker: int) -> None:
+        topic = self._named("busy")
+        if self.world.cluster.elect(topic, partition, broker, unclean=True):
+            self.torn.add(topic)
+
+    def _grow(self) -> None:
+        """An operator adds a partition."""
+        topic = self._named("busy")
+        if self.counts[topic] < _MOST_PARTITIONS:
+            self.counts[topic] += 1
+            self.world.cluster.controller.grow(topic, self.counts[topic])
+            self._effect("topic grown")
+
+    def _compact(self, topic: str) -> None:
+        """Everything in the log so far is compacted."""
+        self.world.cluster.roll(topic)
+        self.world.cluster.compact(topic)
+        self._effect("compacted")
+
     def _lag_metadata(self, broker: int, seconds: float, lasts: float) -> None:
         found = self.world.cluster.brokers[broker]
         found.metadata_lag(seconds)
@@ -468,9 +490,7 @@ class Play:
             if not process.host.alive:
                 world.start_node(number)
         world.run(world.now + 0.5)
-        until = world.now + _CALM_S
-        while not self._is_whole() and world.now < until:
-            world.run(world.now + 0.05)
+        self._wait(_CALM_S, self._is_whole)
         while self._heals:  # what a process that died meanwhile asked for
             self._heals.pop()()
         for number, process in world.nodes.items():
@@ -480,6 +500,12 @@ class Play:
         for number in world.nodes:
             if not world.serving(number):
                 self.stuck.append(f"node {number} does not start: {world.nodes[number].node.problem}")
+
+    def _wait(self, seconds: float, done: Callable[[], bool]) -> None:
+        """Let things happen until a condition holds, which is looked at now and then."""
+        until = self.world.now + seconds
+        while not done() and self.world.now < until:
+            self.world.run(self.world.now + _LOOK_S)
 
     def _is_whole(self) -> bool:
         """Whether brokers are all in sync, and nodes serve."""
@@ -497,7 +523,7 @@ class Play:
     def _go_on(self) -> None:
         """Whoever still writes gets on, unless it was refused or waits for its turn."""
         world = self.world
-        world.run(world.now + _QUIET_S, lambda: all(not producer.waiting for producer, _ in self.producers))
+        self._wait(_QUIET_S, lambda: all(not producer.waiting or producer.is_queued for producer, _ in self.producers))
         open_ones = [
             (producer, host) for producer, host in self.producers if not producer.closed and producer.fatal is None
         ]
@@ -510,10 +536,7 @@ class Play:
                     (producer, each)
                     for each in producer.send(0, [f"{producer.session}/on".encode()], ids=ids, name=name)
                 ]
-        world.run(
-            world.now + _PROBE_S,
-            lambda: all(each.delivered is not None or producer.is_queued for producer, each in sent),
-        )
+        self._wait(_PROBE_S, lambda: all(each.delivered is not None or producer.is_queued for producer, each in sent))
         for producer, each in sent:
             fine = each.delivered or each.code in _DEFINITE or (each.delivered is None and producer.is_queued)
             numbering = producer.library.raises == "never" and each.code == clients.OUT_OF_ORDER
@@ -537,10 +560,10 @@ class Play:
                     world.ledger, world.rng, self._wall_ms,
                 )  # fmt: skip
             self.producers.append((producer, host))
-            for partition in range(TOPICS[topic].partitions):
+            for partition in range(self.counts[topic]):
                 left[f"{topic}/{partition}"] = "not asked yet"
                 world.spawn(host, self._newcomer(producer, partition, left))
-        world.run(world.now + _PROBE_S, lambda: not left)
+        self._wait(_PROBE_S, lambda: not left)
         self.stuck += [f"a newcomer in {where}: {why}" for where, why in left.items()]
         self._read_out()
 
@@ -560,13 +583,12 @@ class Play:
 
     def _read_out(self) -> None:
         """Readers come to the end of what there is."""
-        world = self.world
 
         def done() -> bool:
             return all(not self._behind(consumer) for consumer, _ in self.consumers)
 
         if self.consumers:
-            world.run(world.now + _PROBE_S, done)
+            self._wait(_PROBE_S, done)
             for consumer, _ in self.consumers:
                 if behind := self._behind(consumer):
                     self.stuck.append(f"a reader of {consumer.topic}: {behind}")
@@ -576,7 +598,7 @@ class Play:
     def _behind(self, consumer: clients.Consumer) -> str:
         source = TOPICS[consumer.topic].shadow_of or consumer.topic
         found: list[str] = []
-        for partition in range(TOPICS[source].partitions):
+        for partition in range(self.counts[source]):
             batches = self.world.cluster.committed(source, partition)
             last = max((batch.last for batch in batches if not batch.control), default=-1)
             if consumer.positions.get(partition, 0) <= last:
@@ -588,9 +610,9 @@ class Play:
         for producer, _ in self.producers:
             sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
         counted = {name for name in self.topics if TOPICS[name].dedup and name not in self.loose}
-        evidence = collect(self.world, self.topics)
+        evidence = collect(self.world, {topic: self.counts[topic] for topic in self.topics})
         evidence.sessions, evidence.counted, evidence.loose = sessions, counted, self.loose
-        evidence.stuck = self.stuck
+        evidence.stuck, evidence.torn = self.stuck, self.torn
         return evidence
 
 
