@@ -1,0 +1,305 @@
+"""What must hold of every history, from what clients were told and what the logs hold. Pure; finds, never acts.
+
+`check` returns sentences, none where all is well. Each rule is a function of the `Evidence` and has a test with a
+history that breaks it (`test_checker.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.ledger import NOT_WRITTEN, REFUSED, Ledger, Sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.sim.wire import Record
+
+ID_HEADER: Final = b"sidecar-sequence-id"
+NOBODY: Final = "nobody"
+"""Who owns what was let go of, in what clients are told."""
+_MOST: Final = 5
+"""Sentences for one rule: more of the same say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """A record of the ownership topic: who got a topic (slot 0) or a partition, under which generation, from which
+    offsets on.
+    """
+
+    topic: str
+    slot: str
+    generation: int
+    session: str
+    start: tuple[tuple[int, int], ...]
+    released: bool = False
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Everything that a history left behind.
+
+    `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
+    producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics
+    deduplicated all the time. `shared`: topics that anybody may write to while nobody owns them. `loose`: topics whose
+    policy changed meanwhile. `torn`: topics that lost committed records by an unclean election. `shadows`: source by
+    shadow.
+    `stuck`: what did not come to an end although nothing was wrong any more.
+    """
+
+    ledger: Ledger = field(default_factory=Ledger)
+    logs: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    tenures: list[Tenure] = field(default_factory=list)
+    writers: set[int] = field(default_factory=set)
+    sessions: dict[str, set[str]] = field(default_factory=dict)
+    counted: set[str] = field(default_factory=set)
+    loose: set[str] = field(default_factory=set)
+    shadows: dict[str, str] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
+    torn: set[str] = field(default_factory=set)
+    stuck: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
+    _places: dict[tuple[str, int, bytes], list[int]] | None = None
+
+    def places(self, sent: Sent) -> list[int]:
+        """Offsets at which a record stands."""
+        if self._places is None:
+            self._places = {}
+            for (topic, partition), records in self.logs.items():
+                for record in records:
+                    self._places.setdefault((topic, partition, record.value), []).append(record.offset)
+        return self._places.get((sent.topic, sent.partition, sent.value), [])
+
+
+def check(evidence: Evidence) -> list[str]:
+    """All that is wrong, a few sentences for each rule."""
+    found: list[str] = []
+    for rule in RULES:
+        sentences = list(rule(evidence))
+        found += sentences[:_MOST]
+        if len(sentences) > _MOST:
+            found.append(f"… and {len(sentences) - _MOST} more of {rule.__name__}")
+    return found
+
+
+def _where(sent: Sent) -> str:
+    return f"{sent.value!r} of {sent.session} in {sent.topic}/{sent.partition}"
+
+
+def _is_counted(evidence: Evidence, sent: Sent) -> bool:
+    return sent.topic in evidence.counted and sent.sequence_id is not None
+
+
+def lost(evidence: Evidence) -> Iterator[str]:
+    """What was acknowledged is in the log; of a duplicate, the record with its id is."""
+    ids = _ids(evidence)
+    for sent in evidence.ledger.sent:
+        if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn:
+            continue
+        if _is_counted(evidence, sent) and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
+            continue
+        yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, told at {sent.told_at:.3f}"
+
+
+def doubled(evidence: Evidence) -> Iterator[str]:
+    """What an idempotent session sent once stands there once; a plain one's only where it was sent again in doubt."""
+    for sent in evidence.ledger.sent:
+        places = evidence.places(sent)
+        if len(places) > 1 and (sent.idempotent or _is_counted(evidence, sent) or not sent.doubtful):
+            yield f"written {len(places)} times: {_where(sent)}, offsets {places}"
+
+
+def reordered(evidence: Evidence) -> Iterator[str]:
+    """Records of an idempotent session stand in the order in which they were sent."""
+    lanes = defaultdict[tuple[str, str, int], list[Sent]](list)
+    for sent in evidence.ledger.sent:
+        if sent.idempotent:
+            lanes[sent.session, sent.topic, sent.partition].append(sent)
+    for lane in lanes.values():
+        last, before = -1, None
+        for sent in sorted(lane, key=lambda each: each.order):
+            places = evidence.places(sent)
+            if places and places[0] < last:
+                yield f"reordered: {_where(sent)} at {places[0]} stands in front of {before!r} at {last}"
+            if places:
+                last, before = places[0], sent.value
+
+
+def phantom(evidence: Evidence) -> Iterator[str]:
+    """Whatever is in the log somebody sent, there."""
+    known = {(sent.topic, sent.partition, sent.value) for sent in evidence.ledger.sent}
+    for (topic, partition), records in evidence.logs.items():
+        for record in records:
+            if (topic, partition, record.value) not in known:
+                yield f"nobody sent {record.value!r}, which is in {topic}/{partition} at {record.offset}"
+
+
+def refused(evidence: Evidence) -> Iterator[str]:
+    """What was refused for good is not in the log, unless an attempt before that ended in doubt."""
+    for sent in evidence.ledger.sent:
+        if sent.delivered is False and sent.code in REFUSED and not sent.doubtful and evidence.places(sent):
+            yield f"refused with {sent.code} and written: {_where(sent)} at {evidence.places(sent)}"
+
+
+def not_written(evidence: Evidence) -> Iterator[str]:
+    """As `refused`, for codes that promise the same without being final."""
+    for sent in evidence.ledger.sent:
+        certain = sent.delivered is False and sent.code in NOT_WRITTEN - REFUSED and not sent.doubtful
+        if certain and sent.topic not in evidence.loose and evidence.places(sent):
+            yield f"answered {sent.code} and written: {_where(sent)} at {evidence.places(sent)}"
+
+
+def wrong_offset(evidence: Evidence) -> Iterator[str]:
+    """A record stands where its acknowledgement says."""
+    for sent in evidence.ledger.sent:
+        if sent.delivered and sent.offset >= 0 and sent.topic not in evidence.torn:
+            places = evidence.places(sent)
+            if places and sent.offset not in places:
+                yield f"acknowledged at {sent.offset}, written at {places}: {_where(sent)}"
+
+
+def twice_counted(evidence: Evidence) -> Iterator[str]:
+    """A sequence id of a producer name is once in a partition."""
+    names = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
+    for (topic, partition), records in evidence.logs.items():
+        if topic not in evidence.counted:
+            continue
+        seen: dict[tuple[str, int], int] = {}
+        for record in records:
+            sent = names.get((topic, partition, record.value))
+            if sent is None or sent.sequence_id is None:
+                continue
+            key = sent.name, sent.sequence_id
+            if key in seen:
+                yield f"id {key[1]} of {key[0]} twice in {topic}/{partition}: offsets {seen[key]} and {record.offset}"
+            seen[key] = record.offset
+
+
+def behind_the_fence(evidence: Evidence) -> Iterator[str]:
+    """Behind the offsets at which a generation begins only its own session's records stand."""
+    owners = {(sent.topic, sent.partition, sent.value): sent.session for sent in evidence.ledger.sent}
+    let_go = defaultdict[str, set[int]](set)
+    for each in evidence.tenures:
+        if each.released:
+            let_go[each.topic].add(each.generation)
+    for (topic, partition), spans in _spans(evidence).items():
+        if topic in evidence.loose:
+            continue
+        writers: dict[int, str] = {}
+        for record in evidence.logs.get((topic, partition), ()):
+            session = owners.get((topic, partition, record.value))
+            tenure = next((each for start, each in reversed(spans) if record.offset >= start), None)
+            if session is None or tenure is None or (topic in evidence.shared and tenure.generation in let_go[topic]):
+                continue
+            names = evidence.sessions.get(session, set())
+            if tenure.session.startswith("pid:") and tenure.session not in names:
+                yield (
+                    f"{record.value!r} of {session} ({', '.join(sorted(names)) or 'no producer id'}) at {record.offset}"
+                    f" of {topic}/{partition}, behind generation {tenure.generation} of {tenure.session}"
+                )
+            other = writers.setdefault(tenure.generation, session)
+            if other != session:
+                yield (
+                    f"two sessions in generation {tenure.generation} of {topic}/{partition}: {other}, then {session}"
+                    f" with {record.value!r} at {record.offset}"
+                )
+
+
+def strange_writers(evidence: Evidence) -> Iterator[str]:
+    """Whatever is in a governed topic was stamped by a writer slot."""
+    governed = {tenure.topic for tenure in evidence.tenures} - evidence.loose
+    for (topic, partition), records in evidence.logs.items():
+        for record in records if topic in governed else ():
+            if record.producer_id not in evidence.writers:
+                yield f"{record.value!r} in {topic}/{partition} at {record.offset} is stamped {record.producer_id}"
+
+
+def generations(evidence: Evidence) -> Iterator[str]:
+    """A generation never falls and never has two owners, in the ownership topic and in what clients were told."""
+    newest: dict[tuple[str, str], Tenure] = {}
+    for tenure in evidence.tenures:
+        key = tenure.topic, tenure.slot
+        before = newest.get(key)
+        if tenure.released and before is not None and tenure.generation == before.generation:
+            continue
+        if before is not None and tenure.generation < before.generation:
+            yield f"the generation of {key} fell from {before.generation} to {tenure.generation}"
+        elif before is not None and tenure.generation == before.generation and tenure.session != before.session:
+            yield f"generation {tenure.generation} of {key} belongs to {before.session} and to {tenure.session}"
+        newest[key] = tenure
+    owners: dict[tuple[str, int], str] = {}
+    for told in evidence.ledger.told:
+        if told.owner == NOBODY:
+            continue
+        other = owners.setdefault((told.resource, told.generation), told.owner)
+        if other != told.owner:
+            yield f"clients are told that generation {told.generation} of {told.resource} is {other} and {told.owner}"
+
+
+def read_otherwise(evidence: Evidence) -> Iterator[str]:
+    """What consumers got is what the log has there; of a shadow, what its source has."""
+    values = {
+        (topic, partition, record.offset): record.value
+        for (topic, partition), records in evidence.logs.items()
+        for record in records
+    }
+    for read in evidence.ledger.read:
+        source = evidence.shadows.get(read.topic, read.topic)
+        there = values.get((source, read.partition, read.offset))
+        if there != read.value and source not in evidence.torn:
+            where = f"{read.topic}/{read.partition} at {read.offset}"
+            yield f"{where} was read as {read.value!r} at {read.at:.3f}, it is {there!r}"
+
+
+def skipped(evidence: Evidence) -> Iterator[str]:
+    """A consumer that has read some record has read all in front of it."""
+    for name in sorted({read.topic for read in evidence.ledger.read}):
+        source = evidence.shadows.get(name, name)
+        for (topic, partition), records in evidence.logs.items():
+            if topic != source or topic in evidence.torn:
+                continue
+            seen = {read.offset for read in evidence.ledger.read if (read.topic, read.partition) == (name, partition)}
+            for record in records:
+                if seen and record.offset < max(seen) and record.offset not in seen:
+                    yield f"{name}/{partition}: {record.value!r} at {record.offset} was never read, {max(seen)} was"
+
+
+def broken_protocol(evidence: Evidence) -> Iterator[str]:
+    """What clients found against the protocol, and callbacks that raised."""
+    yield from evidence.ledger.broken
+    yield from (f"unhandled: {each}" for each in evidence.crashes)
+
+
+def stuck(evidence: Evidence) -> Iterator[str]:
+    """Nothing waits for ever once nothing is wrong."""
+    yield from (f"stuck although nothing is wrong: {each}" for each in evidence.stuck)
+
+
+RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
+    lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
+    strange_writers, generations, read_otherwise, skipped, broken_protocol, stuck,
+)  # fmt: skip
+
+
+def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
+    """Topic, partition, producer name and sequence id of what is in the logs."""
+    return {
+        (sent.topic, sent.partition, sent.name, sent.sequence_id)
+        for sent in evidence.ledger.sent
+        if sent.sequence_id is not None and evidence.places(sent)
+    }
+
+
+def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, Tenure]]]:
+    """Where each generation begins in each partition, in order."""
+    found = defaultdict[tuple[str, int], list[tuple[int, Tenure]]](list)
+    for tenure in evidence.tenures:
+        if not tenure.released:
+            for partition, offset in tenure.start:
+                spans = found[tenure.topic, partition]
+                if not spans or spans[-1][1].generation != tenure.generation:
+                    spans.append((offset, tenure))
+    return found

@@ -1,0 +1,558 @@
+"""Producers as small machines with the retry behaviour of real libraries, at wire level.
+
+What each library does was run and read in its source, as named at `LIBRARIES`. A machine keeps a lane per partition:
+batches wait, are in flight, or are sent again in the order of their sequences. It tells the ledger what the application
+is told, and whether any attempt ended in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.sim import wire
+from tests.sim.ledger import NOT_WRITTEN, Ledger, Read, Sent, Told
+from tests.sim.wire import LostError, Wire
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Sequence
+
+NONE, UNKNOWN_TOPIC, LEADER_GONE, NOT_LEADER, TIMED_OUT, NETWORK = 0, 3, 5, 6, 7, 13
+OUT_OF_ORDER, DUPLICATE, INVALID_EPOCH, UNKNOWN_PRODUCER, FENCED = 45, 46, 47, 59, 90
+_RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 13, 14, 15, 16, 19, 20, 56, 72, 74, 75, 76, -1})
+_STALE: Final = frozenset({3, 5, 6, 9, 13, 72})
+"""Codes after which leaders are looked up again."""
+_SEQUENCES: Final = 2**31
+_GENERATION: Final = re.compile(
+    r"exclusive producer: (.*) \(generation (\d+)\)|fenced: (.*) owns it now .generation (\d+)"
+)
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """How a client library behaves.
+
+    `in_flight`: batches per partition. `retries`: attempts after the first, None: until `delivery_s` is over.
+    `raises`: what gets a new producer epoch after a failure that its sequences cannot get over: the `partition` (Java),
+    the whole `producer` (librdkafka, Sarama, franz-go), or `never` (aiokafka). `fatal`: codes that end the producer.
+    `later_means_earlier`: an accepted batch makes it take earlier ones that it still repeats for written (librdkafka).
+    """
+
+    name: str
+    in_flight: int = 5
+    idempotent: bool = True
+    retries: int | None = None
+    delivery_s: float = 30.0
+    request_s: float = 5.0
+    backoff_s: float = 0.1
+    raises: str = "partition"
+    fatal: frozenset[int] = frozenset({FENCED})
+    later_means_earlier: bool = False
+
+
+LIBRARIES: Final = {
+    # TransactionManager.canRetry, requestIdempotentEpochBumpForPartition, RecordAccumulator.shouldStopDrainBatches
+    "java": Library("java"),
+    # rd_kafka_msgq_acq_error, rd_kafka_idemp_drain_epoch_bump
+    "librdkafka": Library("librdkafka", raises="producer", later_means_earlier=True),
+    # async_producer.go: MaxOpenRequests 1 with Idempotent; retries 3; bumpEpoch
+    "sarama": Library("sarama", in_flight=1, retries=3, raises="producer", fatal=frozenset()),
+    # sink.go: one batch in flight per partition until all is well; 90 raises like everything else
+    "franz-go": Library("franz-go", in_flight=1, raises="producer", backoff_s=0.05, fatal=frozenset()),
+    # sender.py: no epoch of its own; numbering never starts again
+    "aiokafka": Library("aiokafka", in_flight=1, raises="never"),
+    "plain": Library("plain", in_flight=1, idempotent=False, retries=10, raises="never"),
+}
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records on their way."""
+
+    records: list[Sent]
+    made_at: float
+    sequence: int = -1
+    epoch: int = -1
+    producer_id: int = -1
+    attempts: int = 0
+    in_flight: bool = False
+    failures: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One partition of a producer. `batches`: in the order of their sequences, those in flight included."""
+
+    partition: int
+    batches: deque[Batch] = field(default_factory=deque)
+    next_sequence: int = 0
+    epoch: int = 0
+    acknowledged: int = -1
+    """Last sequence that was, under this epoch."""
+    unresolved: bool = False
+    """A batch was given up of which nobody knows whether it was written."""
+    not_before: float = 0.0
+    last_code: int = 0
+    last_message: str = ""
+
+
+class Connections:
+    """A client's connections to nodes, one each, and what it knows of leaders."""
+
+    def __init__(self, client_id: str, nodes: Sequence[Address], topic: str, rng: random.Random) -> None:
+        self.client_id = client_id
+        self.topic = topic
+        self.leaders: dict[int, int] = {}
+        self.addresses: dict[int, Address] = {}
+        self.partitions: tuple[int, ...] = ()
+        self.closed = False
+        self._bootstrap = list(nodes)
+        self._rng = rng
+        self._wires: dict[Address, Wire] = {}
+        self._asked_at = -1.0
+        self._asking: asyncio.Lock = asyncio.Lock()
+        self._opening: asyncio.Lock = asyncio.Lock()
+
+    async def wire(self, address: Address) -> Wire:
+        """The connection to a node. Raises `LostError`."""
+        async with self._opening:
+            found = self._wires.get(address)
+            if found is None or found.closed:
+                found = self._wires[address] = await Wire.open(address, self.client_id)
+            if self.closed:
+                found.close()
+                raise LostError("the client is closed", sent=False)
+            return found
+
+    async def any(self) -> Wire:
+        """A connection to some node. Raises `LostError`."""
+        known = list(self.addresses.values()) or self._bootstrap
+        tried = self._rng.sample(known, len(known))
+        if self.addresses and self._rng.random() < 0.3:
+            tried = self._rng.sample(self._bootstrap, len(self._bootstrap)) + tried
+        for address in tried:
+            try:
+                return await self.wire(address)
+            except LostError:
+                continue
+        self.addresses = {}
+        raise LostError("no node can be reached", sent=False)
+
+    async def look(self, *, not_since: float = 0.1) -> None:
+        """Ask for leaders, unless that was done a moment ago."""
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            if loop.time() - self._asked_at < not_since:
+                return
+            self._asked_at = loop.time()
+            try:
+                answer = await (await self.any()).call(wire.METADATA, wire.metadata([self.topic]), 5.0)
+            except LostError:
+                return
+            found = wire.layout(answer)
+            self.addresses = dict(found.nodes) or self.addresses
+            leaders = found.topics.get(self.topic, {})
+            if leaders:
+                self.leaders = dict(leaders)
+                self.partitions = tuple(sorted(leaders))
+
+    async def leader(self, partition: int) -> Wire | None:
+        """The connection to a partition's leader, None where there is none now. Raises `LostError`."""
+        address = self.addresses.get(self.leaders.get(partition, -1))
+        return None if address is None else await self.wire(address)
+
+    def drop(self) -> None:
+        """Close all connections; new ones are made when they are needed."""
+        for each in list(self._wires.values()):
+            each.close()
+        self._wires.clear()
+
+    def close(self) -> None:
+        self.closed = True
+        self.drop()
+
+
+class Producer:
+    """One producer session. `send` takes a record; what becomes of it is in the ledger."""
+
+    def __init__(
+        self, library: Library, session: str, client_id: str, nodes: Sequence[Address], topic: str, ledger: Ledger,
+        rng: random.Random, wall_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self.library = library
+        self.session = session
+        self.topic = topic
+        self.ledger = ledger
+        self.producer_id = -1
+        self.producer_ids: list[int] = []
+        self.epoch = 0
+        self.fatal: int | None = None
+        self.closed = False
+        self.connections = Connections(client_id, nodes, topic, rng)
+        self._lanes: dict[int, Lane] = {}
+        self._rng = rng
+        self._wall_ms = wall_ms
+        self._pumping: dict[int, bool] = {}
+        self._orders: dict[int, int] = {}
+        self._initialising: asyncio.Lock = asyncio.Lock()
+        self._tasks: list[Any] = []
+
+    # For applications ---------------------------------------------------------------------------------------------
+
+    def send(
+        self, partition: int, values: Sequence[bytes], *, ids: Sequence[int] | None = None, name: str = ""
+    ) -> list[Sent]:
+        """Have a batch written, behind all that was sent before."""
+        loop = asyncio.get_running_loop()
+        found: list[Sent] = []
+        for index, value in enumerate(values):
+            order = self._orders[partition] = self._orders.get(partition, -1) + 1
+            found.append(
+                Sent(
+                    self.session, self.topic, partition, order, value, name, None if ids is None else ids[index],
+                    self.library.idempotent,
+                )
+            )  # fmt: skip
+        self.ledger.sent += found
+        if self.fatal is not None or self.closed:
+            for record in found:
+                self._failed(record, self.fatal or -1)
+            return found
+        lane = self._lanes.setdefault(partition, Lane(partition, epoch=self.epoch))
+        if not lane.batches and lane.epoch != self.epoch:
+            self._restart(lane)
+        lane.batches.append(Batch(found, loop.time()))
+        self._pump(lane)
+        return found
+
+    @property
+    def waiting(self) -> int:
+        """Batches of which the application has not been told anything."""
+        return sum(len(lane.batches) for lane in self._lanes.values())
+
+    def waits_for(self) -> str:
+        """Why it does not get on, for people."""
+        lanes = [lane for lane in self._lanes.values() if lane.batches]
+        return "; ".join(
+            f"{self.topic}/{each.partition}: {len(each.batches)} batches, last {each.last_code} {each.last_message}"
+            for each in lanes
+        )
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether all that waits does so because the node says that it is not its turn."""
+        lanes = [lane for lane in self._lanes.values() if lane.batches]
+        return all(_waits(lane.last_code, lane.last_message) for lane in lanes)
+
+    def close(self) -> None:
+        """As an application that ends without waiting."""
+        self.closed = True
+        for lane in self._lanes.values():
+            lane.batches.clear()
+        self.connections.close()
+
+    # Sending ------------------------------------------------------------------------------------------------------
+
+    def _pump(self, lane: Lane) -> None:
+        if not self._pumping.get(lane.partition):
+            self._pumping[lane.partition] = True
+            self._tasks.append(asyncio.get_running_loop().create_task(self._send_on(lane)))
+
+    async def _send_on(self, lane: Lane) -> None:
+        try:
+            while (batch := self._next(lane)) is not None:
+                await self._send(lane, batch)
+        finally:
+            self._pumping[lane.partition] = False
+
+    def _next(self, lane: Lane) -> Batch | None:
+        """What may leave now: only the first one while anything is repeated, as Java has it."""
+        if self.closed or self.fatal is not None:
+            return None
+        self._expire(lane)
+        flying = sum(batch.in_flight for batch in lane.batches)
+        if flying >= self.library.in_flight or lane.unresolved:
+            return None
+        for index, batch in enumerate(lane.batches):
+            if not batch.in_flight:
+                repeats = batch.attempts > 0 or any(b.attempts > 1 for b in list(lane.batches)[:index])
+                return None if index and repeats else batch
+        return None
+
+    async def _send(self, lane: Lane, batch: Batch) -> None:
+        loop = asyncio.get_running_loop()
+        if lane.not_before > loop.time():
+            await asyncio.sleep(lane.not_before - loop.time())
+        try:
+            if self.library.idempotent and self.producer_id < 0:
+                await self._initialise()
+            if lane.partition not in self.connections.leaders:
+                await self.connections.look()
+            to = await self.connections.leader(lane.partition)
+        except LostError:
+            to = None
+        if self.closed or self.fatal is not None:
+            return
+        if to is None or (self.library.idempotent and self.producer_id < 0):
+            lane.not_before = loop.time() + self.library.backoff_s
+            self._expire(lane)
+            if lane.batches:
+                await asyncio.sleep(self.library.backoff_s)
+                await self.connections.look()
+            return
+        if batch not in lane.batches or batch.in_flight:
+            return
+        if self.library.idempotent and batch.sequence < 0:
+            batch.sequence, batch.epoch, batch.producer_id = lane.next_sequence, lane.epoch, self.producer_id
+            lane.next_sequence = (lane.next_sequence + len(batch.records)) % _SEQUENCES
+        batch.in_flight = True
+        batch.attempts += 1
+        for record in batch.records:
+            record.attempts += 1
+        answer = to.send(wire.PRODUCE, self._request(lane, batch))
+        sequence = batch.sequence, batch.epoch
+        timer = loop.call_later(self.library.request_s, to.close)
+        answer.add_done_callback(lambda found: (timer.cancel(), self._answered(lane, batch, sequence, found)))
+
+    def _request(self, lane: Lane, batch: Batch) -> bytes:
+        records = [wire.Writable(record.value, _headers(record)) for record in batch.records]
+        data = wire.batch_of(records, self._wall_ms(), batch.producer_id, batch.epoch, batch.sequence)
+        return wire.produce(self.topic, {lane.partition: data}, int(self.library.request_s * 1000))
+
+    async def _initialise(self) -> None:
+        async with self._initialising:
+            if self.producer_id >= 0:
+                return
+            to = await self.connections.any()
+            error, producer_id, epoch = wire.producer_id(
+                await to.call(wire.INIT_PRODUCER_ID, wire.init_producer_id(), self.library.request_s)
+            )
+            if error:
+                self.ledger.answered(error)
+                raise LostError(f"InitProducerId: {error}", sent=True)
+            self.producer_id, self.epoch = producer_id, epoch
+            self.producer_ids.append(producer_id)
+            for lane in self._lanes.values():
+                self._restart(lane)
+
+    # Answers ------------------------------------------------------------------------------------------------------
+
+    def _answered(self, lane: Lane, batch: Batch, sent_as: tuple[int, int], found: asyncio.Future[bytes]) -> None:
+        batch.in_flight = False
+        if found.cancelled() or self.closed:
+            return
+        error = found.exception()
+        if error is not None:
+            self._settle(lane, batch, sent_as, NETWORK if not getattr(error, "sent", True) else -1, -1, "")
+        else:
+            answer = wire.produced(found.result()).get(lane.partition)
+            if answer is None:
+                self.ledger.broken.append(f"{self.session}: no answer for partition {lane.partition}")
+                return
+            self.ledger.answered(answer.error)
+            self._settle(lane, batch, sent_as, *answer)
+
+    def _settle(self, lane: Lane, batch: Batch, sent_as: tuple[int, int], code: int, offset: int, message: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._hear(lane.partition, message)
+        lane.last_code, lane.last_message = code, message
+        if code not in (NONE, DUPLICATE) and code not in NOT_WRITTEN and code != NETWORK and not _waits(code, message):
+            for record in batch.records:
+                record.doubtful = True
+        for record in batch.records:
+            record.message = message
+        if batch not in lane.batches:
+            return  # its time ran out meanwhile; what was told stands
+        if code in (NONE, DUPLICATE):
+            self._delivered(lane, batch, sent_as, offset if code == NONE else -1)
+        elif self.library.idempotent and code in (OUT_OF_ORDER, UNKNOWN_PRODUCER, INVALID_EPOCH):
+            self._out_of_step(lane, batch, code)
+        elif code in _RETRIABLE or code == NETWORK:
+            batch.failures += 1
+            if self.library.retries is not None and batch.failures > self.library.retries:
+                self._give_up(lane, batch, code)
+            else:
+                lane.not_before = loop.time() + self.library.backoff_s * (0.8 + 0.4 * self._rng.random())
+                if code in _STALE or code == -1:
+                    self._tasks.append(loop.create_task(self.connections.look()))
+        else:
+            self._give_up(lane, batch, code)
+        self._resolve(lane)
+        self._pump(lane)
+
+    def _delivered(self, lane: Lane, batch: Batch, sent_as: tuple[int, int], offset: int) -> None:
+        if self.library.later_means_earlier and batch is not lane.batches[0]:
+            while lane.batches[0] is not batch and lane.batches[0].attempts and not lane.batches[0].in_flight:
+                self._tell(lane.batches.popleft(), -1)
+        lane.batches.remove(batch)
+        if sent_as == (batch.sequence, batch.epoch):
+            lane.acknowledged = max(lane.acknowledged, batch.sequence + len(batch.records) - 1)
+        self._tell(batch, offset)
+
+    def _tell(self, batch: Batch, offset: int) -> None:
+        now = asyncio.get_running_loop().time()
+        for index, record in enumerate(batch.records):
+            record.delivered, record.told_at = True, now
+            record.offset = offset + index if offset >= 0 else -1
+
+    def _failed(self, record: Sent, code: int) -> None:
+        record.delivered, record.code = False, code
+        record.told_at = asyncio.get_running_loop().time()
+
+    def _out_of_step(self, lane: Lane, batch: Batch, code: int) -> None:
+        """45, 47, 59: repeat where an earlier batch is the reason, raise the epoch where this one is."""
+        loop = asyncio.get_running_loop()
+        lane.not_before = loop.time() + self.library.backoff_s
+        if self.library.raises == "never":
+            if code == OUT_OF_ORDER and lane.batches[0] is not batch:
+                return
+            self._give_up(lane, batch, code)
+        elif code == OUT_OF_ORDER and (lane.batches[0] is not batch or batch.epoch != lane.epoch):
+            return
+        else:
+            batch.failures += 1
+            if self.library.retries is not None and batch.failures > self.library.retries:
+                self._give_up(lane, batch, code)
+            else:
+                self._raise_epoch(lane)
+
+    def _give_up(self, lane: Lane, batch: Batch, code: int) -> None:
+        """Tell the application that it failed."""
+        lane.batches.remove(batch)
+        for record in batch.records:
+            self._failed(record, code)
+        if code in self.library.fatal:
+            self.fatal = code
+            for each in self._lanes.values():
+                for other in each.batches:
+                    for record in other.records:
+                        record.doubtful = record.doubtful or other.in_flight
+                        self._failed(record, code)
+                each.batches.clear()
+        elif self.library.idempotent and self.library.raises != "never" and batch.sequence >= 0:
+            self._raise_epoch(lane)
+
+    def _expire(self, lane: Lane) -> None:
+        """Batches that took too long: failed, and nobody knows whether they were written."""
+        now = asyncio.get_running_loop().time()
+        for batch in list(lane.batches):
+            if now - batch.made_at < self.library.delivery_s:
+                break
+            lane.batches.remove(batch)
+            for record in batch.records:
+                record.doubtful = record.doubtful or batch.in_flight
+                self._failed(record, TIMED_OUT)
+            if batch.attempts and self.library.idempotent and self.library.raises != "never":
+                lane.unresolved = True
+        self._resolve(lane)
+
+    def _resolve(self, lane: Lane) -> None:
+        """Go on under a new epoch once nothing is in flight beside what was given up."""
+        if lane.unresolved and not any(batch.in_flight for batch in lane.batches):
+            lane.unresolved = False
+            self._raise_epoch(lane)
+
+    def _raise_epoch(self, lane: Lane) -> None:
+        """A new epoch without asking anybody (KIP-360 in Java): sequences begin at 0."""
+        if self.epoch >= 32_766:
+            self.producer_id, self.epoch = -1, 0
+            return
+        self.epoch += 1
+        for each in self._lanes.values() if self.library.raises == "producer" else [lane]:
+            self._restart(each)
+
+    def _restart(self, lane: Lane) -> None:
+        lane.epoch, lane.next_sequence, lane.acknowledged = self.epoch, 0, -1
+        for batch in lane.batches:
+            if batch.sequence >= 0:
+                batch.sequence, batch.epoch, batch.producer_id = lane.next_sequence, self.epoch, self.producer_id
+                lane.next_sequence = (lane.next_sequence + len(batch.records)) % _SEQUENCES
+
+    def _hear(self, partition: int, message: str) -> None:
+        found = _GENERATION.search(message)
+        if found is not None:
+            owner, generation = found.group(1) or found.group(3), int(found.group(2) or found.group(4))
+            where, now = f"{self.topic}/{partition}", asyncio.get_running_loop().time()
+            self.ledger.told.append(Told(where, generation, owner, now))
+
+
+def _waits(code: int, message: str) -> bool:
+    """Whether a 7 is the node's own: wait for your turn."""
+    return code == TIMED_OUT and bool(message)
+
+
+def _headers(record: Sent) -> tuple[tuple[bytes, bytes], ...]:
+    if record.sequence_id is None:
+        return ()
+    return ((b"sidecar-sequence-id", b"%d" % record.sequence_id),)
+
+
+class Consumer:
+    """Reads all partitions of a topic or shadow from the beginning, for ever."""
+
+    def __init__(
+        self,
+        client_id: str,
+        nodes: Sequence[Address],
+        topic: str,
+        ledger: Ledger,
+        rng: random.Random,
+        wait_ms: int = 500,
+    ) -> None:
+        self.topic = topic
+        self.ledger = ledger
+        self.positions: dict[int, int] = {}
+        self.connections = Connections(client_id, nodes, topic, rng)
+        self.closed = False
+        self._wait_ms = wait_ms
+
+    async def run(self) -> None:
+        """Until closed."""
+        while not self.closed:
+            await self.connections.look(not_since=0.3)
+            if not self.connections.partitions:
+                await asyncio.sleep(0.2)
+                continue
+            by_node: dict[int, list[int]] = {}
+            for partition in self.connections.partitions:
+                by_node.setdefault(self.connections.leaders.get(partition, -1), []).append(partition)
+            for node, partitions in by_node.items():
+                if not await self._poll(node, partitions):
+                    await asyncio.sleep(0.1)
+                    await self.connections.look()
+
+    async def _poll(self, node: int, partitions: list[int]) -> bool:
+        if node < 0:
+            return False
+        offsets = {partition: self.positions.get(partition, 0) for partition in partitions}
+        try:
+            to = await self.connections.leader(partitions[0])
+            if to is None:
+                return False
+            data = await to.call(wire.FETCH, wire.fetch(self.topic, offsets, self._wait_ms), 5.0)
+        except LostError:
+            return False
+        fine = True
+        for partition, found in wire.fetched(data).items():
+            fine = fine and found.error == NONE
+            self._take(partition, found)
+        return fine
+
+    def _take(self, partition: int, found: wire.Fetched) -> None:
+        position = self.positions.get(partition, 0)
+        now = asyncio.get_running_loop().time()
+        for record in wire.records_of(found.records):
+            if record.offset >= position:
+                self.ledger.read.append(Read(self.topic, partition, record.offset, record.value, now))
+        end = wire.end_of(found.records)
+        if found.error == NONE and end is not None:
+            self.positions[partition] = max(position, end)
+
+    def close(self) -> None:
+        self.closed = True
+        self.connections.close()

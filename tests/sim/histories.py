@@ -1,0 +1,212 @@
+"""A history: who does what when, and what goes wrong when. Plain data, made from a seed, printed and cut down.
+
+A step has a moment (virtual seconds since the history began), a kind, and arguments by name. Faults heal by themselves
+after `lasts` seconds, and all of them at the end, so any step can be left out.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.sim.world import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+WORK: Final = frozenset({"produce", "restart", "close", "consume", "own", "policy"})
+"""Kinds of steps that are no faults."""
+_LIBRARIES: Final = ("java",) * 3 + ("librdkafka",) * 2 + ("sarama", "franz-go", "aiokafka") + ("plain",) * 2
+_TOPICS: Final = ("owned", "owned", "queued", "shared", "counted", "ledger", "split", "ordinary")
+_MODES: Final[Mapping[str, tuple[str, ...]]] = {
+    "owned": ("", "", "exclusive", "exclusive_with_fencing", "wait_for_exclusive"),
+    "queued": ("", "wait_for_exclusive", "exclusive_with_fencing"),
+    "shared": ("", "", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"),
+    "counted": ("", "", "", "exclusive_with_fencing"),
+    "ledger": ("", "exclusive_with_fencing", "wait_for_exclusive"),
+    "split": ("", "wait_for_exclusive", "exclusive_with_fencing"),
+    "ordinary": ("",),
+}
+WEIGHTS: Final = {
+    "kill node": 4, "freeze node": 3, "refuse": 3, "kill broker": 2, "elect": 2, "cut path": 2, "reset": 2,
+}  # fmt: skip
+"""How much more often than others a kind of fault is chosen."""
+_WITH_IDS: Final = frozenset({"counted", "ledger"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that happens at a moment."""
+
+    at: float
+    kind: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.at:7.3f}  {self.kind:<16} " + " ".join(f"{name}={value}" for name, value in self.args.items())
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All of it. `seed` decides what steps leave open; `length`: seconds until everything is healed."""
+
+    seed: int
+    shape: Shape
+    length: float
+    steps: tuple[Step, ...]
+    weather: Mapping[str, float] = field(default_factory=dict)
+
+    def without(self, steps: set[int]) -> History:
+        """Some steps left out, by their places."""
+        return replace(self, steps=tuple(step for place, step in enumerate(self.steps) if place not in steps))
+
+    def __str__(self) -> str:
+        head = f"seed {self.seed}: {self.shape.nodes} nodes, {self.length:.1f} s, weather {dict(self.weather)}"
+        return "\n".join([head, *map(str, self.steps)])
+
+
+def make(seed: int) -> History:
+    """The history of a seed."""
+    rng = random.Random(f"{seed} history")
+    shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)))
+    length = round(rng.uniform(1.5, 4.0), 2)
+    steps = [*_work(rng, length), *_faults(rng, length, shape)]
+    weather = {
+        "latency": rng.choice((0.0002, 0.0005, 0.002)),
+        "spikes": rng.choice((0.0, 0.0, 0.01, 0.05)),
+        "spike_s": rng.choice((0.02, 0.1, 0.4)),
+        "splits": rng.choice((0.0, 0.02, 0.2)),
+    }
+    return History(seed, shape, length, tuple(sorted(steps, key=lambda step: step.at)), weather)
+
+
+# What applications do ---------------------------------------------------------------------------------------------
+
+
+def _work(rng: random.Random, length: float) -> Iterator[Step]:
+    topics = rng.sample(_TOPICS, rng.choice((1, 1, 2)))
+    for number in range(rng.choice((1, 2, 2, 3))):
+        topic, app = rng.choice(topics), f"app{number}"
+        start = rng.uniform(0.0, length * 0.6) if number else rng.uniform(0.0, 0.3)
+        yield Step(round(start, 4), "produce", _producer(rng, app, topic, length - start))
+        again = start
+        while rng.random() < 0.3 and again < length:
+            again = rng.uniform(again, length)
+            yield Step(round(again, 4), rng.choice(("restart", "restart", "close")), {"app": app})
+    if rng.random() < 0.5:
+        topic = rng.choice(topics)
+        yield Step(
+            round(rng.uniform(0.0, length / 2), 4), "consume", {"topic": "mirror" if topic == "owned" else topic}
+        )
+    if rng.random() < 0.15:
+        topic = rng.choice(topics)
+        wanted = {"deduplication": True} if topic == "shared" else {"access_mode": rng.choice(("exclusive", "shared"))}
+        if topic not in _WITH_IDS and topic != "split":
+            yield Step(round(rng.uniform(0.0, length), 4), "policy", {"topic": topic, **wanted})
+    if rng.random() < 0.3:
+        topic = rng.choice(topics)
+        if topic not in ("ordinary", "shared", "counted"):
+            mode = rng.choice(("exclusive", "wait_for_exclusive", "exclusive_with_fencing"))
+            yield Step(
+                round(rng.uniform(0.0, length), 4),
+                "own",
+                {"topic": topic, "partition": 0 if topic == "split" else -1, "mode": mode, "lasts": _lasts(rng)},
+            )
+
+
+def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[str, Any]:
+    library, every = rng.choice(_LIBRARIES), rng.choice((0.02, 0.05, 0.1, 0.2))
+    return {
+        "app": app,
+        "topic": topic,
+        "library": library,
+        "mode": rng.choice(_MODES[topic]),
+        "ids": topic in _WITH_IDS and rng.random() < 0.9,
+        "every": every,
+        "batches": min(rng.choice((10, 40, 40, 40)), int(lasts / every) + 1),
+        "burst": rng.choice((1, 1, 2, 5)),
+        "partitions": rng.choice((1, 2, 2)),
+    }
+
+
+# What goes wrong --------------------------------------------------------------------------------------------------
+
+
+def _faults(rng: random.Random, length: float, shape: Shape) -> Iterator[Step]:
+    kinds = rng.choices(sorted(FAULTS), [WEIGHTS.get(kind, 1) for kind in sorted(FAULTS)], k=rng.choice((1, 2, 3, 5)))
+    at = rng.uniform(0.2, length)
+    for _ in range(rng.choice((0, 1, 2, 2, 3, 3, 4, 6, 8))):
+        kind = rng.choice(kinds)
+        yield Step(round(at, 4), kind, FAULTS[kind](rng, shape))
+        is_soon = rng.random() < 0.5  # what mends the first one meets the second
+        at = min(length, at + rng.expovariate(1 / 0.15)) if is_soon else rng.uniform(0.2, length)
+
+
+def _lasts(rng: random.Random) -> float:
+    return round(rng.choice((0.05, 0.3, 0.8, 1.5, 3.0)) * rng.uniform(0.5, 1.5), 3)
+
+
+def _node(rng: random.Random, shape: Shape) -> int:
+    return rng.randint(1, shape.nodes)
+
+
+def _broker(rng: random.Random, shape: Shape) -> int:
+    return rng.randint(1, shape.brokers)
+
+
+def _partition(rng: random.Random) -> dict[str, Any]:
+    topic = rng.choice(("owned", "shared", "counted", "queued", "ledger", "split", "__sidecar_default", "busy", "busy"))
+    return {"topic": topic, "partition": 0 if topic.startswith("__") else rng.randint(0, 1)}
+
+
+def _path(rng: random.Random, shape: Shape) -> dict[str, Any]:
+    """Two hosts of a node's connections; `one` is always the node."""
+    node = _node(rng, shape)
+    others = ["redis", *[f"kafka-{each}" for each in range(1, shape.brokers + 1)], "clients"]
+    return {"node": node, "other": rng.choice(others)}
+
+
+FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = {
+    "kill node": lambda rng, shape: {
+        "node": _node(rng, shape), "fuse": int(2 ** rng.uniform(0, 9)), "lasts": _lasts(rng),
+        "silently": rng.random() < 0.2,
+    },
+    "freeze node": lambda rng, shape: {
+        "node": _node(rng, shape), "lasts": _lasts(rng), "timers_first": rng.random() < 0.5,
+    },
+    "suspend node": lambda rng, shape: {"node": _node(rng, shape), "lasts": _lasts(rng)},
+    "drain node": lambda rng, shape: {"node": _node(rng, shape), "lasts": _lasts(rng)},
+    "jump clock": lambda rng, shape: {
+        "node": _node(rng, shape), "by": rng.choice((-86_400.0, -3600.0, -5.0, -0.5, 0.5, 5.0, 3600.0, 86_400.0)),
+    },
+    "kill broker": lambda rng, shape: {"broker": _broker(rng, shape), "lasts": _lasts(rng)},
+    "freeze broker": lambda rng, shape: {"broker": _broker(rng, shape), "lasts": _lasts(rng)},
+    "elect": lambda rng, shape: {**_partition(rng), "broker": _broker(rng, shape)},
+    "elect unclean": lambda rng, shape: {"partition": rng.randint(0, 1), "broker": _broker(rng, shape)},
+    "grow": lambda rng, shape: {},
+    "compact": lambda rng, shape: {"topic": rng.choice(("__sidecar_default", "__sidecar_default_snapshots"))},
+    "lag metadata": lambda rng, shape: {"broker": _broker(rng, shape), "seconds": _lasts(rng), "lasts": _lasts(rng)},
+    "hold markers": lambda rng, shape: {
+        "partition": rng.choice((-1, -1, 0, 1)), "lasts": _lasts(rng),
+    },
+    "move coordinator": lambda rng, shape: _partition(rng),
+    "cut brokers": lambda rng, shape: {
+        "one": _broker(rng, shape), "other": rng.choice((-1, 1, 2, 3)), "lasts": _lasts(rng),
+    },
+    "refuse": lambda rng, shape: {
+        "broker": rng.choice((0, _broker(rng, shape))),  # 0: all of them
+        "api": rng.choice((0, 0, 0, 0, 1, 2, 3, 10, 22, 22, 24, 26, 61)),
+        "error": rng.choice((3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, -1)),
+        "times": rng.choice((1, 2, 5)),
+        "after_append": rng.random() < 0.5,
+    },
+    "empty fetches": lambda rng, shape: {"broker": _broker(rng, shape), "times": rng.choice((1, 3, 10))},
+    "empty redis": lambda rng, shape: {},
+    "roll back redis": lambda rng, shape: {},
+    "silence redis": lambda rng, shape: {"lasts": _lasts(rng)},
+    "stop redis": lambda rng, shape: {"lasts": _lasts(rng)},
+    "cut path": lambda rng, shape: {**_path(rng, shape), "lasts": _lasts(rng)},
+    "reset": lambda rng, shape: {**_path(rng, shape), "share": rng.choice((0.3, 1.0))},
+    "lose answers": lambda rng, shape: {**_path(rng, shape), "share": rng.choice((0.3, 1.0)), "lasts": _lasts(rng)},
+}  # fmt: skip

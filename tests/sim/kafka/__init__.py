@@ -1,0 +1,15 @@
+"""A simulated Apache Kafka at the level of frames: see `cluster` for what it is, `faults` and `broker` for what can be
+done to it, `settings` for what it needs of the world.
+"""
+
+from tests.sim.kafka import apis_fetch, apis_groups, apis_offsets, apis_produce, apis_topics, apis_transactions
+from tests.sim.kafka.broker import Broker
+from tests.sim.kafka.channel import Channel
+from tests.sim.kafka.cluster import Cluster
+from tests.sim.kafka.controller import CONTROLLER
+from tests.sim.kafka.settings import Cancellable, ClusterSettings, Peer, Scheduler
+
+_HANDLERS = (apis_fetch, apis_groups, apis_offsets, apis_produce, apis_topics, apis_transactions)
+"""Each enters its handlers when it is imported."""
+
+__all__ = ["CONTROLLER", "Broker", "Cancellable", "Channel", "Cluster", "ClusterSettings", "Peer", "Scheduler"]

@@ -1,0 +1,123 @@
+"""Fetch, api key 1 (`KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages`, `DelayedFetch`).
+
+Fetch sessions are declined: the answer's session id is 0, as from a broker whose cache is full (KIP-227).
+"""
+
+from __future__ import annotations
+
+from sidecar.protocol.schema import Values
+from tests.sim.kafka import errors
+from tests.sim.kafka.broker import Broker, serves
+from tests.sim.kafka.channel import Request
+from tests.sim.kafka.errors import RefusedError
+from tests.sim.kafka.replica import Replica
+
+
+class _Fetch:
+    """One request; parked while there is less than `min_bytes` and nothing is wrong."""
+
+    __slots__ = ("broker", "committed", "done", "replicas", "request", "timer")
+
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self.broker = broker
+        self.request = request
+        self.committed: bool = request.values["isolation_level"] == 1
+        self.done = False
+        self.replicas: list[Replica] = []
+        self.timer = None
+
+    def run(self) -> None:
+        values = self.request.values
+        if values.get("session_id", 0):
+            self.request.answer({"error_code": errors.FETCH_SESSION_ID_NOT_FOUND, "responses": []})
+            return
+        if not self._try(last=values["max_wait_ms"] <= 0):
+            for replica in self.replicas:
+                replica.watchers[self] = self._poked
+            self.timer = self.broker.later(values["max_wait_ms"] / 1000, self._overdue)
+
+    def _poked(self) -> None:
+        if not self.done:
+            self._try(last=False)
+
+    def _overdue(self) -> None:
+        if not self.done:
+            self._try(last=True)
+
+    def _try(self, *, last: bool) -> bool:
+        """Read; answer if that is enough, or if there is no more time."""
+        values = self.request.values
+        self.replicas = []
+        left: int = values["max_bytes"]
+        size = 0
+        at_once = last
+        topics: list[Values] = []
+        for topic in values["topics"]:
+            rows: list[Values] = []
+            for part in topic["partitions"]:
+                row = self._read(topic["topic"], part, left, first=size == 0)
+                rows.append(row)
+                found = len(row["records"])
+                size += found
+                left -= found
+                at_once = at_once or row["error_code"] != 0
+            topics.append({"topic": topic["topic"], "partitions": rows})
+        if not at_once and size < values["min_bytes"] and self.replicas:
+            return False
+        self.done = True
+        for replica in self.replicas:
+            replica.watchers.pop(self, None)
+        if self.timer is not None:
+            self.timer.cancel()
+        if size and self.broker.empty:
+            self.broker.empty -= 1
+            self.broker.cluster.effect("empty_fetch")
+            for each in topics:
+                for row in each["partitions"]:
+                    row["records"] = b""
+        self.request.answer({"error_code": 0, "session_id": 0, "responses": topics})
+        return True
+
+    def _read(self, topic: str, part: Values, left: int, *, first: bool) -> Values:
+        index: int = part["partition"]
+        try:
+            replica = self._replica(topic, index, part.get("current_leader_epoch", -1))
+            offset: int = part["fetch_offset"]
+            log = replica.log
+            if offset < log.start or offset > log.end:
+                raise RefusedError(errors.OFFSET_OUT_OF_RANGE)
+        except RefusedError as error:
+            return {
+                "partition_index": index, "error_code": error.code, "high_watermark": -1, "last_stable_offset": -1,
+                "log_start_offset": -1, "aborted_transactions": None, "preferred_read_replica": -1, "records": b"",
+            }  # fmt: skip
+        self.replicas.append(replica)
+        stable = replica.stable_offset()
+        upper = stable if self.committed else replica.high_watermark
+        records = b""
+        if offset < upper and (left > 0 or first):
+            most = min(left, part["partition_max_bytes"])
+            records = log.read(offset, upper, max(0, most), one_at_least=first)
+        aborted = None
+        if self.committed:
+            aborted = [{"producer_id": pid, "first_offset": at} for pid, at in log.aborted_between(offset, upper)]
+        return {
+            "partition_index": index, "error_code": 0, "high_watermark": replica.high_watermark,
+            "last_stable_offset": stable, "log_start_offset": log.start, "aborted_transactions": aborted,
+            "preferred_read_replica": -1, "records": records,
+        }  # fmt: skip
+
+    def _replica(self, topic: str, index: int, epoch: int) -> Replica:
+        """Only leaders answer: replica.selector.class is not set (KIP-392)."""
+        replica = self.broker.hosted(topic, index)
+        if replica is None:
+            known = self.broker.image.partition(topic, index) is not None
+            raise RefusedError(errors.NOT_LEADER_OR_FOLLOWER if known else errors.UNKNOWN_TOPIC_OR_PARTITION)
+        replica.check_epoch(epoch)
+        replica.check_leader()
+        return replica
+
+
+@serves(1)
+def fetch(broker: Broker, request: Request) -> None:
+    _Fetch(broker, request).run()

@@ -1,0 +1,180 @@
+"""ListOffsets (2), DeleteRecords (21), OffsetForLeaderEpoch (23), DescribeProducers (61): asked of a leader."""
+
+from __future__ import annotations
+
+from sidecar.protocol.schema import Values
+from tests.sim.kafka import errors
+from tests.sim.kafka.broker import Broker, serves
+from tests.sim.kafka.channel import Request
+from tests.sim.kafka.cleaner import parse
+from tests.sim.kafka.errors import RefusedError
+from tests.sim.kafka.replica import Replica
+
+_LATEST = -1
+_EARLIEST = -2
+_MAX_TIMESTAMP = -3
+
+
+def leader_of(broker: Broker, topic: str, index: int, epoch: int = -1) -> Replica:
+    """The replica here if it leads. Raises `RefusedError` 3, 6, 74, 75."""
+    replica = replica_of(broker, topic, index)
+    replica.check_epoch(epoch)
+    replica.check_leader()
+    return replica
+
+
+def replica_of(broker: Broker, topic: str, index: int) -> Replica:
+    """`ReplicaManager.getPartitionOrError`."""
+    replica = broker.hosted(topic, index)
+    if replica is None:
+        known = broker.image.partition(topic, index) is not None
+        raise RefusedError(errors.NOT_LEADER_OR_FOLLOWER if known else errors.UNKNOWN_TOPIC_OR_PARTITION)
+    return replica
+
+
+@serves(2)
+def list_offsets(broker: Broker, request: Request) -> None:
+    """`Partition.fetchOffsetForTimestamp`; a client sees the high watermark, or the last stable offset."""
+    values = request.values
+    committed = values.get("isolation_level", 0) == 1
+    topics: list[Values] = []
+    for topic in values["topics"]:
+        rows: list[Values] = []
+        for part in topic["partitions"]:
+            row: Values = {
+                "partition_index": part["partition_index"], "error_code": 0, "timestamp": -1, "offset": -1,
+                "leader_epoch": -1,
+            }  # fmt: skip
+            try:
+                replica = leader_of(
+                    broker, topic["name"], part["partition_index"], part.get("current_leader_epoch", -1)
+                )
+                row["timestamp"], row["offset"], row["leader_epoch"] = _find(
+                    replica, part["timestamp"], committed=committed, version=request.version
+                )
+            except RefusedError as error:
+                row["error_code"] = error.code
+            rows.append(row)
+        topics.append({"name": topic["name"], "partitions": rows})
+    request.answer({"topics": topics})
+
+
+def _find(replica: Replica, timestamp: int, *, committed: bool, version: int) -> tuple[int, int, int]:
+    log = replica.log
+    if timestamp == _EARLIEST:
+        return -1, log.start, log.epoch_of(log.start)
+    fetchable = replica.stable_offset() if committed else replica.high_watermark
+    behind = replica.high_watermark < replica.epoch_start  # KIP-207
+    late = errors.OFFSET_NOT_AVAILABLE if version >= 5 else errors.LEADER_NOT_AVAILABLE
+    if timestamp == _LATEST:
+        if behind:
+            raise RefusedError(late)
+        return -1, fetchable, replica.epoch
+    if timestamp == _MAX_TIMESTAMP:
+        timestamp = max((batch.max_ts for batch in log.batches), default=0)
+    if timestamp < 0:
+        return -1, -1, -1
+    batch = log.by_time(timestamp)
+    if batch is None or batch.last >= fetchable:
+        if behind and batch is not None:
+            raise RefusedError(late)
+        if batch is None or batch.base >= fetchable:
+            return -1, -1, -1
+    if batch.attributes & 0x08 or batch.control:
+        return batch.max_ts, max(batch.base, log.start), batch.epoch
+    base = int.from_bytes(batch.data[27:35], "big", signed=True)
+    deltas = _time_deltas(batch.data, batch.count) if not batch.attributes & 0x07 else [batch.max_ts - base]
+    for (delta, _, _, _), time in zip(parse(batch), deltas, strict=False):
+        if base + time >= timestamp and batch.base + delta >= log.start:
+            return base + time, batch.base + delta, batch.epoch
+    return batch.max_ts, batch.last, batch.epoch
+
+
+def _time_deltas(data: bytes, count: int) -> list[int]:
+    """Of uncompressed records."""
+    found: list[int] = []
+    at = 61
+    for _ in range(count):
+        length, at = _varint(data, at)
+        found.append(_varint(data, at + 1)[0])
+        at += length
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+
+
+@serves(21)
+def delete_records(broker: Broker, request: Request) -> None:
+    """`ReplicaManager.deleteRecords`, answered at once: followers hear of the new log start with their next fetch."""
+    topics: list[Values] = []
+    for topic in request.values["topics"]:
+        rows: list[Values] = []
+        for part in topic["partitions"]:
+            row: Values = {"partition_index": part["partition_index"], "low_watermark": -1, "error_code": 0}
+            try:
+                replica = leader_of(broker, topic["name"], part["partition_index"])
+                offset = replica.high_watermark if part["offset"] == -1 else part["offset"]
+                if not 0 <= offset <= replica.high_watermark:
+                    raise RefusedError(errors.OFFSET_OUT_OF_RANGE)
+                replica.advance_start(offset)
+                row["low_watermark"] = replica.log.start
+            except RefusedError as error:
+                row["error_code"] = error.code
+            rows.append(row)
+        topics.append({"name": topic["name"], "partitions": rows})
+    request.answer({"topics": topics})
+
+
+@serves(23)
+def offset_for_leader_epoch(broker: Broker, request: Request) -> None:
+    """`Partition.lastOffsetForLeaderEpoch` (KIP-101, KIP-320)."""
+    topics: list[Values] = []
+    for topic in request.values["topics"]:
+        rows: list[Values] = []
+        for part in topic["partitions"]:
+            row: Values = {"partition": part["partition"], "error_code": 0, "leader_epoch": -1, "end_offset": -1}
+            try:
+                replica = leader_of(broker, topic["topic"], part["partition"], part["current_leader_epoch"])
+                row["leader_epoch"], row["end_offset"] = replica.log.end_of_epoch(part["leader_epoch"])
+            except RefusedError as error:
+                row["error_code"] = error.code
+            rows.append(row)
+        topics.append({"topic": topic["topic"], "partitions": rows})
+    request.answer({"topics": topics})
+
+
+@serves(61)
+def describe_producers(broker: Broker, request: Request) -> None:
+    """What a replica remembers, what is not committed included (KIP-664, KA 2472); any replica answers."""
+    topics: list[Values] = []
+    for topic in request.values["topics"]:
+        rows: list[Values] = []
+        for index in topic["partition_indexes"]:
+            row: Values = {"partition_index": index, "error_code": 0, "error_message": None, "active_producers": []}
+            try:
+                row["active_producers"] = _producers(replica_of(broker, topic["name"], index))
+            except RefusedError as error:
+                row["error_code"] = error.code
+            rows.append(row)
+        topics.append({"name": topic["name"], "partitions": rows})
+    request.answer({"topics": topics})
+
+
+def _producers(replica: Replica) -> list[Values]:
+    return [
+        {
+            "producer_id": entry.pid, "producer_epoch": entry.epoch, "last_sequence": entry.last_seq,
+            "last_timestamp": entry.last_ts, "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_start_offset": entry.txn_start,
+        }
+        for entry in replica.producers.entries.values()
+    ]  # fmt: skip

@@ -1,0 +1,270 @@
+"""ApiVersions (18), Metadata (3), and the APIs that the controller carries out: CreateTopics (19), DeleteTopics (20),
+CreatePartitions (37), DescribeConfigs (32), IncrementalAlterConfigs (44).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from sidecar.protocol.schema import Values
+from tests.sim.kafka import errors
+from tests.sim.kafka.broker import HANDLERS, Broker, serves
+from tests.sim.kafka.channel import Request
+from tests.sim.kafka.controller import CONTROLLER
+from tests.sim.kafka.errors import RefusedError
+from tests.sim.kafka.tables import SERVED
+from tests.sim.kafka.topics import INTERNAL, PartitionImage, TopicImage
+
+_NO_OPERATIONS: Final = -(2**31)
+_NO_ID: Final = bytes(16)
+_ROW: Final = Struct(">hhh")
+_TOPIC, _BROKER = 2, 4
+
+
+@serves(18)
+def api_versions(broker: Broker, request: Request) -> None:
+    """The header of the answer is always version 0; an unknown version is answered in version 0 with 35 (KIP-511)."""
+    version = request.version
+    first, last = SERVED[18]
+    known = first <= version <= last
+    rows = sorted((key, *span) for key, span in SERVED.items() if key in HANDLERS and (known or key == 18))
+    rows = [(key, 0 if key == 0 else first, last) for key, first, last in rows]  # KAFKA-18659
+    version = version if known else 0
+    body = bytearray(Struct(">h").pack(0 if known else errors.UNSUPPORTED_VERSION))
+    if version >= 3:
+        body.append(len(rows) + 1)
+        for row in rows:
+            body += _ROW.pack(*row) + b"\0"
+    else:
+        body += Struct(">i").pack(len(rows)) + b"".join(_ROW.pack(*row) for row in rows)
+    if version >= 1:
+        body += bytes(4)
+    if version >= 3:
+        body.append(0)
+    request.answer_bytes(Struct(">ii").pack(len(body) + 4, request.correlation) + bytes(body))
+
+
+# Metadata ----------------------------------------------------------------------------------------------------------
+
+
+@serves(3)
+def metadata(broker: Broker, request: Request) -> None:
+    """From the broker's own image, however old. Creates a topic only where auto.create.topics.enable says so."""
+    wanted = request.values["topics"]
+    image = broker.image
+    everything = wanted is None or (request.version == 0 and not wanted)
+    rows: list[Values] = []
+    for each in wanted or () if not everything else ():
+        name, topic_id = each.get("name"), each.get("topic_id", _NO_ID)
+        by_id = name is None
+        topic = image.by_id.get(topic_id) if by_id else image.topics.get(name)
+        if topic is None:
+            code = errors.UNKNOWN_TOPIC_ID if by_id else _missing(broker, request, name)
+            rows.append(_unknown(code, name, topic_id))
+        else:
+            rows.append(_described(broker, topic))
+    if everything:
+        rows = [_described(broker, topic) for topic in image.topics.values()]
+    live = sorted(image.live)
+    request.answer(
+        {
+            "brokers": [
+                {"node_id": each, "host": broker.cluster.brokers[each].address[0],
+                 "port": broker.cluster.brokers[each].address[1], "rack": None}
+                for each in live
+            ],
+            "cluster_id": broker.cluster.settings.cluster_id,
+            "controller_id": broker.cluster.scheduler.rng.choice(live) if live else -1,  # KRaft: any live broker
+            "topics": rows, "cluster_authorized_operations": _NO_OPERATIONS,
+        }
+    )  # fmt: skip
+
+
+def _missing(broker: Broker, request: Request, name: str) -> int:
+    cluster = broker.cluster
+    if not (cluster.settings.auto_create and request.values.get("allow_auto_topic_creation", True)):
+        return errors.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        if name not in cluster.controller.topics:
+            cluster.controller.create(name, -1, -1, {})
+    except RefusedError as error:
+        return error.code
+    return errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _unknown(code: int, name: str | None, topic_id: bytes) -> Values:
+    return {
+        "error_code": code, "name": name or "", "topic_id": topic_id, "is_internal": False, "partitions": [],
+        "topic_authorized_operations": _NO_OPERATIONS,
+    }  # fmt: skip
+
+
+def _described(broker: Broker, topic: TopicImage) -> Values:
+    live = broker.image.live
+    return {
+        "error_code": 0, "name": topic.name, "topic_id": topic.id, "is_internal": topic.name in INTERNAL,
+        "partitions": [_partition(index, each, live) for index, each in enumerate(topic.partitions)],
+        "topic_authorized_operations": _NO_OPERATIONS,
+    }  # fmt: skip
+
+
+def _partition(index: int, image: PartitionImage, live: frozenset[int]) -> Values:
+    """`MetadataCache.getPartitionMetadata`: 5 where the leader is not there."""
+    leads = image.leader in live
+    return {
+        "error_code": 0 if leads else errors.LEADER_NOT_AVAILABLE, "partition_index": index,
+        "leader_id": image.leader if leads else -1, "leader_epoch": image.epoch, "replica_nodes": list(image.replicas),
+        "isr_nodes": list(image.isr), "offline_replicas": [each for each in image.replicas if each not in live],
+    }  # fmt: skip
+
+
+# Changes -----------------------------------------------------------------------------------------------------------
+
+
+def _at_controller(broker: Broker, request: Request, work: Callable[[], Values]) -> None:
+    """Forwarded to the controller, carried out there at once, answered when it is committed (KIP-590)."""
+    cluster = broker.cluster
+
+    def carry_out() -> None:
+        answer = work()
+        cluster.scheduler.call_later(cluster.delay(cluster.settings.commit), back, answer)
+
+    def back(answer: Values) -> None:
+        cluster.post(CONTROLLER, broker.id, request.answer, answer)
+
+    cluster.post(broker.id, CONTROLLER, carry_out)
+
+
+@serves(19)
+def create_topics(broker: Broker, request: Request) -> None:
+    def work() -> Values:
+        return {"topics": [_create(broker, each, request.values["validate_only"]) for each in request.values["topics"]]}
+
+    _at_controller(broker, request, work)
+
+
+def _create(broker: Broker, wanted: Values, validate_only: bool) -> Values:
+    row: Values = {"name": wanted["name"], "error_code": 0, "error_message": None, "configs": []}
+    assignment = {each["partition_index"]: each["broker_ids"] for each in wanted["assignments"]}
+    configs = {each["name"]: each["value"] for each in wanted["configs"] if each["value"] is not None}
+    controller = broker.cluster.controller
+    try:
+        if validate_only:
+            if wanted["name"] in controller.topics:
+                raise RefusedError(errors.TOPIC_ALREADY_EXISTS)
+            return row
+        topic = controller.create(
+            wanted["name"], wanted["num_partitions"], wanted["replication_factor"], configs, assignment or None
+        )
+    except RefusedError as error:
+        row |= {"error_code": error.code, "error_message": error.why, "num_partitions": -1, "replication_factor": -1}
+        return row
+    row |= {
+        "topic_id": topic.id, "num_partitions": len(topic.partitions),
+        "replication_factor": len(topic.partitions[0].replicas),
+    }  # fmt: skip
+    return row
+
+
+@serves(20)
+def delete_topics(broker: Broker, request: Request) -> None:
+    """By name, or by id from version 6 on (KIP-516)."""
+    controller = broker.cluster.controller
+
+    def delete(name: str | None, topic_id: bytes) -> Values:
+        row: Values = {"name": name, "topic_id": topic_id, "error_code": 0, "error_message": None}
+        if name is None:
+            found = next((each.name for each in controller.topics.values() if each.id == topic_id), None)
+            if found is None:
+                return row | {"error_code": errors.UNKNOWN_TOPIC_ID}
+            name = found
+        try:
+            return row | {"name": name, "topic_id": controller.delete(name).id}
+        except RefusedError as error:
+            return row | {"error_code": error.code}
+
+    def work() -> Values:
+        named = request.values.get("topics", [{"name": each} for each in request.values.get("topic_names", ())])
+        return {"responses": [delete(each["name"], each.get("topic_id", _NO_ID)) for each in named]}
+
+    _at_controller(broker, request, work)
+
+
+@serves(37)
+def create_partitions(broker: Broker, request: Request) -> None:
+    def grow(wanted: Values) -> Values:
+        try:
+            broker.cluster.controller.grow(wanted["name"], wanted["count"])
+        except RefusedError as error:
+            return {"name": wanted["name"], "error_code": error.code, "error_message": error.why}
+        return {"name": wanted["name"], "error_code": 0, "error_message": None}
+
+    _at_controller(broker, request, lambda: {"results": [grow(each) for each in request.values["topics"]]})
+
+
+# Configurations ----------------------------------------------------------------------------------------------------
+
+
+def _broker_configs(broker: Broker) -> dict[str, str]:
+    settings = broker.cluster.settings
+    return {
+        "auto.create.topics.enable": str(settings.auto_create).lower(), "broker.id": str(broker.id),
+        "default.replication.factor": str(settings.replication), "num.partitions": str(settings.partitions),
+        "log.retention.ms": settings.topic_defaults.get("retention.ms", "604800000"),
+        "producer.id.expiration.ms": str(settings.producer_expiration_ms),
+        "transaction.max.timeout.ms": str(settings.max_transaction_timeout_ms),
+        "transactional.id.expiration.ms": str(settings.transactional_id_expiration_ms),
+    }  # fmt: skip
+
+
+@serves(32)
+def describe_configs(broker: Broker, request: Request) -> None:
+    """A topic's from this broker's image; a broker's from that broker alone (42 elsewhere, `ConfigHelper`)."""
+    request.answer({"results": [_configs(broker, each) for each in request.values["resources"]]})
+
+
+def _configs(broker: Broker, resource: Values) -> Values:
+    kind, name, keys = resource["resource_type"], resource["resource_name"], resource["configuration_keys"]
+    row: Values = {"error_code": 0, "error_message": None, "resource_type": kind, "resource_name": name, "configs": []}
+    if kind == _TOPIC:
+        topic = broker.image.topics.get(name)
+        if topic is None:
+            return row | {"error_code": errors.UNKNOWN_TOPIC_OR_PARTITION, "error_message": "no such topic"}
+        values, own = topic.config.values, topic.config.own
+    elif kind == _BROKER and name in ("", str(broker.id)):
+        values, own = _broker_configs(broker), {}
+    else:
+        return row | {"error_code": errors.INVALID_REQUEST, "error_message": f"resource {kind} {name}"}
+    row["configs"] = [
+        {
+            "name": each, "value": value, "read_only": False, "is_default": each not in own,
+            "config_source": 1 if each in own else 5, "is_sensitive": False, "synonyms": [], "config_type": 0,
+            "documentation": None,
+        }
+        for each, value in values.items()
+        if keys is None or each in keys
+    ]  # fmt: skip
+    return row
+
+
+@serves(44)
+def alter_configs(broker: Broker, request: Request) -> None:
+    """Set and remove only (KIP-339); topics only."""
+
+    def alter(resource: Values) -> Values:
+        kind, name = resource["resource_type"], resource["resource_name"]
+        row: Values = {"error_code": 0, "error_message": None, "resource_type": kind, "resource_name": name}
+        changes = {
+            each["name"]: each["value"] if each["config_operation"] == 0 else None for each in resource["configs"]
+        }
+        try:
+            if kind != _TOPIC:
+                raise RefusedError(errors.INVALID_REQUEST)
+            broker.cluster.controller.configure(name, changes)
+        except RefusedError as error:
+            row |= {"error_code": error.code, "error_message": error.why}
+        return row
+
+    _at_controller(broker, request, lambda: {"responses": [alter(each) for each in request.values["resources"]]})

@@ -1,0 +1,191 @@
+"""Record batches (KIP-98) as a log holds them: their header read once, offset and leader epoch put in place.
+
+Base offset and leader epoch stand before the bytes that the CRC covers, so a leader leaves the CRC as the client made
+it; it computes a new one only where it changes the timestamp (LogAppendTime: `LogValidator`).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from tests.sim.kafka import errors
+from tests.sim.kafka.errors import RefusedError
+
+HEADER_BYTES: Final = 61
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_I64: Final = Struct(">q")
+_I32: Final = Struct(">i")
+_CRC: Final = Struct(">I")
+_MARKER_KEY: Final = Struct(">hh")
+_MARKER: Final = Struct(">hi")
+_LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+NO_SEQUENCE: Final = -1
+LAST_SEQUENCE: Final = 2**31 - 1
+_SEQUENCES: Final = 2**31
+
+
+class Batch:
+    """One batch. The same object lies in the logs of all replicas: nobody changes it."""
+
+    __slots__ = (
+        "attributes", "base", "coordinator_epoch", "count", "data", "epoch", "first_seq", "last", "last_seq", "marker",
+        "max_ts", "note", "pid", "producer_epoch", "size",
+    )  # fmt: skip
+
+    base: int
+    last: int
+    epoch: int
+    """The leader epoch in which it was appended."""
+    data: bytes
+    size: int
+    attributes: int
+    max_ts: int
+    pid: int
+    producer_epoch: int
+    first_seq: int
+    last_seq: int
+    count: int
+    marker: int
+    """Of a control batch: 0 abort, 1 commit; -1 for anything else, an emptied control batch included."""
+    coordinator_epoch: int
+    note: Any
+    """What a coordinator keeps in its partition instead of bytes."""
+
+    def __repr__(self) -> str:
+        return f"Batch({self.base}-{self.last} e{self.epoch} {self.pid}@{self.producer_epoch}#{self.first_seq})"
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+
+def read(data: bytes) -> Batch:
+    """The batch of a Produce request: one, whole, v2 (`ProduceRequest.validateRecords`, `LogValidator`)."""
+    if len(data) < HEADER_BYTES:
+        raise RefusedError(errors.INVALID_RECORD, f"{len(data)} bytes are no batch")
+    (
+        base, length, epoch, magic, crc, attributes, last_delta, _, max_ts, pid, producer_epoch, sequence, count,
+    ) = _HEADER.unpack_from(data)  # fmt: skip
+    if magic != 2:
+        raise RefusedError(errors.INVALID_RECORD, f"message format {magic}")
+    if length + 12 != len(data):
+        raise RefusedError(errors.INVALID_RECORD, f"a batch of {length + 12} bytes in {len(data)}")
+    if crc != crc32c(memoryview(data)[21:]):
+        raise RefusedError(errors.CORRUPT_MESSAGE, "crc")
+    if count != last_delta + 1 or count <= 0:
+        raise RefusedError(errors.INVALID_RECORD, f"{count} records, last offset delta {last_delta}")
+    if attributes & CONTROL:
+        raise RefusedError(errors.INVALID_RECORD, "clients are not allowed to write control records")
+    if pid != -1 and sequence < 0:
+        raise RefusedError(errors.INVALID_RECORD, f"sequence {sequence}")
+    return _make(data, base, epoch, attributes, last_delta, max_ts, pid, producer_epoch, sequence, count)
+
+
+def _make(
+    data: bytes, base: int, epoch: int, attributes: int, last_delta: int, max_ts: int, pid: int, producer_epoch: int,
+    sequence: int, count: int,
+) -> Batch:  # fmt: skip
+    batch = Batch.__new__(Batch)
+    batch.data, batch.size = data, len(data)
+    batch.base, batch.last, batch.epoch = base, base + last_delta, epoch
+    batch.attributes, batch.max_ts, batch.count = attributes, max_ts, count
+    batch.pid, batch.producer_epoch, batch.first_seq = pid, producer_epoch, sequence
+    batch.last_seq = NO_SEQUENCE if sequence < 0 else (sequence + last_delta) % _SEQUENCES
+    batch.marker, batch.coordinator_epoch, batch.note = -1, -1, None
+    return batch
+
+
+def placed(batch: Batch, offset: int, epoch: int, append_time: int | None) -> Batch:
+    """The batch as the leader writes it: base offset, leader epoch, and its own clock where the topic wants that."""
+    data = _I64.pack(offset) + batch.data[8:12] + _I32.pack(epoch) + batch.data[16:]
+    if append_time is not None:
+        out = bytearray(data)
+        out[22] |= _LOG_APPEND_TIME
+        _I64.pack_into(out, 35, append_time)
+        _CRC.pack_into(out, 17, crc32c(memoryview(out)[21:]))
+        data = bytes(out)
+        batch.attributes |= _LOG_APPEND_TIME
+        batch.max_ts = append_time
+    batch.data = data
+    batch.last += offset - batch.base
+    batch.base = offset
+    batch.epoch = epoch
+    return batch
+
+
+def rebuilt(batch: Batch, section: bytes, count: int, *, uncompressed: bool = True) -> Batch:
+    """The batch with other records in the same place of the log (`MemoryRecords.filterTo`): what compaction leaves."""
+    out = bytearray(batch.data[:HEADER_BYTES]) + section
+    _I32.pack_into(out, 8, len(out) - 12)
+    _I32.pack_into(out, 57, count)
+    if uncompressed:
+        out[22] &= ~0x07 & 0xFF
+    _CRC.pack_into(out, 17, crc32c(memoryview(out)[21:]))
+    made = Batch.__new__(Batch)
+    for name in Batch.__slots__:
+        setattr(made, name, getattr(batch, name))
+    made.data, made.size, made.count = bytes(out), len(out), count
+    if not count:
+        made.marker = -1
+    return made
+
+
+def _varint(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_record(delta: int, key: bytes | None, value: bytes | None, time_delta: int = 0) -> bytes:
+    """One record without headers."""
+    body = b"\0" + _varint(time_delta) + _varint(delta)
+    body += _varint(-1) if key is None else _varint(len(key)) + key
+    body += (_varint(-1) if value is None else _varint(len(value)) + value) + b"\0"
+    return _varint(len(body)) + body
+
+
+def encode(
+    records: list[tuple[bytes | None, bytes | None]], timestamp: int, pid: int = -1, epoch: int = -1,
+    sequence: int = -1, attributes: int = 0,
+) -> bytes:  # fmt: skip
+    """A whole uncompressed batch of (key, value) records, with a valid CRC."""
+    section = b"".join(encode_record(delta, key, value) for delta, (key, value) in enumerate(records))
+    out = bytearray(HEADER_BYTES) + section
+    last = len(records) - 1
+    _HEADER.pack_into(
+        out, 0, 0, len(out) - 12, -1, 2, 0, attributes, last, timestamp, timestamp, pid, epoch, sequence, len(records)
+    )
+    _CRC.pack_into(out, 17, crc32c(memoryview(out)[21:]))
+    return bytes(out)
+
+
+def marker(pid: int, epoch: int, commit: bool, coordinator_epoch: int, timestamp: int) -> Batch:
+    """A transaction marker (`MemoryRecords.withEndTransactionMarker`): transactional, control, no sequence."""
+    kind = int(commit)
+    data = encode(
+        [(_MARKER_KEY.pack(0, kind), _MARKER.pack(0, coordinator_epoch))],
+        timestamp, pid, epoch, NO_SEQUENCE, TRANSACTIONAL | CONTROL,
+    )  # fmt: skip
+    made = _make(data, 0, -1, TRANSACTIONAL | CONTROL, 0, timestamp, pid, epoch, NO_SEQUENCE, 1)
+    made.marker, made.coordinator_epoch = kind, coordinator_epoch
+    return made
+
+
+def noted(note: Any, timestamp: int) -> Batch:
+    """One record of a coordinator's partition: no bytes, what it says as an object that nobody changes."""
+    made = _make(bytes(HEADER_BYTES), 0, -1, 0, 0, timestamp, -1, -1, NO_SEQUENCE, 1)
+    made.note = note
+    return made

@@ -1,0 +1,62 @@
+"""Error codes (`org.apache.kafka.common.protocol.Errors`) as plain integers: those that a simulated broker gives."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NONE: Final = 0
+OFFSET_OUT_OF_RANGE: Final = 1
+CORRUPT_MESSAGE: Final = 2
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+LEADER_NOT_AVAILABLE: Final = 5
+NOT_LEADER_OR_FOLLOWER: Final = 6
+REQUEST_TIMED_OUT: Final = 7
+MESSAGE_TOO_LARGE: Final = 10
+COORDINATOR_LOAD_IN_PROGRESS: Final = 14
+COORDINATOR_NOT_AVAILABLE: Final = 15
+NOT_COORDINATOR: Final = 16
+INVALID_TOPIC_EXCEPTION: Final = 17
+NOT_ENOUGH_REPLICAS: Final = 19
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
+INVALID_REQUIRED_ACKS: Final = 21
+ILLEGAL_GENERATION: Final = 22
+INCONSISTENT_GROUP_PROTOCOL: Final = 23
+INVALID_GROUP_ID: Final = 24
+UNKNOWN_MEMBER_ID: Final = 25
+REBALANCE_IN_PROGRESS: Final = 27
+INVALID_TIMESTAMP: Final = 32
+UNSUPPORTED_VERSION: Final = 35
+TOPIC_ALREADY_EXISTS: Final = 36
+INVALID_PARTITIONS: Final = 37
+INVALID_REPLICATION_FACTOR: Final = 38
+INVALID_CONFIG: Final = 40
+INVALID_REQUEST: Final = 42
+UNSUPPORTED_FOR_MESSAGE_FORMAT: Final = 43
+OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
+INVALID_PRODUCER_EPOCH: Final = 47
+INVALID_TXN_STATE: Final = 48
+INVALID_PRODUCER_ID_MAPPING: Final = 49
+INVALID_TRANSACTION_TIMEOUT: Final = 50
+CONCURRENT_TRANSACTIONS: Final = 51
+TRANSACTION_COORDINATOR_FENCED: Final = 52
+OPERATION_NOT_ATTEMPTED: Final = 55
+KAFKA_STORAGE_ERROR: Final = 56
+GROUP_ID_NOT_FOUND: Final = 69
+FETCH_SESSION_ID_NOT_FOUND: Final = 70
+FENCED_LEADER_EPOCH: Final = 74
+UNKNOWN_LEADER_EPOCH: Final = 75
+OFFSET_NOT_AVAILABLE: Final = 78
+MEMBER_ID_REQUIRED: Final = 79
+INVALID_RECORD: Final = 87
+PRODUCER_FENCED: Final = 90
+UNKNOWN_TOPIC_ID: Final = 100
+TRANSACTIONAL_ID_NOT_FOUND: Final = 105
+
+
+class RefusedError(Exception):
+    """A request, or one partition of it, is answered with this code."""
+
+    def __init__(self, code: int, why: str = "") -> None:
+        super().__init__(f"{code} {why}")
+        self.code = code
+        self.why = why

@@ -1,0 +1,443 @@
+"""The messages that a simulated broker reads and writes, as the product's own tables (`sidecar.protocol.schema`).
+
+Where the product has a table it is taken; what it reads by hand, or never serves, stands here, from Kafka's message
+definitions. `SERVED` are the versions that ApiVersions tells: at most those of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sidecar.protocol.messages import admin, groups, transactions
+from sidecar.protocol.primitives import Reader, Writer
+from sidecar.protocol.schema import (
+    BOOLEAN,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULLABLE_TEXT,
+    TEXT,
+    UUID_BYTES,
+    Array,
+    Field,
+    Form,
+    Message,
+    record,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _NullableBytes:
+    absent: bytes | None = None
+
+    def read(self, reader: Reader, form: Form) -> bytes | None:
+        return reader.compact_nullable_bytes() if form.flexible else reader.nullable_bytes()
+
+    def write(self, writer: Writer, value: Any, form: Form) -> None:
+        if form.flexible:
+            writer.compact_nullable_bytes(value)
+        else:
+            writer.nullable_bytes(value)
+
+
+_RECORDS: Final = _NullableBytes()
+_THROTTLE: Final = Field("throttle_time_ms", INT32)
+
+
+def _topics(name: str, *partition: Field, inner: str = "partitions", topic: str = "name") -> Field:
+    return Field(name, Array(record(Field(topic, TEXT), Field(inner, Array(record(*partition))))))
+
+
+PRODUCE: Final = Message(
+    0,
+    9,
+    record(
+        Field("transactional_id", NULLABLE_TEXT, since=3),
+        Field("acks", INT16),
+        Field("timeout_ms", INT32),
+        _topics("topic_data", Field("index", INT32), Field("records", _RECORDS), inner="partition_data"),
+    ),
+    record(
+        _topics(
+            "responses",
+            Field("index", INT32),
+            Field("error_code", INT16),
+            Field("base_offset", INT64),
+            Field("log_append_time_ms", INT64, since=2),
+            Field("log_start_offset", INT64, since=5),
+            Field(
+                "record_errors",
+                Array(record(Field("batch_index", INT32), Field("batch_index_error_message", NULLABLE_TEXT))),
+                since=8,
+            ),
+            Field("error_message", NULLABLE_TEXT, since=8),
+            inner="partition_responses",
+        ),
+        Field("throttle_time_ms", INT32, since=1),
+    ),
+)
+
+FETCH: Final = Message(
+    1,
+    12,
+    record(
+        Field("replica_id", INT32),
+        Field("max_wait_ms", INT32),
+        Field("min_bytes", INT32),
+        Field("max_bytes", INT32, since=3),
+        Field("isolation_level", INT8, since=4),
+        Field("session_id", INT32, since=7),
+        Field("session_epoch", INT32, since=7),
+        _topics(
+            "topics",
+            Field("partition", INT32),
+            Field("current_leader_epoch", INT32, since=9),
+            Field("fetch_offset", INT64),
+            Field("log_start_offset", INT64, since=5),
+            Field("partition_max_bytes", INT32),
+            topic="topic",
+        ),
+        Field(
+            "forgotten_topics_data",
+            Array(record(Field("topic", TEXT), Field("partitions", Array(INT32)))),
+            since=7,
+        ),
+        Field("rack_id", TEXT, since=11),
+    ),
+    record(
+        Field("throttle_time_ms", INT32, since=1),
+        Field("error_code", INT16, since=7),
+        Field("session_id", INT32, since=7),
+        _topics(
+            "responses",
+            Field("partition_index", INT32),
+            Field("error_code", INT16),
+            Field("high_watermark", INT64),
+            Field("last_stable_offset", INT64, since=4),
+            Field("log_start_offset", INT64, since=5),
+            Field(
+                "aborted_transactions",
+                Array(record(Field("producer_id", INT64), Field("first_offset", INT64)), nullable_since=4),
+                since=4,
+            ),
+            Field("preferred_read_replica", INT32, since=11),
+            Field("records", _RECORDS),
+            topic="topic",
+        ),
+    ),
+)
+
+LIST_OFFSETS: Final = Message(
+    2,
+    6,
+    record(
+        Field("replica_id", INT32),
+        Field("isolation_level", INT8, since=2),
+        _topics(
+            "topics",
+            Field("partition_index", INT32),
+            Field("current_leader_epoch", INT32, since=4),
+            Field("timestamp", INT64),
+        ),
+    ),
+    record(
+        Field("throttle_time_ms", INT32, since=2),
+        _topics(
+            "topics",
+            Field("partition_index", INT32),
+            Field("error_code", INT16),
+            Field("timestamp", INT64),
+            Field("offset", INT64),
+            Field("leader_epoch", INT32, since=4),
+        ),
+    ),
+)
+
+METADATA: Final = Message(
+    3,
+    9,
+    record(
+        Field(
+            "topics",
+            Array(
+                record(
+                    Field("topic_id", UUID_BYTES, since=10),
+                    Field("name", TEXT, until=9),
+                    Field("name", NULLABLE_TEXT, since=10),
+                ),
+                nullable_since=1,
+            ),
+        ),
+        Field("allow_auto_topic_creation", BOOLEAN, since=4),
+        Field("include_cluster_authorized_operations", BOOLEAN, since=8, until=10),
+        Field("include_topic_authorized_operations", BOOLEAN, since=8),
+    ),
+    record(
+        Field("throttle_time_ms", INT32, since=3),
+        Field(
+            "brokers",
+            Array(
+                record(
+                    Field("node_id", INT32),
+                    Field("host", TEXT),
+                    Field("port", INT32),
+                    Field("rack", NULLABLE_TEXT, since=1),
+                )
+            ),
+        ),
+        Field("cluster_id", NULLABLE_TEXT, since=2),
+        Field("controller_id", INT32, since=1),
+        Field(
+            "topics",
+            Array(
+                record(
+                    Field("error_code", INT16),
+                    Field("name", TEXT, until=11),
+                    Field("name", NULLABLE_TEXT, since=12),
+                    Field("topic_id", UUID_BYTES, since=10),
+                    Field("is_internal", BOOLEAN, since=1),
+                    Field(
+                        "partitions",
+                        Array(
+                            record(
+                                Field("error_code", INT16),
+                                Field("partition_index", INT32),
+                                Field("leader_id", INT32),
+                                Field("leader_epoch", INT32, since=7),
+                                Field("replica_nodes", Array(INT32)),
+                                Field("isr_nodes", Array(INT32)),
+                                Field("offline_replicas", Array(INT32), since=5),
+                            )
+                        ),
+                    ),
+                    Field("topic_authorized_operations", INT32, since=8),
+                )
+            ),
+        ),
+        Field("cluster_authorized_operations", INT32, since=8, until=10),
+    ),
+)
+
+OFFSET_FETCH: Final = Message(
+    9,
+    6,
+    record(
+        *(
+            Field(each.name, each.kind, each.since, min(each.until, 7))
+            for each in groups.OFFSET_FETCH.request.fields[:2]
+        ),
+        Field(
+            "groups",
+            Array(
+                record(
+                    Field("group_id", TEXT),
+                    Field(
+                        "topics",
+                        Array(record(Field("name", TEXT), Field("partition_indexes", Array(INT32))), nullable_since=8),
+                    ),
+                )
+            ),
+            since=8,
+        ),
+        Field("require_stable", BOOLEAN, since=7),
+    ),
+    record(
+        Field("throttle_time_ms", INT32, since=3),
+        *(
+            Field(each.name, each.kind, each.since, min(each.until, 7))
+            for each in groups.OFFSET_FETCH.answer.fields[1:]
+        ),
+        Field(
+            "groups",
+            Array(
+                record(
+                    Field("group_id", TEXT),
+                    groups.OFFSET_FETCH.answer.fields[1],
+                    Field("error_code", INT16),
+                )
+            ),
+            since=8,
+        ),
+    ),
+)
+
+FIND_COORDINATOR: Final = Message(
+    10,
+    3,
+    record(Field("key", TEXT), Field("key_type", INT8, since=1)),
+    record(
+        Field("throttle_time_ms", INT32, since=1),
+        Field("error_code", INT16),
+        Field("error_message", NULLABLE_TEXT, since=1),
+        Field("node_id", INT32),
+        Field("host", TEXT),
+        Field("port", INT32),
+    ),
+)
+
+DELETE_TOPICS: Final = Message(
+    20,
+    4,
+    record(
+        Field(
+            "topics",
+            Array(record(Field("name", NULLABLE_TEXT), Field("topic_id", UUID_BYTES))),
+            since=6,
+        ),
+        Field("topic_names", Array(TEXT), until=5),
+        Field("timeout_ms", INT32),
+    ),
+    record(
+        Field("throttle_time_ms", INT32, since=1),
+        Field(
+            "responses",
+            Array(
+                record(
+                    Field("name", TEXT, until=5),
+                    Field("name", NULLABLE_TEXT, since=6),
+                    Field("topic_id", UUID_BYTES, since=6),
+                    Field("error_code", INT16),
+                    Field("error_message", NULLABLE_TEXT, since=5),
+                )
+            ),
+        ),
+    ),
+)
+
+DELETE_RECORDS: Final = Message(
+    21,
+    2,
+    record(_topics("topics", Field("partition_index", INT32), Field("offset", INT64)), Field("timeout_ms", INT32)),
+    record(
+        _THROTTLE,
+        _topics("topics", Field("partition_index", INT32), Field("low_watermark", INT64), Field("error_code", INT16)),
+    ),
+)
+
+OFFSET_FOR_LEADER_EPOCH: Final = Message(
+    23,
+    4,
+    record(
+        Field("replica_id", INT32, since=3),
+        _topics(
+            "topics",
+            Field("partition", INT32),
+            Field("current_leader_epoch", INT32, since=2),
+            Field("leader_epoch", INT32),
+            topic="topic",
+        ),
+    ),
+    record(
+        Field("throttle_time_ms", INT32, since=2),
+        _topics(
+            "topics",
+            Field("error_code", INT16),
+            Field("partition", INT32),
+            Field("leader_epoch", INT32, since=1),
+            Field("end_offset", INT64),
+            topic="topic",
+        ),
+    ),
+)
+
+_MARKED: Final = Field(
+    "topics",
+    Array(
+        record(
+            Field("name", TEXT),
+            Field("partitions", Array(record(Field("partition_index", INT32), Field("error_code", INT16)))),
+        )
+    ),
+)
+WRITE_TXN_MARKERS: Final = Message(
+    27,
+    1,
+    record(
+        Field(
+            "markers",
+            Array(
+                record(
+                    Field("producer_id", INT64),
+                    Field("producer_epoch", INT16),
+                    Field("transaction_result", BOOLEAN),
+                    Field("topics", Array(record(Field("name", TEXT), Field("partition_indexes", Array(INT32))))),
+                    Field("coordinator_epoch", INT32),
+                )
+            ),
+        )
+    ),
+    record(Field("markers", Array(record(Field("producer_id", INT64), _MARKED)))),
+)
+
+API_VERSIONS: Final = Message(
+    18,
+    32_767,  # written by hand: its header never has tags
+    record(Field("client_software_name", TEXT, since=3), Field("client_software_version", TEXT, since=3)),
+    record(
+        Field("error_code", INT16),
+        Field("api_keys", Array(record(Field("api_key", INT16), Field("min", INT16), Field("max", INT16)))),
+        Field("throttle_time_ms", INT32, since=1),
+    ),
+)
+
+MESSAGES: Final[dict[int, Message]] = {
+    message.key: message
+    for message in (
+        PRODUCE, FETCH, LIST_OFFSETS, METADATA, groups.OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, groups.JOIN_GROUP,
+        groups.HEARTBEAT, groups.LEAVE_GROUP, groups.SYNC_GROUP, groups.DESCRIBE_GROUPS, groups.LIST_GROUPS,
+        API_VERSIONS, admin.CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, transactions.INIT_PRODUCER_ID,
+        OFFSET_FOR_LEADER_EPOCH, transactions.ADD_PARTITIONS_TO_TXN, transactions.ADD_OFFSETS_TO_TXN,
+        transactions.END_TXN, WRITE_TXN_MARKERS, groups.TXN_OFFSET_COMMIT, admin.DESCRIBE_CONFIGS,
+        admin.CREATE_PARTITIONS, admin.INCREMENTAL_ALTER_CONFIGS, transactions.DESCRIBE_PRODUCERS,
+        transactions.DESCRIBE_TRANSACTIONS, transactions.LIST_TRANSACTIONS,
+    )
+}  # fmt: skip
+
+SERVED: Final[dict[int, tuple[int, int]]] = {
+    0: (3, 9),
+    1: (4, 12),
+    2: (1, 7),
+    3: (0, 12),
+    8: (2, 9),
+    9: (1, 8),
+    10: (0, 3),
+    11: (0, 9),
+    12: (0, 4),
+    13: (0, 5),
+    14: (0, 5),
+    15: (0, 6),
+    16: (0, 5),
+    18: (0, 4),
+    19: (2, 7),
+    20: (1, 6),
+    21: (0, 2),
+    22: (0, 4),
+    23: (2, 4),
+    24: (0, 3),
+    25: (0, 3),
+    26: (0, 4),
+    27: (1, 1),
+    28: (0, 3),
+    32: (1, 4),
+    37: (0, 3),
+    44: (0, 1),
+    61: (0, 0),
+    65: (0, 0),
+    66: (0, 1),
+}
+"""First and last version by API key."""
+
+_NAMES: Final = {
+    0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetFetch",
+    10: "FindCoordinator",
+    11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup", 18: "ApiVersions", 19: "CreateTopics",
+    20: "DeleteTopics", 21: "DeleteRecords", 22: "InitProducerId", 23: "OffsetForLeaderEpoch", 24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn", 26: "EndTxn", 27: "WriteTxnMarkers", 28: "TxnOffsetCommit", 32: "DescribeConfigs",
+    37: "CreatePartitions", 44: "IncrementalAlterConfigs", 61: "DescribeProducers", 65: "DescribeTransactions",
+}  # fmt: skip
+
+
+def name_of(key: int) -> str:
+    return _NAMES.get(key, f"api {key}")

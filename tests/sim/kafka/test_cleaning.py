@@ -1,0 +1,119 @@
+"""Retention and compaction (facts/kafka-fencing.md §6)."""
+
+from tests.sim.kafka.cleaner import parse
+from tests.sim.kafka.harness import Simulated
+from tests.sim.kafka.log import valid_crc
+
+
+def _keys(s: Simulated, topic: str) -> list[tuple[int, bytes | None]]:
+    return [
+        (batch.base + delta, key)
+        for batch in s.cluster.committed(topic, 0)
+        if not batch.control
+        for delta, key, _, _ in parse(batch)
+    ]
+
+
+def test_retention_drops_whole_segments_and_moves_the_log_start():
+    s = Simulated()
+    topic = s.topic(retention_ms="1000")
+    s.produce(topic, b"a")
+    s.cluster.roll(topic)
+    s.pause(2)
+    s.produce(topic, b"b")
+    s.cluster.retain(topic)
+    assert s.fetch(topic, 1)["log_start_offset"] == 1
+    assert s.fetch(topic, 0)["error_code"] == 1
+    assert s.cluster.effects["retention"] == 3
+
+
+def test_retention_by_size_keeps_the_newest_segments():
+    s = Simulated()
+    topic = s.topic(retention_bytes="300", segment_bytes="200")
+    for _ in range(10):
+        s.produce(topic, b"a" * 50)
+    s.cluster.retain(topic)
+    replica = s.cluster.replica(topic, 0)
+    assert replica is not None
+    assert 0 < replica.log.start < 10
+    assert s.latest(topic) == (0, 10)
+
+
+def test_a_leader_still_knows_a_producer_whose_records_are_gone_and_a_new_replica_does_not():
+    s = Simulated()
+    s.cluster.create_topic("t", 1, 2, configs={"retention.ms": "1000"}, assignment={0: [1, 2]})
+    s.pause(1)
+    pid, _epoch = s.fence("slot", "t")
+    s.cluster.roll("t")
+    s.pause(5)
+    s.cluster.retain("t")
+    assert pid in s.producers("t", broker=1)
+    broker = s.cluster.brokers[2]
+    broker.kill()
+    broker.disks.clear()
+    s.pause(12)
+    broker.start()
+    s.pause(5)
+    assert pid not in s.producers("t", broker=2)
+
+
+def test_compaction_keeps_the_last_record_of_each_key_and_leaves_the_active_segment_alone():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact")
+    for number in range(4):
+        s.produce(topic, b"a%d" % number, key=b"k%d" % (number % 2))
+    s.cluster.compact(topic)
+    assert len(_keys(s, topic)) == 4
+    s.cluster.roll(topic)
+    s.produce(topic, b"b", key=b"k0")
+    s.cluster.compact(topic)
+    assert _keys(s, topic) == [(2, b"k0"), (3, b"k1"), (4, b"k0")]
+    assert all(valid_crc(batch) for batch in s.cluster.committed(topic, 0))
+    assert s.fetch(topic, 0)["error_code"] == 0
+    assert s.cluster.effects["compacted"] == 3
+
+
+def test_compaction_keeps_the_last_batch_of_a_producer_empty():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact")
+    s.produce(topic, b"a", key=b"k", pid=1, epoch=2, seq=0)
+    s.produce(topic, b"a", key=b"k", pid=1, epoch=2, seq=1)
+    s.produce(topic, b"b", key=b"k")
+    s.cluster.roll(topic)
+    s.cluster.compact(topic)
+    assert [(batch.base, batch.count) for batch in s.cluster.committed(topic, 0)] == [(1, 0), (2, 1)]
+    broker = s.cluster.brokers[s.cluster.leader(topic, 0)]
+    broker.kill()
+    s.pause(12)
+    broker.start()
+    s.pause(3)
+    assert s.producers(topic, broker=broker.id)[1]["last_sequence"] == 1
+
+
+def test_a_marker_that_compaction_has_emptied_fences_nobody_on_a_replica_that_reads_its_log_again():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact", delete_retention_ms="1000")
+    pid, epoch = s.fence("slot", topic)
+    s.fence("slot", topic)
+    s.cluster.roll(topic)
+    s.produce(topic, b"a", key=b"k")
+    s.pause(5)
+    s.cluster.compact(topic)
+    assert s.produce(topic, b"a", key=b"k", pid=pid, epoch=epoch, seq=0)[0] == 47
+    leader = s.cluster.leader(topic, 0)
+    other = next(each for each in s.cluster.brokers if each != leader)
+    s.cluster.brokers[other].kill()
+    s.cluster.brokers[other].disks.clear()
+    s.pause(12)
+    s.cluster.brokers[other].start()
+    s.pause(12)
+    assert s.cluster.elect(topic, 0, other)
+    s.pause(2)
+    assert s.produce(topic, b"a", key=b"k", pid=pid, epoch=epoch, seq=0)[0] == 0
+
+
+def test_a_record_without_a_key_is_refused_on_a_compacted_topic():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact")
+    assert s.produce(topic, b"a") == (87, -1)
+    assert s.produce(topic, b"a", key=b"k") == (0, 0)

@@ -1,0 +1,76 @@
+"""What clients did and what they were told: the checker's only witness beside the logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+REFUSED: Final = frozenset({42, 43, 44, 48, 87, 90, 32})
+"""Codes by which a node says that it has not written, and will not write, what it was sent."""
+NOT_WRITTEN: Final = REFUSED | {5, 19, 45, 47, 29, 2, 10, 3, 17}
+"""Codes that promise that this attempt left nothing in the log."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """A record that a session wanted written. `order`: its place among those of its session and partition.
+
+    `delivered`: what the application was told: None nothing yet, True it is there (at `offset`, -1 unknown), False it
+    failed with `code`. `doubtful`: an attempt ended without anybody saying that nothing was written.
+    """
+
+    session: str
+    topic: str
+    partition: int
+    order: int
+    value: bytes
+    name: str = ""
+    sequence_id: int | None = None
+    idempotent: bool = True
+    attempts: int = 0
+    delivered: bool | None = None
+    offset: int = -1
+    code: int = 0
+    message: str = ""
+    doubtful: bool = False
+    told_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Read:
+    """A record that a consumer was given."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+    at: float
+
+
+@dataclass(slots=True)
+class Told:
+    """What somebody was told of a topic's owner: by an error message, or by an own API."""
+
+    resource: str
+    generation: int
+    owner: str
+    at: float
+    granted: bool = False
+    """Whether the one who was told is the owner."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Of one history."""
+
+    sent: list[Sent] = field(default_factory=list)
+    read: list[Read] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    codes: dict[int, int] = field(default_factory=dict)
+    """How often each code was answered to a batch."""
+    broken: list[str] = field(default_factory=list)
+    """What a client found to be against the protocol."""
+
+    def answered(self, code: int) -> None:
+        """A batch was answered so."""
+        self.codes[code] = self.codes.get(code, 0) + 1

@@ -1,0 +1,194 @@
+"""Each rule of the checker finds the history that breaks it, and nothing in one that is fine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.sim import checker
+from tests.sim.checker import Evidence, Tenure, check
+from tests.sim.ledger import Ledger, Read, Sent, Told
+from tests.sim.wire import Record
+
+SLOT = 900
+
+
+def sent(value: str, order: int, session: str = "a.1", **more: Any) -> Sent:
+    return Sent(session, "t", 0, order, value.encode(), **more)
+
+
+def record(offset: int, value: str, producer_id: int = SLOT) -> Record:
+    return Record(offset, value.encode(), (), producer_id, 0, offset, offset)
+
+
+def tenure(generation: int, session: str, start: int, topic: str = "t", **more: Any) -> Tenure:
+    return Tenure(topic, "0", generation, session, ((0, start),), **more)
+
+
+def good() -> Evidence:
+    """Two sessions, one after the other; a reader; ids; a refusal."""
+    ledger = Ledger(
+        sent=[
+            sent("a0", 0, delivered=True, offset=1, name="a", sequence_id=0),
+            sent("a1", 1, delivered=True, offset=2, name="a", sequence_id=1),
+            sent("b0", 0, "b.1", delivered=True, offset=4, name="b", sequence_id=0),
+            sent("b1", 1, "b.1", delivered=False, code=44),
+            sent("a2", 2, "a.2", delivered=True, offset=-1, name="a", sequence_id=1),
+        ],
+        read=[Read("t", 0, 1, b"a0", 1.0), Read("t", 0, 2, b"a1", 1.0), Read("s", 0, 1, b"a0", 1.0)],
+        told=[Told("t", 1, "a", 1.0), Told("t", 1, "a", 2.0), Told("t", 2, "b", 3.0)],
+    )
+    return Evidence(
+        ledger,
+        {("t", 0): [record(1, "a0"), record(2, "a1"), record(4, "b0")]},
+        [tenure(1, "pid:1", 1), tenure(2, "pid:2", 4)],
+        {SLOT},
+        {"a.1": {"pid:1"}, "b.1": {"pid:2"}, "a.2": {"pid:3"}},
+        {"t"},
+        shadows={"s": "t"},
+    )
+
+
+def test_nothing_is_wrong_with_a_good_history() -> None:
+    assert check(good()) == []
+
+
+def only(rule: Any, evidence: Evidence) -> list[str]:
+    found = list(rule(evidence))
+    assert set(found) <= set(check(evidence))
+    return found
+
+
+def test_a_lost_acknowledgement() -> None:
+    bad = good()
+    del bad.logs["t", 0][1]
+    assert any("acknowledged and lost: b'a1'" in each for each in only(checker.lost, bad))
+
+
+def test_a_duplicate_that_was_acknowledged_without_its_original() -> None:
+    bad = good()
+    bad.ledger.sent[4].sequence_id = 7
+    assert len(only(checker.lost, bad)) == 1
+
+
+def test_a_record_that_stands_twice() -> None:
+    bad = good()
+    bad.logs["t", 0].append(record(5, "b0"))
+    assert len(only(checker.doubled, bad)) == 1
+
+
+def test_a_plain_producers_own_repetition_is_its_own() -> None:
+    fine = good()
+    fine.counted.clear()
+    fine.ledger.sent[2] = replace(fine.ledger.sent[2], idempotent=False, doubtful=True)
+    fine.logs["t", 0].append(record(5, "b0"))
+    assert not list(checker.doubled(fine))
+
+
+def test_records_in_another_order() -> None:
+    bad = good()
+    bad.logs["t", 0][:2] = [record(1, "a1"), record(2, "a0")]
+    assert len(only(checker.reordered, bad)) == 1
+
+
+def test_a_record_that_nobody_sent() -> None:
+    bad = good()
+    bad.logs["t", 0].append(record(5, "ghost"))
+    assert len(only(checker.phantom, bad)) == 1
+
+
+@pytest.mark.parametrize("code", [44, 90, 87])
+def test_a_refused_record_in_the_log(code: int) -> None:
+    bad = good()
+    bad.ledger.sent[3].code = code
+    bad.logs["t", 0].append(record(5, "b1"))
+    assert len(only(checker.refused, bad)) == 1
+
+
+def test_a_refusal_behind_an_attempt_in_doubt_promises_nothing() -> None:
+    fine = good()
+    fine.ledger.sent[3].doubtful = True
+    fine.logs["t", 0].append(record(5, "b1"))
+    assert not list(checker.refused(fine))
+
+
+def test_a_record_that_was_answered_as_not_written() -> None:
+    bad = good()
+    bad.ledger.sent[3].code = 45
+    bad.logs["t", 0].append(record(5, "b1"))
+    assert len(only(checker.not_written, bad)) == 1
+
+
+def test_a_wrong_offset() -> None:
+    bad = good()
+    bad.ledger.sent[0].offset = 2
+    assert len(only(checker.wrong_offset, bad)) == 1
+
+
+def test_an_id_that_stands_twice() -> None:
+    bad = good()
+    bad.logs["t", 0].append(record(5, "a2"))
+    assert len(only(checker.twice_counted, bad)) == 1
+
+
+def test_a_deposed_owner_behind_its_fence() -> None:
+    bad = good()
+    bad.ledger.sent.append(sent("a3", 2, delivered=True, offset=5))
+    bad.logs["t", 0].append(record(5, "a3"))
+    assert len(only(checker.behind_the_fence, bad)) == 2
+
+
+def test_two_plain_sessions_in_one_generation() -> None:
+    bad = good()
+    bad.tenures[1] = tenure(2, "conn:1", 4)
+    bad.ledger.sent.append(sent("c0", 0, "c.1", delivered=True, offset=5))
+    bad.logs["t", 0].append(record(5, "c0"))
+    assert len(only(checker.behind_the_fence, bad)) == 1
+
+
+def test_a_batch_in_a_clients_own_name_in_a_governed_topic() -> None:
+    bad = good()
+    bad.logs["t", 0][2] = record(4, "b0", producer_id=2)
+    assert len(only(checker.strange_writers, bad)) == 1
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_generation_that_falls_or_comes_again(generation: int) -> None:
+    bad = good()
+    bad.tenures[1] = tenure(generation, "pid:2", 4)
+    assert len(only(checker.generations, bad)) == 1
+
+
+def test_two_clients_are_told_of_one_generation() -> None:
+    bad = good()
+    bad.ledger.told.append(Told("t", 1, "b", 2.0))
+    assert len(only(checker.generations, bad)) == 1
+
+
+@pytest.mark.parametrize("topic", ["t", "s"])
+def test_something_else_was_read_than_is_there(topic: str) -> None:
+    bad = good()
+    bad.ledger.read.append(Read(topic, 0, 4, b"other", 1.0))
+    assert len(only(checker.read_otherwise, bad)) == 1
+
+
+@pytest.mark.parametrize("topic", ["t", "s"])
+def test_a_reader_that_passed_over_a_record(topic: str) -> None:
+    bad = good()
+    bad.ledger.read = [Read(topic, 0, 1, b"a0", 1.0), Read(topic, 0, 4, b"b0", 1.0)]
+    assert len(only(checker.skipped, bad)) == 1
+
+
+def test_what_hangs_and_what_raises() -> None:
+    bad = good()
+    bad.stuck.append("a newcomer")
+    bad.crashes.append("ValueError")
+    assert len(check(bad)) == 2
+
+
+def test_more_of_the_same_is_counted_only() -> None:
+    bad = good()
+    bad.logs["t", 0] += [record(offset, f"ghost {offset}") for offset in range(5, 25)]
+    assert check(bad)[-1] == "… and 15 more of phantom"

@@ -1,0 +1,182 @@
+"""Everything in this process that tells time or makes random bytes, put on a world's clock and seed.
+
+The product asks `time`, `random`, `secrets` and `uuid`, as any program does; here these answer for the host that runs.
+`install` is for ever: a world lives in a process of its own (`tests.sim.worker`). Functions that a module has imported
+by name, or bound as a default argument, are found and exchanged too. Objects that are hashed by their address get a
+number instead, and what a turn of `sidecar.network.framing` has to write is kept per host.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import sys
+import time
+import types
+import typing
+import uuid
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from sidecar.network import framing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sim.host import Host
+    from tests.sim.loop import SimLoop
+
+_NUMBERED: Final = ("sidecar.", "metadata.", "tests.sim.kafka.")
+EPOCH_S: Final = 1_760_000_000.0
+"""Unix time at which worlds begin."""
+_BOOTED_S: Final = 5000.0
+_PACKAGES: Final = ("sidecar", "metadata", "redis", "asyncio", "tests.sim.kafka")
+REAL_RANDOM: Final = random.Random
+REAL_CPU: Final = time.process_time
+
+_made: list[random.Random] = []
+_kept: list[object] = []
+_numbers: dict[int, tuple[int, object]] = {}
+_state: dict[str, Any] = {}
+
+
+class SeededRandom(REAL_RANDOM):
+    """`random.Random`, which without a seed takes one from the world."""
+
+    def __init__(self, seed: Any = None) -> None:
+        if seed is None:
+            seed = _state["rng"].getrandbits(64)
+            _made.append(self)
+        super().__init__(seed)
+
+
+def reseed(seed: int) -> random.Random:
+    """All randomness of this process goes by `seed` from here on; a generator for the world itself is returned."""
+    rng = _state["rng"] = REAL_RANDOM(f"{seed} entropy")
+    random.seed(seed)
+    for each in _made:
+        each.seed(rng.getrandbits(64))
+    return REAL_RANDOM(f"{seed} world")
+
+
+def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]], None]) -> random.Random:
+    """Take over this process. `log` hears every event that a host logs."""
+
+    def monotonic() -> float:
+        return _BOOTED_S + loop.time()
+
+    def wall() -> float:
+        host = loop.current
+        return EPOCH_S + loop.now + (0.0 if host is None else host.wall_offset)
+
+    def clock_gettime(clock: int) -> float:
+        if clock == time.CLOCK_REALTIME:
+            return wall()
+        return _BOOTED_S + (loop.now if clock == time.CLOCK_BOOTTIME else loop.time())
+
+    def token_bytes(size: int | None = None) -> bytes:
+        return _state["rng"].randbytes(32 if size is None else size)
+
+    def randbits(bits: int) -> int:
+        return _state["rng"].getrandbits(bits)
+
+    def randbelow(below: int) -> int:
+        return _state["rng"].randrange(below)
+
+    def choice(found: Any) -> Any:
+        return _state["rng"].choice(found)
+
+    rng = reseed(seed)
+    swapped: dict[int, Any] = {
+        id(time.time): wall,
+        id(time.monotonic): monotonic,
+        id(time.perf_counter): monotonic,
+        id(time.clock_gettime): clock_gettime,
+        id(time.time_ns): lambda: int(wall() * 1e9),
+        id(time.monotonic_ns): lambda: int(monotonic() * 1e9),
+        id(random.Random): SeededRandom,
+        id(secrets.token_bytes): token_bytes,
+        id(secrets.token_hex): lambda size=None: token_bytes(size).hex(),
+        id(secrets.randbits): randbits,
+        id(secrets.randbelow): randbelow,
+        id(secrets.choice): choice,
+        id(uuid.uuid4): lambda: uuid.UUID(int=_state["rng"].getrandbits(128), version=4),
+    }
+    for module in (time, random, secrets, uuid):
+        _exchange(vars(module), swapped)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_PACKAGES) and module is not None:
+            _exchange_in_module(module, swapped)
+    loop.on_switch = _swap_turn
+    slow = typing._get_protocol_attrs  # type: ignore[attr-defined]  # before Python 3.12 asked at every isinstance
+    typing._get_protocol_attrs = cache(slow)  # type: ignore[attr-defined]
+    _quiet_logs(loop, log)
+    return rng
+
+
+def _exchange(table: dict[str, Any], swapped: dict[int, Any]) -> None:
+    for name, value in list(table.items()):
+        if id(value) in swapped:
+            table[name] = swapped[id(value)]
+        elif type(value) is partial and id(value.func) in swapped:
+            table[name] = partial(swapped[id(value.func)], *value.args, **value.keywords)
+            _kept.append(value)  # its id stays its own
+            swapped[id(value)] = table[name]
+        elif type(value) is REAL_RANDOM:
+            value.seed(_state["rng"].getrandbits(64))
+            _made.append(value)
+
+
+def _exchange_in_module(module: types.ModuleType, swapped: dict[int, Any]) -> None:
+    _exchange(vars(module), swapped)
+    for value in list(vars(module).values()):
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            for member in list(vars(value).values()):
+                _exchange_defaults(member, swapped)
+            if value.__hash__ is object.__hash__ and module.__name__.startswith(_NUMBERED):
+                value.__hash__ = cast(Any, _numbered)
+        else:
+            _exchange_defaults(value, swapped)
+
+
+def _numbered(self: object) -> int:
+    """Instead of its address: sets of objects have the same order in every process."""
+    known = _numbers.get(id(self))
+    if known is None:
+        known = _numbers[id(self)] = len(_numbers), self  # kept, so that its address is nobody else's
+    return known[0]
+
+
+def _exchange_defaults(function: Any, swapped: dict[int, Any]) -> None:
+    if isinstance(function, types.FunctionType):
+        if function.__defaults__:
+            function.__defaults__ = tuple(_instead(each, swapped) for each in function.__defaults__)
+        if function.__kwdefaults__:
+            function.__kwdefaults__ = {name: _instead(each, swapped) for name, each in function.__kwdefaults__.items()}
+
+
+def _instead(value: Any, swapped: dict[int, Any]) -> Any:
+    if type(value) is partial and id(value.func) in swapped:
+        return partial(swapped[id(value.func)], *value.args, **value.keywords)
+    return swapped.get(id(value), value)
+
+
+def _swap_turn(old: Host | None, new: Host | None) -> None:
+    """What a turn has to write belongs to a process: `framing.TURN` is one per process, and here there are many."""
+    turn: Any = framing.TURN
+    if old is not None:
+        old.state = (turn._dirty, turn._scheduled) if turn._dirty or turn._scheduled else None
+    turn._dirty, turn._scheduled = ([], False) if new is None or new.state is None else new.state
+
+
+def _quiet_logs(loop: SimLoop, log: Callable[[float, str, dict[str, Any]], None]) -> None:
+    def told(_logger: Any, method: str, event: Any) -> Any:
+        host = loop.current
+        log(loop.now, host.name if host else "world", {"level": method, **event})
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[told], wrapper_class=structlog.make_filtering_bound_logger(20), cache_logger_on_first_use=True
+    )

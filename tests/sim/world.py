@@ -1,0 +1,311 @@
+"""A whole world: brokers, Redis, network, nodes, on one clock and one seed.
+
+The nodes are the product's own, unmodified, without their HTTP side. A world takes over its process: see `virtual`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from metadata.ownership import AccessMode
+from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.node.node import Node, StartError
+from sidecar.settings import load
+from sidecar.settings.told import Told
+from tests.sim import virtual, wire
+from tests.sim.host import Host
+from tests.sim.kafka import Cluster, ClusterSettings
+from tests.sim.ledger import Ledger
+from tests.sim.loop import SimLoop
+from tests.sim.net import Network
+from tests.sim.redis import SimRedis
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from tests.sim.net import Acceptor, WireEnd
+
+REDIS: Final = "redis"
+NODE_PORT: Final = 19092
+_RESTART_S: Final = 0.5
+_START_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic that every history finds there, and its policy."""
+
+    partitions: int = 2
+    mode: AccessMode | None = None
+    dedup: bool = False
+    scope: Scope | None = None
+    shadow_of: str | None = None
+
+    @property
+    def policy(self) -> PolicyFields | None:
+        """None: it is an ordinary topic."""
+        if self.mode is None:
+            return None
+        return PolicyFields(self.mode, self.dedup or None, None, self.scope)
+
+
+TOPICS: Final[Mapping[str, TopicPlan]] = {
+    "ordinary": TopicPlan(),
+    "owned": TopicPlan(mode=AccessMode.EXCLUSIVE),
+    "queued": TopicPlan(mode=AccessMode.WAIT_FOR_EXCLUSIVE),
+    "shared": TopicPlan(mode=AccessMode.SHARED),
+    "counted": TopicPlan(mode=AccessMode.SHARED, dedup=True),
+    "ledger": TopicPlan(mode=AccessMode.EXCLUSIVE, dedup=True),
+    "split": TopicPlan(mode=AccessMode.EXCLUSIVE, scope=Scope.PARTITION),
+    "mirror": TopicPlan(shadow_of="owned"),
+}
+SETTINGS: Final[Mapping[str, Any]] = {
+    "lease_ms": 600,
+    "reconnect_grace_ms": 800,
+    "redis_timeout_ms": 300,
+    "kafka_connect_timeout_ms": 500,
+    "kafka_request_timeout_ms": 3000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a world is made of."""
+
+    nodes: int = 2
+    brokers: int = 3
+    settings: tuple[tuple[str, Any], ...] = ()
+
+
+class SimScheduler:
+    """Implements the `Scheduler` of `tests.sim.kafka`: nothing of it belongs to a host."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        self.rng = rng
+        self._loop = loop
+
+    def now(self) -> float:
+        return self._loop.now
+
+    def wall_ms(self) -> int:
+        return int((virtual.EPOCH_S + self._loop.now) * 1000)
+
+    def call_later(self, delay: float, call: Callable[..., object], *args: Any) -> Any:
+        return self._loop.at(None, self._loop.now + delay, call, *args)
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """One start of a node."""
+
+    host: Host
+    node: Node
+    starting: Any
+    wanted: bool = True
+
+
+@dataclass(slots=True)
+class Event:
+    """Something that a host logged."""
+
+    at: float
+    host: str
+    fields: dict[str, Any]
+
+    def __str__(self) -> str:
+        rest = {name: value for name, value in self.fields.items() if name not in ("event", "level", "exc_info")}
+        return f"{self.at:9.3f} {self.host:<8} {self.fields.get('event')} {json.dumps(rest, default=str)}"
+
+
+class World:
+    """Made, `start`ed with all nodes and topics; then `begin` gives it the seed of one history."""
+
+    def __init__(self, seed: int, shape: Shape) -> None:
+        self.shape = shape
+        self.loop = SimLoop()
+        self.events: list[Event] = []
+        self.keeps_events = False
+        self.rng = virtual.install(self.loop, seed, self._logged)
+        self.network = self.loop.network = Network(self.loop, self.rng)
+        self.redis = SimRedis(self.loop, lambda: virtual.EPOCH_S + self.loop.now)
+        self.network.acceptors[REDIS, 6379] = self.redis.accept
+        self.scheduler = SimScheduler(self.loop, self.rng)
+        settings = ClusterSettings(
+            brokers=tuple(range(1, shape.brokers + 1)), session=1.5, heartbeat=0.3, replica_lag=3.0
+        )
+        self.cluster = Cluster(self.scheduler, settings)
+        for number, broker in self.cluster.brokers.items():
+            self.network.acceptors[broker.address] = _acceptor(self.cluster, number)
+        self.nodes: dict[int, Process] = {}
+        self.dead: list[Process] = []
+        self.effects: Counter[str] = Counter()
+        self.ledger = Ledger()
+        self.admin = Host("admin")
+        self.logged: Counter[str] = Counter()
+
+    # Hosts and time -----------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        return self.loop.now
+
+    def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
+        """Let everything happen up to a moment."""
+        self.loop.run(until, stop)
+
+    def do(self, work: Coroutine[Any, Any, Any], within: float = 60.0) -> Any:
+        """Run until somebody on the administrator's machine is done with something."""
+        return self.loop.finish(work, self.admin, within)
+
+    def spawn(self, host: Host, work: Coroutine[Any, Any, Any]) -> Any:
+        """Start something on a host."""
+        with self.loop.on(host):
+            return self.loop.create_task(work)
+
+    def _logged(self, at: float, host: str, fields: dict[str, Any]) -> None:
+        self.logged[str(fields.get("event"))] += 1
+        if self.keeps_events:
+            self.events.append(Event(at, host, fields))
+        if fields.get("exc_info"):
+            self.loop.crashes.append(f"{at:.6f} {host}: {fields.get('event')} {fields!r}")
+
+    # Nodes --------------------------------------------------------------------------------------------------------
+
+    def address(self, number: int) -> tuple[str, int]:
+        """Where clients reach a node."""
+        return f"node-{number}", NODE_PORT
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Of all nodes, dead ones included."""
+        return [self.address(number) for number in range(1, self.shape.nodes + 1)]
+
+    def start_node(self, number: int) -> Process:
+        """Start a node's process; a supervisor starts it again where it ends by itself."""
+        host = Host(f"node-{number}")
+        host.on_death = self.network.died
+        values = {
+            "bootstrap_servers": ",".join(f"{b.address[0]}:{b.address[1]}" for b in self.cluster.brokers.values()),
+            "redis_url": f"redis://{REDIS}:6379/0",
+            "listen": f"node-{number}:{NODE_PORT}",
+            "advertise": f"node-{number}:{NODE_PORT}",
+            "admin_listen": f"node-{number}:18080",
+            "node_id": number,
+            **SETTINGS,
+            **dict(self.shape.settings),
+        }
+        with self.loop.on(host):
+            node = Node(Told(_settings(values)))
+            process = Process(host, node, self.loop.create_task(node.start()))
+        process.starting.add_done_callback(lambda task: self._started(number, process, task))
+        if (before := self.nodes.get(number)) is not None:
+            process.host.wall_offset = before.host.wall_offset
+            self.dead.append(before)
+        self.nodes[number] = process
+        return process
+
+    def _started(self, number: int, process: Process, task: Any) -> None:
+        error = task.exception() if not task.cancelled() else None
+        if error is None:
+            return
+        if not isinstance(error, StartError):
+            self.loop.crashes.append(f"{self.now:.6f} node-{number} did not start: {error!r}")
+        self.effects["start refused"] += 1
+        self.logged[f"StartError: {error}"] += 1
+        self.loop.at(None, self.now, self.loop.kill, process.host)
+        self.loop.at(None, self.now + _RESTART_S, self._restart, number, process)
+
+    def _restart(self, number: int, process: Process) -> None:
+        if self.nodes.get(number) is process and process.wanted:
+            self.start_node(number)
+
+    def kill_node(self, number: int) -> None:
+        """Its process is gone, now."""
+        process = self.nodes[number]
+        process.wanted = False
+        if process.host.alive:
+            self.loop.kill(process.host)
+
+    def serving(self, number: int) -> bool:
+        """Whether a node lives and has started."""
+        process = self.nodes[number]
+        return process.host.alive and process.starting.done() and not process.starting.cancelled()
+
+    def governor(self, number: int) -> Any:
+        """The governed topics of a node, for what an operator asks of it."""
+        rooms = self.nodes[number].node.rooms
+        assert rooms is not None
+        return rooms.governor
+
+    # Beginning ----------------------------------------------------------------------------------------------------
+
+    def start(self, topics: Mapping[str, TopicPlan] = TOPICS) -> None:
+        """All nodes serve, topics and policies are there, nothing is under way."""
+        self.do(self._create_topics({name: plan.partitions for name, plan in topics.items() if not plan.shadow_of}))
+        for number in range(1, self.shape.nodes + 1):
+            self.start_node(number)
+        self.run(self.now + _START_S, lambda: all(map(self.serving, self.nodes)))
+        if not all(map(self.serving, self.nodes)):
+            raise RuntimeError(f"nodes did not start: {[p.node.problem for p in self.nodes.values()]}")
+        for name, plan in topics.items():
+            if plan.policy is not None:
+                self.do_on(1, self.governor(1).catalog.set(name, plan.policy))
+            if plan.shadow_of:
+                rooms = self.nodes[1].node.rooms
+                assert rooms is not None
+                self.do_on(1, rooms.shadows.create(plan.shadow_of, name))
+        self.run(self.now + 1.0)
+
+    def do_on(self, number: int, work: Coroutine[Any, Any, Any], within: float = 30.0) -> Any:
+        """Have a node do something, as its HTTP side would."""
+        return self.loop.finish(work, self.nodes[number].host, within)
+
+    async def _create_topics(self, topics: Mapping[str, int]) -> None:
+        brokers = list(self.cluster.brokers.values())
+        left = dict(topics)
+        for _ in range(50):
+            for broker in brokers:
+                to = await wire.Wire.open(broker.address, "admin")
+                answer = wire.created(await to.call(wire.CREATE_TOPICS, wire.create_topics(left, len(brokers)), 10.0))
+                to.close()
+                left = {name: left[name] for name, code in answer.items() if code not in (0, 36)}
+                if not left:
+                    return
+        raise RuntimeError(f"topics cannot be created: {left}")
+
+    def begin(self, seed: int) -> None:
+        """From here on everything goes by this seed."""
+        self.rng = virtual.reseed(seed)
+        self.network.rng = self.scheduler.rng = self.rng
+        self.network.digest = self.network.deliveries = self.network.bytes = 0
+        self.loop.steps = 0
+        self.redis.effects.clear()
+        self.cluster.effects.clear()
+        self.effects.clear()
+        self.logged.clear()
+        self.redis.keep()
+
+
+_SETTINGS: dict[tuple[tuple[str, Any], ...], Any] = {}
+
+
+def _settings(values: dict[str, Any]) -> Any:
+    """Checked settings; the same values are checked once."""
+    key = tuple(sorted(values.items()))
+    if key not in _SETTINGS:
+        _SETTINGS[key] = load(values)
+    return _SETTINGS[key]
+
+
+def _acceptor(cluster: Any, number: int) -> Acceptor:
+    def accept(peer: WireEnd) -> Any:
+        try:
+            return cluster.accept(number, peer)
+        except ConnectionRefusedError:
+            return None
+
+    return accept
