@@ -145,6 +145,9 @@ class SharedSession(SlotWriter):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
         sessions.opened(self, tenure)
         if ids is not None:
+            if grown := set(tenure.partitions).difference(master.partitions):
+                await sessions.grown(min(grown))  # whoever has the master slot reads the ids of all partitions
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has more partitions by now; try again")
             names = writer_names(self._env.changelog.view, self.name)
             ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
         self.epoch = SlotEpoch(tenure, self._env.forwarder, self, ids, self._env.around.epoch_records)
