@@ -10,6 +10,7 @@ from sidecar.changelog import Record
 from sidecar.changelog.view import Change, View
 from sidecar.network.tasks import Tasks
 from sidecar.node.one_redis import OneRedis
+from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 from tests.wait import wait_for_async
 
@@ -30,9 +31,9 @@ class Log:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def append(self, records: list[Record]) -> int:
+    async def append(self, records: list[Record]) -> Offset:
         (record,) = records
-        offset = len(self.words)
+        offset = Offset(len(self.words))
         self._take(record)
         if not offset:
             self._take(Record(record.key, self._others))
@@ -40,14 +41,14 @@ class Log:
         return offset
 
     def _take(self, record: Record) -> None:
-        offset = len(self.words)
+        offset = Offset(len(self.words))
         self.words.append(cast(state.Redis, record.value))
         change = self.view.apply(offset, 1, None, record.encode())
         assert change is not None
         for listener in tuple(self._listeners):
             listener(change)
 
-    async def reached(self, offset: int, timeout: float) -> None:
+    async def reached(self, offset: Offset, timeout: float) -> None:
         await asyncio.sleep(0)
 
 
