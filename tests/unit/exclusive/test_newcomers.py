@@ -103,6 +103,18 @@ def test_refusals_are_bounded_the_oldest_session_is_forgotten_first() -> None:
     assert 0 in refusals.of("pid:50", topic)
 
 
+def test_sessions_that_have_no_connection_are_forgotten_before_those_that_have() -> None:
+    ledger = RefusedLedger(most=6, gone=6)
+    refusals, topic = Refusals(ledger), Domain("orders")
+    for number in (1, 2, 3):  # two each: a partition and a span
+        refusals.add(claimant(f"pid:{number}", connection=number), 0, header(0))
+    ledger.connection_closed(2)
+    refusals.add(claimant("pid:4", connection=4), 0, header(0))
+    assert [number for number in (1, 2, 3, 4) if refusals.has(f"pid:{number}", topic)] == [1, 3, 4]
+    refusals.add(claimant("pid:5", connection=5), 0, header(0))
+    assert [number for number in (1, 3, 4, 5) if refusals.has(f"pid:{number}", topic)] == [3, 4, 5]
+
+
 def test_who_strikes_back_is_remembered_until_the_changelog_lists_it() -> None:
     newcomers = Newcomers(GRACE)
     newcomers.fenced(claimant("pid:1", 5, "billing"), 1_000)
