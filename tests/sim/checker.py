@@ -45,10 +45,9 @@ class Evidence:
     `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
     producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics
     deduplicated all the time. `shared`: topics that anybody may write to while nobody owns them. `loose`: topics whose
-    policy changed meanwhile. `torn`: topics that lost committed records by an unclean election. `bare`: topics without a
-    policy some of whose batches brokers refused: a client gets over that as well, or badly, as without a
-    node. `shadows`: source by shadow.
-    `stuck`: what did not come to an end although nothing was wrong any more.
+    policy changed meanwhile. `torn`: topics that lost committed records by an unclean election. `bare`: topics without
+    a policy of which brokers refused batches: a client gets over that as well, or badly, as without a node.
+    `shadows`: source by shadow. `stuck`: what did not come to an end although nothing was wrong any more.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
