@@ -45,9 +45,9 @@ class Evidence:
     `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
     producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics
     deduplicated all the time. `shared`: topics that anybody may write to while nobody owns them. `loose`: topics whose
-    policy changed meanwhile. `torn`: topics that lost committed records by an unclean election. `shadows`: source by
-    shadow.
-    `stuck`: what did not come to an end although nothing was wrong any more.
+    policy changed meanwhile. `torn`: topics that lost committed records by an unclean election. `bare`: topics without
+    a policy of which brokers refused batches: a client gets over that as well, or badly, as without a node.
+    `shadows`: source by shadow. `stuck`: what did not come to an end although nothing was wrong any more.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -60,6 +60,7 @@ class Evidence:
     shadows: dict[str, str] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
     torn: set[str] = field(default_factory=set)
+    bare: set[str] = field(default_factory=set)
     stuck: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
     _places: dict[tuple[str, int, bytes], list[int]] | None = None
@@ -97,7 +98,7 @@ def lost(evidence: Evidence) -> Iterator[str]:
     """What was acknowledged is in the log; of a duplicate, the record with its id is."""
     ids = _ids(evidence)
     for sent in evidence.ledger.sent:
-        if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn:
+        if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn | evidence.bare:
             continue
         if _is_counted(evidence, sent) and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
             continue
@@ -108,7 +109,11 @@ def doubled(evidence: Evidence) -> Iterator[str]:
     """What an idempotent session sent once stands there once; a plain one's only where it was sent again in doubt."""
     for sent in evidence.ledger.sent:
         places = evidence.places(sent)
-        if len(places) > 1 and (sent.idempotent or _is_counted(evidence, sent) or not sent.doubtful):
+        if (
+            len(places) > 1
+            and sent.topic not in evidence.bare
+            and (sent.idempotent or _is_counted(evidence, sent) or not sent.doubtful)
+        ):
             yield f"written {len(places)} times: {_where(sent)}, offsets {places}"
 
 
@@ -116,7 +121,7 @@ def reordered(evidence: Evidence) -> Iterator[str]:
     """Records of an idempotent session stand in the order in which they were sent."""
     lanes = defaultdict[tuple[str, str, int], list[Sent]](list)
     for sent in evidence.ledger.sent:
-        if sent.idempotent:
+        if sent.idempotent and sent.topic not in evidence.bare:
             lanes[sent.session, sent.topic, sent.partition].append(sent)
     for lane in lanes.values():
         last, before = -1, None

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
 
-NONE, UNKNOWN_TOPIC, LEADER_GONE, NOT_LEADER, TIMED_OUT, NETWORK = 0, 3, 5, 6, 7, 13
+NONE, UNKNOWN_TOPIC, LEADER_GONE, NOT_LEADER, TIMED_OUT = 0, 3, 5, 6, 7
+UNSENT = -2
+"""No code of Kafka's: the request never left."""
 OUT_OF_ORDER, DUPLICATE, INVALID_EPOCH, UNKNOWN_PRODUCER, FENCED = 45, 46, 47, 59, 90
 _RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 13, 14, 15, 16, 19, 20, 56, 72, 74, 75, 76, -1})
 _STALE: Final = frozenset({3, 5, 6, 9, 13, 72})
@@ -348,7 +350,7 @@ class Producer:
             return
         error = found.exception()
         if error is not None:
-            self._settle(lane, batch, sent_as, NETWORK if not getattr(error, "sent", True) else -1, -1, "")
+            self._settle(lane, batch, sent_as, UNSENT if not getattr(error, "sent", True) else -1, -1, "")
         else:
             answer = wire.produced(found.result()).get(lane.partition)
             if answer is None:
@@ -361,7 +363,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         self._hear(lane.partition, message)
         lane.last_code, lane.last_message = code, message
-        if code not in (NONE, DUPLICATE) and code not in NOT_WRITTEN and code != NETWORK and not _waits(code, message):
+        if code not in (NONE, DUPLICATE) and code not in NOT_WRITTEN and code != UNSENT and not _waits(code, message):
             for record in batch.records:
                 record.doubtful = True
         for record in batch.records:
@@ -372,7 +374,7 @@ class Producer:
             self._delivered(lane, batch, sent_as, offset if code == NONE else -1)
         elif self.library.idempotent and code in (OUT_OF_ORDER, UNKNOWN_PRODUCER, INVALID_EPOCH):
             self._out_of_step(lane, batch, code)
-        elif code in _RETRIABLE or code == NETWORK:
+        elif code in _RETRIABLE or code == UNSENT:
             batch.failures += 1
             if self.library.retries is not None and batch.failures > self.library.retries:
                 self._give_up(lane, batch, code)

@@ -167,6 +167,18 @@ def _path(rng: random.Random, shape: Shape) -> dict[str, Any]:
     return {"node": node, "other": rng.choice(others)}
 
 
+def _refusal(rng: random.Random, shape: Shape, *, after_append: bool) -> dict[str, Any]:
+    """An error of a broker's, of those that it may answer before the work, or behind it."""
+    errors = (6, 7, 13, 20, 56, -1) if after_append else (3, 5, 6, 7, 13, 14, 15, 16, 19, 51, 56, -1)
+    return {
+        "broker": rng.choice((0, _broker(rng, shape))),  # 0: all of them
+        "api": rng.choice((0, 0, 0, 0, 1, 2, 3, 10, 22, 22, 24, 26, 61)),
+        "error": rng.choice(errors),
+        "times": rng.choice((1, 2, 5)),
+        "after_append": after_append,
+    }
+
+
 FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = {
     "kill node": lambda rng, shape: {
         "node": _node(rng, shape), "fuse": int(2 ** rng.uniform(0, 9)), "lasts": _lasts(rng),
@@ -194,13 +206,7 @@ FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = 
     "cut brokers": lambda rng, shape: {
         "one": _broker(rng, shape), "other": rng.choice((-1, 1, 2, 3)), "lasts": _lasts(rng),
     },
-    "refuse": lambda rng, shape: {
-        "broker": rng.choice((0, _broker(rng, shape))),  # 0: all of them
-        "api": rng.choice((0, 0, 0, 0, 1, 2, 3, 10, 22, 22, 24, 26, 61)),
-        "error": rng.choice((3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, -1)),
-        "times": rng.choice((1, 2, 5)),
-        "after_append": rng.random() < 0.5,
-    },
+    "refuse": lambda rng, shape: _refusal(rng, shape, after_append=rng.random() < 0.5),
     "empty fetches": lambda rng, shape: {"broker": _broker(rng, shape), "times": rng.choice((1, 3, 10))},
     "empty redis": lambda rng, shape: {},
     "roll back redis": lambda rng, shape: {},

@@ -79,6 +79,7 @@ class Play:
         self.topics: set[str] = set()
         self.loose: set[str] = set()
         self.torn: set[str] = set()
+        self.bare: set[str] = set()
         self.counts = {name: plan.partitions for name, plan in TOPICS.items()}
         """How many partitions each topic has by now."""
         self.stuck: list[str] = []
@@ -418,6 +419,8 @@ class Play:
             self._later(lasts, lambda: cluster.heal(one, other))
 
     def _refuse(self, broker: int, api: int, error: int, times: int, after_append: bool) -> None:
+        if api == wire.PRODUCE:
+            self.bare.add("ordinary")
         for number, found in self.world.cluster.brokers.items():
             if broker in (0, number):
                 found.refuse(api, error, times, after_append)
@@ -612,7 +615,7 @@ class Play:
         counted = {name for name in self.topics if TOPICS[name].dedup and name not in self.loose}
         evidence = collect(self.world, {topic: self.counts[topic] for topic in self.topics})
         evidence.sessions, evidence.counted, evidence.loose = sessions, counted, self.loose
-        evidence.stuck, evidence.torn = self.stuck, self.torn
+        evidence.stuck, evidence.torn, evidence.bare = self.stuck, self.torn, self.bare
         return evidence
 
 

@@ -67,6 +67,14 @@ def test_a_lost_acknowledgement() -> None:
     assert any("acknowledged and lost: b'a1'" in each for each in only(checker.lost, bad))
 
 
+@pytest.mark.parametrize("kind", ["torn", "bare"])
+def test_what_an_unclean_election_or_kafka_itself_lost_is_not_the_nodes(kind: str) -> None:
+    fine = good()
+    del fine.logs["t", 0][0]
+    getattr(fine, kind).add("t")
+    assert not list(checker.lost(fine))
+
+
 def test_a_duplicate_that_was_acknowledged_without_its_original() -> None:
     bad = good()
     bad.ledger.sent[4].sequence_id = 7

@@ -6,8 +6,10 @@ The nodes are the product's own, unmodified, without their HTTP side. A world ta
 from __future__ import annotations
 
 import json
+import traceback
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from metadata.ownership import AccessMode
@@ -171,7 +173,10 @@ class World:
         if self.keeps_events:
             self.events.append(Event(at, host, fields))
         if fields.get("exc_info"):
-            self.loop.crashes.append(f"{at:.6f} {host}: {fields.get('event')} {fields!r}")
+            error = fields["exc_info"]
+            frames = traceback.extract_tb(error.__traceback__) if isinstance(error, BaseException) else []
+            way = " < ".join(f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in reversed(frames))
+            self.loop.crashes.append(f"{at:.3f} {host}: {fields.get('event')} {error!r} {way}")
 
     # Nodes --------------------------------------------------------------------------------------------------------
 
