@@ -33,7 +33,7 @@ import json
 import random
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import aclosing, closing
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -152,8 +152,9 @@ async def highest_numbers(bootstrap: str, topic: str, known: dict[int, int]) -> 
         partitions = sorted(consumer.partitions_for_topic(topic) or ())
     last = {partition: known.get(partition, -1) for partition in partitions}
     for partition in set(last) - set(known):
-        async for record in read_to_end(bootstrap, topic, partition):
-            last[partition] = max(last[partition], int(dict(record.headers).get(SEQUENCE_ID, b"-1")))
+        async with aclosing(read_to_end(bootstrap, topic, partition)) as records:
+            async for record in records:
+                last[partition] = max(last[partition], int(dict(record.headers).get(SEQUENCE_ID, b"-1")))
     return last
 
 

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, Final, TypeAlias, TypeVar
 
 import click
@@ -98,8 +98,10 @@ async def opened(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]:
         await consumer.stop()
 
 
-async def read_to_end(bootstrap: str, topic: str, partition: int = 0) -> AsyncIterator[Record]:
-    """Every record that a partition holds at this moment; records that come later are left out."""
+async def read_to_end(bootstrap: str, topic: str, partition: int = 0) -> AsyncGenerator[Record, None]:
+    """Every record that a partition holds at this moment; records that come later are left out. To be used in an
+    `aclosing`: who is cancelled in the midst would leave its consumer open.
+    """
     at = TopicPartition(topic, partition)
     async with opened(AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as consumer:
         consumer.assign([at])

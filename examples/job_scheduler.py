@@ -32,7 +32,7 @@ import json
 import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -106,17 +106,18 @@ class Decisions:
 
     async def replay(self, bootstrap: str) -> int:
         """Read all decisions there are; how many."""
-        async for record in read_to_end(bootstrap, self._producer.topic):
-            assert record.key is not None
-            assert record.value is not None
-            if dict(record.headers)[SEQUENCE_ID] != str(self._length).encode():
-                break
-            decision = json.loads(record.value)
-            self.newest[int(record.key)] = decision["decision"], decision["attempt"]
-            self._length += 1
-        else:
-            if self._producer.last_sequence_id < self._length:
-                return self._length
+        async with aclosing(read_to_end(bootstrap, self._producer.topic)) as records:
+            async for record in records:
+                assert record.key is not None
+                assert record.value is not None
+                if dict(record.headers)[SEQUENCE_ID] != str(self._length).encode():
+                    break
+                decision = json.loads(record.value)
+                self.newest[int(record.key)] = decision["decision"], decision["attempt"]
+                self._length += 1
+            else:
+                if self._producer.last_sequence_id < self._length:
+                    return self._length
         raise Failure(f"decision {self._length} is not in {self._producer.topic} any more: which jobs ran is not known")
 
     async def decide(self, job: int, word: Word, attempt: int, exit_code: int | None = None) -> None:
@@ -253,10 +254,11 @@ def log(bootstrap: str, topic: str) -> None:
     """Show what was decided: anybody may read."""
 
     async def program() -> None:
-        async for record in read_to_end(bootstrap, topic):
-            told = json.loads(record.value or b"{}")
-            headers = {name: (value or b"").decode() for name, value in record.headers}
-            tell(f"{headers[SEQUENCE_ID]}: job {(record.key or b'').decode()} {told} by {headers['leader']}")
+        async with aclosing(read_to_end(bootstrap, topic)) as records:
+            async for record in records:
+                told = json.loads(record.value or b"{}")
+                headers = {name: (value or b"").decode() for name, value in record.headers}
+                tell(f"{headers[SEQUENCE_ID]}: job {(record.key or b'').decode()} {told} by {headers['leader']}")
 
     run(program())
 

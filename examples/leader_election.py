@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import click
@@ -127,8 +127,9 @@ async def work(bootstrap: str, producer: ExclusiveProducer, store: Store, pause:
     token = producer.generation
     headers = (("leader", producer.name.encode()), ("generation", str(token).encode()))
     step = -1
-    async for record in read_to_end(bootstrap, producer.topic):
-        step = int(record.value or b"-1")
+    async with aclosing(read_to_end(bootstrap, producer.topic)) as records:
+        async for record in records:
+            step = int(record.value or b"-1")
     if step >= 0:
         await in_thread(store.write, step, producer.name, token)  # whether the leader before came to it or not
     while True:

@@ -31,6 +31,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import click
@@ -91,8 +92,9 @@ async def process_partition(setting: Setting, partition: int) -> None:
     )
     async with producer:
         totals = Totals()
-        async for record in read_to_end(setting.bootstrap, setting.totals, partition):
-            totals.replay(record)
+        async with aclosing(read_to_end(setting.bootstrap, setting.totals, partition)) as records:
+            async for record in records:
+                totals.replay(record)
         tell(f"partition {partition}: ours (generation {producer.generation}), from input offset {totals.position} on")
         headers = (("leader", setting.name.encode()), ("generation", str(producer.generation).encode()))
         source = TopicPartition(setting.orders, partition)

@@ -29,6 +29,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+from contextlib import aclosing
 from typing import TypeAlias
 
 import click
@@ -57,10 +58,11 @@ class StateMachine:
     async def replay(self, bootstrap: str) -> int:
         """Apply what is in the topic, which `producer` owns by now; how many records those were."""
         count = 0
-        async for record in read_to_end(bootstrap, self._producer.topic):
-            assert record.key is not None  # a compacted topic takes no other
-            self._apply(record.key, record.value)
-            count += 1
+        async with aclosing(read_to_end(bootstrap, self._producer.topic)) as records:
+            async for record in records:
+                assert record.key is not None  # a compacted topic takes no other
+                self._apply(record.key, record.value)
+                count += 1
         return count
 
     async def write(self, page: str, visits: int | None) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from metadata import MetadataUnavailable
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive import succession
@@ -52,6 +53,9 @@ _AT_ONCE: Final = 16
 _RECORDS_AT_ONCE: Final = 500
 _RETIRED_KEPT: Final = 16
 """A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""
+
+_PASSING: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, MetadataUnavailable, TimeoutError)
+"""Why a fence could not be renewed now: it is tried again."""
 _AGAIN_S: Final = 5.0
 _LOOK_S: Final = 5.0
 """How often leaders are asked what they remember of writers whose headers were believed."""
@@ -407,7 +411,7 @@ class Keeper:
         try:
             async with self._slots:
                 await topic.keep_alive()
-        except (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
+        except _PASSING as error:
             topic.upkeep.failed(topic.upkeep.now())
             self._failed(topic.name, error)
         finally:

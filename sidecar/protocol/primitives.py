@@ -63,7 +63,7 @@ class Reader:
         self.buffer: Octets = buffer
         self.position: int = position
         self.end: int = len(buffer) if end is None else end
-        self.taken = 0
+        self.taken: int = 0
 
     @property
     def remaining(self) -> int:
@@ -236,7 +236,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.out: bytearray = bytearray()
-        self.taken = 0
+        self.taken: int = 0
 
     def finish(self) -> bytes:
         return bytes(self.out)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metadata import MetadataUnavailable
 from sidecar.changelog import Clock
-from sidecar.exclusive.upkeep import Upkeep
+from sidecar.exclusive.upkeep import Keeper, Upkeep
 from sidecar.fencing import KeepAlive
 from sidecar.forwarder.lane import Outcome
 
@@ -137,3 +141,20 @@ def test_where_they_stop_to_the_rule_holds_again_and_the_fence_is_renewed(how: s
         assert [outcome.offset for outcome in told] == [7, 8]
     assert upkeep.is_due(1.0)
     assert upkeep.refusal("orders", ago(99 * HOUR)) is not None
+
+
+async def test_a_fence_that_cannot_be_renewed_as_redis_is_away_is_tried_again() -> None:
+    """For a topic whose partitions have owners the right to serve is asked of Redis."""
+    told: list[tuple[str, BaseException]] = []
+    nobody = cast(Any, lambda *_: ())
+    failed = cast(Any, lambda name, error: told.append((name, error)))
+    keeper = Keeper(cast(Any, None), cast(Any, None), nobody, nobody, nobody, failed, nobody)
+    away = MetadataUnavailable("away")
+
+    async def keep_alive() -> None:
+        raise away
+
+    topic = SimpleNamespace(name="orders", upkeep=new(), keep_alive=keep_alive)
+    await keeper._renew(cast(Any, topic))
+    assert told == [("orders", away)]
+    assert not topic.upkeep.is_due(topic.upkeep.now())
