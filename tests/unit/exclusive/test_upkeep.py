@@ -149,7 +149,7 @@ async def test_a_fence_that_cannot_be_renewed_as_redis_is_away_is_tried_again() 
     nobody = cast(Any, lambda *_: ())
     failed = cast(Any, lambda name, error: told.append((name, error)))
     keeper = Keeper(cast(Any, None), cast(Any, None), nobody, nobody, nobody, failed, nobody)
-    away = MetadataUnavailable("away")
+    away = MetadataUnavailable("redis:6379", "away")
 
     async def keep_alive() -> None:
         raise away
