@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata import MetadataUnavailable
+from metadata.errors import Reason
 from sidecar.changelog import Clock
 from sidecar.exclusive.upkeep import Keeper, Upkeep
 from sidecar.fencing import KeepAlive
@@ -149,7 +150,7 @@ async def test_a_fence_that_cannot_be_renewed_as_redis_is_away_is_tried_again() 
     nobody = cast(Any, lambda *_: ())
     failed = cast(Any, lambda name, error: told.append((name, error)))
     keeper = Keeper(cast(Any, None), cast(Any, None), nobody, nobody, nobody, failed, nobody)
-    away = MetadataUnavailable("redis:6379", "away")
+    away = MetadataUnavailable(Reason.AWAY, "away")
 
     async def keep_alive() -> None:
         raise away
