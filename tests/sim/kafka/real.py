@@ -1,25 +1,13 @@
-"""`Talk` with real brokers over sockets, and the comparison of every scenario with the simulation.
-
-`python -m tests.sim.kafka.real` starts one broker (`sidecar.local.Kafka`), runs the scenarios on both and prints what
-differs; `python -m tests.sim.kafka.real HOST:PORT` takes a running one.
-"""
+"""`Talk` with real brokers over sockets."""
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import sys
-import tempfile
 import time
 import uuid
-from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
-from sidecar.local import Kafka, KafkaConfig
-from tests.sim.kafka import ClusterSettings
-from tests.sim.kafka.harness import Simulated
-from tests.sim.kafka.scenarios import SCENARIOS
 from tests.sim.kafka.tables import MESSAGES
 from tests.sim.kafka.talk import Talk, without_tags
 
@@ -35,6 +23,11 @@ class Real(Talk):
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._correlation = 0
+
+    def close(self) -> None:
+        """End the connections."""
+        while self._sockets:
+            self._sockets.popitem()[1].close()
 
     def _exchange(self, address: tuple[str, int], frame: bytes) -> bytes:
         found = self._sockets.get(address)
@@ -100,38 +93,10 @@ class Real(Talk):
             time.sleep(0.05)
 
 
-def compare(real: Talk) -> dict[str, tuple[object, object]]:
-    """By scenario: what the simulation answers, and what the brokers answer, where they differ."""
-    found: dict[str, tuple[object, object]] = {}
-    for name, run in SCENARIOS.items():
-        simulated: object = run(Simulated(1, ClusterSettings(brokers=(1,), replication=1)))
-        try:
-            answered: object = run(real)
-        except (OSError, AssertionError) as error:
-            answered = repr(error)
-        if simulated != answered:
-            found[name] = simulated, answered
-    return found
-
-
-def main(arguments: list[str]) -> int:
-    with contextlib.ExitStack() as stack:
-        if arguments:
-            bootstrap = arguments[0]
-        else:
-            directory = stack.enter_context(tempfile.TemporaryDirectory())
-            bootstrap = stack.enter_context(Kafka(Path(directory) / "kafka", KafkaConfig())).bootstrap
-        talk = Real(bootstrap)
-        for _ in range(100):  # the coordinator of transactions has to make its topic
-            if talk.ask(None, 10, 1, {"key": "warm", "key_type": 1})["error_code"] == 0:
-                break
-            time.sleep(0.1)
-        found = compare(talk)
-    for name, (simulated, answered) in found.items():
-        sys.stdout.write(f"{name}\n  simulated {simulated}\n  answered  {answered}\n")
-    sys.stdout.write(f"{len(SCENARIOS) - len(found)} of {len(SCENARIOS)} scenarios agree\n")
-    return int(bool(found))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def warm(talk: Real) -> None:
+    """Wait until the coordinator of transactions has made its topic. Raises AssertionError where it never does."""
+    for _ in range(100):
+        if talk.ask(None, 10, 1, {"key": "warm", "key_type": 1})["error_code"] == 0:
+            return
+        time.sleep(0.1)
+    raise AssertionError("no coordinator of transactions within 10 s")

@@ -1,4 +1,4 @@
-"""The scenarios on the simulation; `real` runs them on a real broker and compares."""
+"""The scenarios on the simulation alone; `test_conformance` compares them with a real broker."""
 
 import pytest
 
