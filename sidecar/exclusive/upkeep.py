@@ -118,8 +118,10 @@ class Upkeep:
 
     @property
     def trusted_ms(self) -> float:
-        """How far back leaders surely remember every producer: half of what makes them forget; 0 while unknown."""
-        return self.terms.interval * 2000 if self.known else 0.0
+        """How far back leaders surely remember every producer: they count from its records' times, and the oldest that
+        are taken leave no more than the time between two keep-alives (`KeepAlive.oldest`). 0 while unknown.
+        """
+        return self.terms.interval * 1000 if self.known else 0.0
 
     def read(self, terms: KeepAlive) -> None:
         """What the brokers' and the topic's settings demand now."""

@@ -77,7 +77,7 @@ async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room,
     intent = Intent("pid:5", "five", AccessMode.SHARED)
 
     def trusted(clock: Clock, entry: Entry[Opened]) -> dict[int, int]:
-        takeover = Takeover(around, Domain(topic), intent, trusted_ms=12 * 3600 * 1000)
+        takeover = Takeover(around, Domain(topic), intent, trusted_ms=6 * 3600 * 1000)
         takeover._clock = clock
         return takeover._trusted(Domain(topic, MASTER_SLOT), entry, look)
 

@@ -87,6 +87,17 @@ def test_a_mixed_request_is_answered_from_everywhere_at_once(wire: Wire, unique:
     assert set(found) == {(_TOPIC, topic), (_BROKER, ""), (_BROKER, "12"), (_BROKER_LOGGER, "13")}
 
 
+def test_a_resource_that_is_named_again_is_described_once(
+    wire: Wire, three_nodes: VirtualCluster, unique: Unique
+) -> None:
+    """Beside a broker each was asked of Kafka, and read here: thousands of times the same for a few bytes each."""
+    topic = unique("orders")
+    wire.ask(request(19, 2, topics=[{"name": topic, "num_partitions": 1, "replication_factor": 1}]))
+    asked = request(32, 4, resources=[*[resource(_TOPIC, topic)] * 3, resource(_BROKER, three_nodes.nodes[0].id)])
+    soon_described(wire, asked)
+    assert sorted(found.resource_type for found in wire.ask(asked).results) == [_TOPIC, _BROKER]
+
+
 def test_a_broker_that_clients_do_not_see_is_not_described(wire: Wire) -> None:
     answer = wire.ask(request(32, 4, resources=[resource(_BROKER, 1), resource(_BROKER, "eleven")]))
     assert codes(answer) == {ErrorCode.INVALID_REQUEST}

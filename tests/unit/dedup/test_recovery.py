@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
@@ -9,6 +10,8 @@ import pytest
 
 from sidecar.cluster import logs
 from sidecar.cluster.logs import LogReader
+from sidecar.dedup import recovery
+from sidecar.dedup.content import payload_of
 from sidecar.dedup.marks import Judgement, Mark, Marks, Pushed
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.dedup.recovery import Extent, IdsLostError, Reading, begin, ids_in, learn, read_on
@@ -21,6 +24,7 @@ from tests.unit.dedup.paper import CONTROL, HEADERS, TRANSACTIONAL, Rec, logged,
 
 if TYPE_CHECKING:
     from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.primitives import Octets
 
 ME, OTHER = b"me", b"other"
 PARTITION = TopicPartition("orders", 0)
@@ -266,6 +270,21 @@ async def test_the_log_is_read_on_to_its_end_and_no_further() -> None:
     marks = Marks()
     assert await read_log(log, marks, 11, 14) == [(1, 1)] * 3
     assert (log.fetched, marks.persisted(ME)) == ([11, 12, 13], 3)
+
+
+async def test_batches_are_opened_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 100,000 records under names of their own held the event loop for 0.3 s."""
+    opened: list[bool] = []
+    loop = threading.get_ident()
+
+    def counted(batch: memoryview) -> Octets:
+        opened.append(threading.get_ident() == loop)
+        return payload_of(batch)
+
+    monkeypatch.setattr(recovery, "payload_of", counted)
+    log = PaperLog(*[logged(recs(index), 10 + index, epoch=4) for index in range(2)])
+    await read_log(log, Marks(), 10, 12)
+    assert opened == [False, False]
 
 
 async def test_a_batch_that_begins_in_front_of_where_reading_does_is_read_as_a_whole() -> None:

@@ -185,3 +185,10 @@ def test_without_anything_known_reading_begins_in_front_of_all_that_the_writer_w
     earlier = view_with(Tail(3, 40), Stamp(SLOT, ProducerEpoch(3)))
     assert before(earlier, looked(50), since=30) == Tail(NOTHING, 40)
     assert before(earlier, looked(50), since=45) == Tail(NOTHING, 45)
+
+
+def test_a_note_that_nothing_was_written_gives_way_to_a_later_place_of_which_that_is_known() -> None:
+    """Else retention takes what lies between, and nothing tells any more that none of it was the writer's."""
+    assert before(view_with(Tail(NOTHING, 40)), looked(50), since=45) == Tail(NOTHING, 45)
+    assert before(view_with(Tail(NOTHING, 40)), looked(50), since=30) == Tail(NOTHING, 40)
+    assert before(view_with(Tail(3, 40)), looked(50), since=45) == Tail(3, 40)

@@ -13,7 +13,7 @@ from metadata import MetadataUnavailable
 from metadata.errors import Reason
 from sidecar.changelog import Clock
 from sidecar.exclusive.upkeep import Keeper, Upkeep
-from sidecar.fencing import KeepAlive
+from sidecar.fencing import KeepAlive, keep_alive
 from sidecar.forwarder.lane import Outcome
 
 HOUR = 3600.0
@@ -47,6 +47,20 @@ def test_a_fence_is_renewed_well_before_its_time_and_not_all_the_time(interval: 
     upkeep.kept(began)
     assert not upkeep.is_due(began + interval / 2)
     assert upkeep.is_due(began + interval)
+
+
+@given(expiration=st.integers(1, 10**12), retention=st.integers(1, 10**12), stamped=st.booleans())
+def test_leaders_are_trusted_no_longer_than_they_remember_the_oldest_records(
+    expiration: int, retention: int, stamped: bool
+) -> None:
+    """Twice as long was believed: what a session had written with old times passed for never written."""
+    found = keep_alive(
+        {"producer.id.expiration.ms of the brokers": expiration, "retention.ms of t": retention}, stamped=stamped
+    )
+    upkeep = new()
+    assert upkeep.trusted_ms == 0
+    upkeep.read(found)
+    assert upkeep.trusted_ms + found.oldest * 1000 <= expiration
 
 
 def test_after_a_failure_it_is_tried_again_soon_and_not_at_once() -> None:
