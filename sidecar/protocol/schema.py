@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Final, Protocol, TypeAlias
 
 from sidecar.protocol import limits
-from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer
+from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, at_once
 
 Values: TypeAlias = dict[str, Any]
 """A record: field names are Kafka's own in snake case."""
@@ -275,11 +275,11 @@ class Message:
         return Form(version, version >= self.flexible)
 
     def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
-        """A client's request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
-        return self._read(self.request, RequestReader(buffer, body, end, limits.elements(self.key)), version)
+        """As `request_steps`, at once."""
+        return at_once(self.request_steps(buffer, body, end, version))
 
     def request_steps(self, buffer: Octets, body: int, end: int, version: int) -> Generator[None, None, Values]:
-        """As `decode_request`, in slices."""
+        """A client's request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
         reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self._form(version)
         reader.tags(form.flexible)
         values = yield from self.request.read_steps(reader, form)
@@ -287,7 +287,7 @@ class Message:
         return values
 
     def answer_steps(self, version: int, correlation_id: int, values: Values) -> Generator[None, None, bytes]:
-        """As `encode_answer`, in slices."""
+        """A whole answer frame."""
         writer, form = Writer(), self._form(version)
         writer.i32(0)
         writer.i32(correlation_id)
@@ -297,7 +297,7 @@ class Message:
         return writer.finish()
 
     def read_answer_steps(self, buffer: Octets, start: int, end: int, version: int) -> Generator[None, None, Values]:
-        """As `decode_answer`, in slices."""
+        """A broker's answer frame. Raises `MalformedFrameError`."""
         reader, form = Reader(buffer, start, end), self._form(version)
         reader.skip(8)
         reader.tags(form.flexible)
@@ -308,52 +308,29 @@ class Message:
     def write_request_steps(
         self, version: int, correlation_id: int, client_id: bytes, values: Values
     ) -> Generator[None, None, bytes]:
-        """As `encode_request`, in slices."""
-        writer, form = self._begun_request(version, correlation_id, client_id), self._form(version)
+        """A whole request frame."""
+        writer, form = Writer(), self._form(version)
+        writer.i32(0)
+        writer.raw(_HEAD.pack(self.key, version, correlation_id))
+        writer.i16(len(client_id))
+        writer.raw(client_id)
         writer.tags(form.flexible)
         yield from self.request.write_steps(writer, values, form)
         I32.pack_into(writer.out, 0, len(writer.out) - 4)
         return writer.finish()
 
     def decode_answer(self, buffer: Octets, start: int, end: int, version: int) -> Values:
-        """A broker's answer frame. Raises `MalformedFrameError`."""
-        reader = Reader(buffer, start, end)
-        reader.skip(8)
-        return self._read(self.answer, reader, version)
-
-    def _read(self, body: Record, reader: Reader, version: int) -> Values:
-        form = self._form(version)
-        reader.tags(form.flexible)
-        values = body.read(reader, form)
-        self._check_end(reader, version)
-        return values
+        """As `read_answer_steps`, at once."""
+        return at_once(self.read_answer_steps(buffer, start, end, version))
 
     def _check_end(self, reader: Reader, version: int) -> None:
         if reader.remaining:
             raise MalformedFrameError(f"{reader.remaining} bytes behind the end of api key {self.key} v{version}")
 
     def encode_request(self, version: int, correlation_id: int, client_id: bytes, values: Values) -> bytes:
-        """A whole request frame."""
-        return self._write(self.request, self._begun_request(version, correlation_id, client_id), version, values)
-
-    def _begun_request(self, version: int, correlation_id: int, client_id: bytes) -> Writer:
-        writer = Writer()
-        writer.i32(0)
-        writer.raw(_HEAD.pack(self.key, version, correlation_id))
-        writer.i16(len(client_id))
-        writer.raw(client_id)
-        return writer
+        """As `write_request_steps`, at once."""
+        return at_once(self.write_request_steps(version, correlation_id, client_id, values))
 
     def encode_answer(self, version: int, correlation_id: int, values: Values) -> bytes:
-        """A whole answer frame."""
-        writer = Writer()
-        writer.i32(0)
-        writer.i32(correlation_id)
-        return self._write(self.answer, writer, version, values)
-
-    def _write(self, body: Record, writer: Writer, version: int, values: Values) -> bytes:
-        form = self._form(version)
-        writer.tags(form.flexible)
-        body.write(writer, values, form)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        return writer.finish()
+        """As `answer_steps`, at once."""
+        return at_once(self.answer_steps(version, correlation_id, values))
