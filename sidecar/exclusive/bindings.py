@@ -80,9 +80,11 @@ class Bindings:
             _keep(self._first, (topic, session), client_id, _FIRST_KEPT)
 
     def claimed(self, session: str, client_id: str, connection: int) -> None:
-        """A request claims for a session, as `check_claim` lets it."""
-        if not session.startswith(_BY_PRODUCER_ID) or session in self._claimed:
+        """A request claims for a session, as `check_claim` lets it: the newest one counts."""
+        if not session.startswith(_BY_PRODUCER_ID):
             return
+        if session in self._claimed:
+            del self._claims[self._claimed[session][0]][session]
         self._claimed[session] = connection, client_id
         its = self._claims.setdefault(connection, OrderedDict())
         its[session] = None

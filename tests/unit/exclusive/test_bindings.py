@@ -225,3 +225,12 @@ def test_what_a_connection_has_claimed_is_bounded_goes_with_it_and_displaces_nob
     known.connection_closed(1)
     assert known.check_claim("pid:7", "attacker") is None
     assert not known._claimed
+
+
+def test_who_claims_again_by_another_connection_keeps_it_when_the_first_one_closes(known: Bindings) -> None:
+    for connection in (1, 1, 2):
+        known.claimed("pid:7", "billing", connection)
+    known.connection_closed(1)
+    assert known.check_claim("pid:7", "attacker") is not None
+    known.connection_closed(2)
+    assert known.check_claim("pid:7", "attacker") is None
