@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
 NOTHING_DONE: Final = "X-Sidecar-Nothing-Done"
-"""The header of a 503 of a node that does not serve the topic: whoever passed the request on may do so again."""
+"""The header of a 503 of a node that does not serve the topic: the node that forwarded the request may try again."""
 _STATUS: Final[dict[type[Exception], int]] = {
     InvalidError: 400,
     ShapeError: 400,

@@ -425,7 +425,7 @@ class KafkaUpstream:
                 names, self._refresh = self._refresh, set()
                 asked, self._next_round = self._next_round, None
                 self._last_refresh = loop.time()
-                found = await self.find_leaders(names)  # where that fails, whoever needs them is refused and asks again
+                found = await self.find_leaders(names)  # if it fails, waiting requests are refused and clients retry
                 if asked is not None:
                     asked.set_result(found)
                     asked = None

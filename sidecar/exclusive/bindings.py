@@ -8,10 +8,10 @@ client.id (without settings), by what is known of it, the strongest first:
 2. InitProducerId, where it passed through this node: Kafka gave the id to that client, and to no other;
 3. the first batch under it on this node, for each topic.
 
-What the second and third remember is bounded; what they forget is bound anew by whoever comes first. A claim by request
-may be made for a producer that has not written yet by another client.id than its own: it keeps others from claiming for
-that as long as its connection stands, and never him whom Kafka gave the producer id. A client that says another one's
-client.id passes for it: docs/guarantees.md says what that means until clients are authenticated.
+The second and third are bounded. A session that they forgot is bound again by the next client that uses it. A claim by
+request may name the producer id of another client.id as long as nobody has written under it. While its connection
+stands, no other client.id may claim for that producer id, except the client that Kafka gave it to. A client that
+presents another client's client.id passes for it: docs/guarantees.md says what follows until clients are authenticated.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Bindings:
     def admitted(self, topic: str, claimant: Claimant) -> Claimant | None:
         """The claimant, without what it may not say of itself; None where its session belongs to another client.id.
         A session that nothing is known of belongs to it from now on, where it writes: a claim by request may be made
-        for a producer of another client.id that has not written yet, whoever got its producer id.
+        for a producer of another client.id that has not written yet.
         """
         found = self.look(topic, claimant)
         client_id = None if claimant.names_session else claimant.client_id
@@ -80,7 +80,7 @@ class Bindings:
             _keep(self._first, (topic, session), client_id, _FIRST_KEPT)
 
     def claimed(self, session: str, client_id: str, connection: int) -> None:
-        """A request claims for a session, as `check_claim` lets it: the newest one counts."""
+        """Remember a claim by request that `check_claim` allowed; the newest one counts."""
         if not session.startswith(_BY_PRODUCER_ID):
             return
         if session in self._claimed:
@@ -92,7 +92,7 @@ class Bindings:
             del self._claimed[its.popitem(last=False)[0]]
 
     def connection_closed(self, connection: int) -> None:
-        """What it has claimed others may claim."""
+        """Forget the claims of a closed connection."""
         for session in self._claims.pop(connection, ()):
             del self._claimed[session]
 
@@ -128,8 +128,8 @@ class Bindings:
         return self._first.get((topic, session)) if found is None else found
 
     def check_claim(self, session: str, client_id: str) -> KafkaError | None:
-        """As `check`, of a claim by request. To whom Kafka gave a producer id may claim for it, and others may where
-        nobody has written or claimed: it may be the producer's of another client.id.
+        """As `check`, for a claim by request. The client that Kafka gave the producer id to may always claim for it;
+        another client.id only while nobody else has written under it or claimed for it.
         """
         known = set[str]() if self._given.get(session) == client_id else self._anywhere(session)
         return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS) if known and client_id not in known else None

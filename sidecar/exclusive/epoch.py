@@ -179,7 +179,7 @@ class SlotEpoch:
         return {index: Position(space.client_epoch, space.stands_at) for index, space in self._spaces.items()}
 
     def memory(self) -> Memory:
-        """What this node knows of the session by itself, for whoever takes over next."""
+        """Where the session stands by this node's memory, for its next takeover."""
         return Memory(self.tenure.topic_id, self.tenure.stamp, self.stands_at())
 
     def wrote(self) -> list[int]:

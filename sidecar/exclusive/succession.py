@@ -71,9 +71,9 @@ _UNSHIFTED: Final[Shifts] = {}
 @dataclass(frozen=True, slots=True)
 class Mention:
     """Where a slot's record leaves a session: what it sends next by partition, and what was refused to it. Of several
-    the one counts that speaks of the latest epoch: `at` are the offsets of the master slot's record under which that
-    was opened, and of its own (a node that is frozen may write that late, behind those of another one). `own` is where
-    the session stood by its own producer id then.
+    the latest epoch counts. `at` orders them: the offset of the master slot's record under which the epoch was opened,
+    then that of its own record, which a frozen node may append late. `own` is where the session stood by its own
+    producer id then.
     """
 
     at: tuple[int, int]

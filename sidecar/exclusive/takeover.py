@@ -248,8 +248,8 @@ class Takeover:
 
     @property
     def _under(self) -> int:
-        """The offset of the record by which this node has the master slot, 0 where that is the one that is taken. By
-        the time that it is asked, another node's may stand there: then `KafkaError` 6, before anything is written.
+        """The offset of this node's master record; 0 if the master slot itself is taken over. Raises `KafkaError` 6 if
+        another node's master record stands there by now.
         """
         if self._master is None:
             return 0
@@ -479,8 +479,8 @@ class Takeover:
         }
 
     def _memory(self, topic_id: UUID, opened: Entry[Opened] | None) -> Mapping[int, Position]:
-        """Where the session stands by this node's memory, as far as that is of now: its epoch is the newest still, or
-        the topic was created anew, and the session has not written to that: its client goes on counting.
+        """Where the session stands by this node's memory. Empty where the memory may be outdated: it counts if its epoch
+        is still the newest, or if the topic was created anew and no record of the new topic names the session.
         """
         session, memory = self._intent.session, self._intent.memory
         if memory is None:
@@ -505,12 +505,11 @@ class Takeover:
         return await reader.own(producer_id, look, fence, ends, others_write=self._domain.is_shared)
 
     def _trusted(self, former: Domain, entry: Entry[Opened], look: Look) -> dict[int, int]:
-        """The ends of the partitions where a leader that knows of no batch of a slot surely has seen none.
+        """The ends of the partitions whose leader remembers no batch of a slot and cannot have forgotten one.
 
-        All that others wrote since the slot's epoch began would be much to read, and retention may take it, so that
-        nothing would tell that the slot wrote none of it. One that knows of a higher epoch was made to forget, perhaps
-        by somebody who had not read this record; one that knows of a batch may have it in front of its end. Nothing is
-        certain as long as no record said what time it is at the brokers.
+        Reading starts there instead of at the begin of the slot's epoch: other sessions may have written much since, and
+        retention may have deleted it. A leader that knows a higher epoch has forgotten this one. A leader that knows a
+        batch of the slot may hold it in front of its end. Empty while the brokers' time is not known.
         """
         oldest = self._now_ms - self._trusted_ms if self._clock.is_confirmed else math.inf
         writer = stamp_of(entry)

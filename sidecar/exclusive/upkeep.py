@@ -118,8 +118,8 @@ class Upkeep:
 
     @property
     def trusted_ms(self) -> float:
-        """How far back leaders surely remember every producer: they count from its records' times, and the oldest that
-        are taken leave no more than the time between two keep-alives (`KeepAlive.oldest`). 0 while unknown.
+        """How long leaders surely remember a producer that wrote the oldest records that are accepted
+        (`KeepAlive.oldest`): the time between two keep-alives, in milliseconds. 0 while the settings are unknown.
         """
         return self.terms.interval * 1000 if self.known else 0.0
 
@@ -162,9 +162,9 @@ class Upkeep:
         return self._clock.now_ms() - newest_ms > self._examined_ms
 
     def examine(self, topic: str, batch: memoryview, *, at_once: bool) -> Outcome | None:
-        """The answer for a batch whose records are old, or damaged; None where it may be written. Its records are
-        opened, as a leader does: what the header says of them counts for nothing. With `at_once` raises
-        `TooLargeAtOnceError` where that takes long: then by a thread.
+        """The answer for a batch whose records are too old or damaged; None if it may be written. Decompresses the
+        records as a leader does, since the header's times are the client's word. With `at_once` raises
+        `TooLargeAtOnceError` for a large batch: the caller then uses a thread.
         """
         if self.stamped:
             return None
