@@ -479,7 +479,7 @@ class Takeover:
         }
 
     def _memory(self, topic_id: UUID, opened: Entry[Opened] | None) -> Mapping[int, Position]:
-        """Where the session stands by this node's memory. Empty where the memory may be outdated: it counts if its epoch
+        """Where the session stands by this node's memory. Empty if the memory may be outdated: it counts if its epoch
         is still the newest, or if the topic was created anew and no record of the new topic names the session.
         """
         session, memory = self._intent.session, self._intent.memory
@@ -507,7 +507,7 @@ class Takeover:
     def _trusted(self, former: Domain, entry: Entry[Opened], look: Look) -> dict[int, int]:
         """The ends of the partitions whose leader remembers no batch of a slot and cannot have forgotten one.
 
-        Reading starts there instead of at the begin of the slot's epoch: other sessions may have written much since, and
+        Reading starts there instead of at the begin of the slot's epoch: others may have written much since, and
         retention may have deleted it. A leader that knows a higher epoch has forgotten this one. A leader that knows a
         batch of the slot may hold it in front of its end. Empty while the brokers' time is not known.
         """
