@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
-from tests.integration.gateway.requests import request
+from tests.kafka.gateway.requests import request
 from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
