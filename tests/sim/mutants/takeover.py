@@ -82,6 +82,22 @@ MUTANTS: Final = (
         by=("stuck", "generations", "behind_the_fence"),
     ),
     Mutant(
+        "partitions take stale epochs",
+        "model UseEpochs",
+        "Brokers take what an older epoch writes, so that Redis alone keeps a former owner away.",
+        (
+            Edit(
+                "tests/sim/kafka/producers.py",
+                """            raise RefusedError(
+                errors.INVALID_PRODUCER_EPOCH, f"{batch.pid}""",
+                """            return
+            raise RefusedError(
+                errors.INVALID_PRODUCER_EPOCH, f"{batch.pid}""",
+            ),
+        ),
+        _BEHIND,
+    ),
+    Mutant(
         "the log is not read behind the fence",
         "model TailAfterFence",
         "What leaders remembered in front of the fence counts; what came between is not looked for.",
