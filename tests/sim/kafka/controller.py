@@ -68,7 +68,7 @@ class Controller:
 
     def _config(self, configs: Mapping[str, str]) -> TopicConfig:
         try:
-            config = TopicConfig(self._cluster.settings.topic_defaults, configs)
+            config = TopicConfig(self._cluster.settings.defaults(), configs)
         except ValueError as error:
             raise RefusedError(errors.INVALID_CONFIG, str(error)) from None
         return config

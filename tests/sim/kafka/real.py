@@ -14,6 +14,17 @@ from tests.sim.kafka.talk import Talk, without_tags
 _SIZE: Final = Struct(">i")
 
 
+class _Begun:
+    """A request under way on a connection of its own."""
+
+    __slots__ = ("key", "socket", "version")
+
+    def __init__(self, connection: socket.socket, key: int) -> None:
+        self.socket = connection
+        self.key = key
+        self.version = 0
+
+
 class Real(Talk):
     """One connection to each broker, one request at a time."""
 
@@ -23,9 +34,12 @@ class Real(Talk):
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._correlation = 0
+        self._begun: list[socket.socket] = []
 
     def close(self) -> None:
         """End the connections."""
+        while self._begun:
+            self._begun.pop().close()
         while self._sockets:
             self._sockets.popitem()[1].close()
 
@@ -57,6 +71,42 @@ class Real(Talk):
             self._sockets.pop(address).close()
             raise
         return without_tags(MESSAGES[key].decode_answer(answer, 0, len(answer), version))
+
+    def begin(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> _Begun:
+        """See `Talk`. The connection is closed with `close`, or once the answer is there."""
+        self._correlation += 1
+        frame = MESSAGES[key].encode_request(version, self._correlation, b"conformance", fields)
+        begun = _Begun(socket.create_connection(self._seed if broker is None else self._address(broker), 10), key)
+        begun.version = version
+        self._begun.append(begun.socket)
+        begun.socket.sendall(frame)
+        return begun
+
+    def outcome(self, pending: _Begun, seconds: float = 10.0) -> dict[str, Any] | str | None:
+        """See `Talk`."""
+        pending.socket.settimeout(seconds)
+        try:
+            size = self._read(pending.socket, 4)
+            pending.socket.settimeout(10)
+            answer = size + self._read(pending.socket, _SIZE.unpack(size)[0])
+        except TimeoutError:
+            return None
+        except ConnectionResetError:
+            answer = b""
+        self._begun.remove(pending.socket)
+        pending.socket.close()
+        message = MESSAGES[pending.key]
+        return without_tags(message.decode_answer(answer, 0, len(answer), pending.version)) if answer else "closed"
+
+    def exchange(self, broker: int | None, frame: bytes) -> bytes | None:
+        """See `Talk`."""
+        with socket.create_connection(self._seed if broker is None else self._address(broker), 10) as connection:
+            connection.sendall(frame)
+            try:
+                size = self._read(connection, 4)
+                return size + self._read(connection, _SIZE.unpack(size)[0])
+            except ConnectionResetError:
+                return None
 
     def _address(self, broker: int) -> tuple[str, int]:
         if broker not in self._brokers:

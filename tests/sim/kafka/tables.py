@@ -95,6 +95,7 @@ FETCH: Final = Message(
             Field("partition", INT32),
             Field("current_leader_epoch", INT32, since=9),
             Field("fetch_offset", INT64),
+            Field("last_fetched_epoch", INT32, since=12),
             Field("log_start_offset", INT64, since=5),
             Field("partition_max_bytes", INT32),
             topic="topic",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tests.sim.kafka.settings import TOPIC_DEFAULTS
-
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 INTERNAL = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
@@ -26,13 +24,14 @@ class TopicConfig:
     """A topic's configuration with the numbers read once. Never changed: another configuration is another object."""
 
     __slots__ = (
-        "after_max_ms", "compacted", "delete_retention_ms", "deleted", "log_append_time", "max_message_bytes",
-        "min_isr", "own", "retention_bytes", "retention_ms", "segment_bytes", "segment_ms", "unclean", "values",
+        "after_max_ms", "before_max_ms", "compacted", "delete_retention_ms", "deleted", "log_append_time",
+        "max_message_bytes", "min_isr", "own", "retention_bytes", "retention_ms", "segment_bytes", "segment_ms", "unclean",
+        "values",
     )  # fmt: skip
 
     def __init__(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> None:
         self.own = dict(own)
-        self.values = {**TOPIC_DEFAULTS, **defaults, **own}
+        self.values = {**defaults, **own}
         values = self.values
         policies = values["cleanup.policy"].split(",")
         self.compacted = "compact" in policies
@@ -46,6 +45,7 @@ class TopicConfig:
         self.retention_ms = int(values["retention.ms"])
         self.retention_bytes = int(values["retention.bytes"])
         self.delete_retention_ms = int(values["delete.retention.ms"])
+        self.before_max_ms = int(values["message.timestamp.before.max.ms"])
         self.after_max_ms = int(values["message.timestamp.after.max.ms"])
 
 
