@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
@@ -125,6 +126,7 @@ class Simulated(Talk):
         self._connections: dict[int, Connection] = {}
         self._correlation = 0
         self._names = 0
+        self._given: Counter[str] = Counter()
 
     def connection(self, broker: int) -> Connection:
         found = self._connections.get(broker)
@@ -166,6 +168,11 @@ class Simulated(Talk):
 
     def wall_ms(self) -> int:
         return self.heap.wall_ms()
+
+    def unique(self, name: str) -> str:
+        """See `Talk`: the name itself where it is asked for once."""
+        self._given[name] += 1
+        return name if self._given[name] == 1 else f"{name}-{self._given[name]}"
 
     def pause(self, seconds: float) -> None:
         self.heap.run(seconds)

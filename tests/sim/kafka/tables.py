@@ -430,6 +430,14 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 }
 """First and last version by API key."""
 
+_SERVED_BEFORE_4: Final = SERVED | {15: (0, 5)}  # KIP-1043
+
+
+def served(release: tuple[int, int]) -> dict[int, tuple[int, int]]:
+    """`SERVED`, as far as this release of Kafka has it."""
+    return SERVED if release >= (4, 0) else _SERVED_BEFORE_4
+
+
 _NAMES: Final = {
     0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetFetch",
     10: "FindCoordinator",

@@ -13,7 +13,7 @@ def test_there_are_enough_scenarios():
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_has_the_same_answers_with_one_broker_as_with_three(name: str):
-    one = SCENARIOS[name](Simulated(1, ClusterSettings(brokers=(1,), replication=1)))
+    one = SCENARIOS[name](Simulated(1, ClusterSettings(brokers=(1,), replication=1, auto_create=True)))
     assert one
     if name not in ONE_BROKER:
-        assert SCENARIOS[name](Simulated(2)) == one
+        assert SCENARIOS[name](Simulated(2, ClusterSettings(auto_create=True))) == one
