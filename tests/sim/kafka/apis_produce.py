@@ -10,6 +10,7 @@ from tests.sim.kafka import batches, errors
 from tests.sim.kafka.batches import Batch
 from tests.sim.kafka.broker import Broker, serves
 from tests.sim.kafka.channel import Request
+from tests.sim.kafka.coordinator import verify
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.replica import Appended, Replica, Waiting
 
@@ -98,7 +99,8 @@ class _Produce:
             if batch.transactional:
                 entry = there.producers.entries.get(batch.pid)
                 if entry is None or entry.txn_start < 0:
-                    self._verify(self.request.values["transactional_id"] or "", batch, topic, index)
+                    name = self.request.values["transactional_id"] or ""
+                    verify(self.broker.cluster, name, (batch.pid, batch.producer_epoch), (topic, index))
             replica = there
             found = replica.append_data(batch, self.acks)
         except RefusedError as error:
@@ -126,18 +128,6 @@ class _Produce:
             known = self.broker.image.partition(topic, index) is not None
             raise RefusedError(errors.NOT_LEADER_OR_FOLLOWER if known else errors.UNKNOWN_TOPIC_OR_PARTITION)
         return replica
-
-    def _verify(self, name: str, batch: Batch, topic: str, index: int) -> None:
-        """`AddPartitionsToTxnManager`, without the way to the coordinator and back."""
-        cluster = self.broker.cluster
-        coordinator = cluster.leader("__transaction_state", cluster.transaction_partition(name))
-        if coordinator < 0:
-            raise RefusedError(errors.COORDINATOR_NOT_AVAILABLE)
-        code = cluster.brokers[coordinator].transactions.holds(name, batch.pid, batch.producer_epoch, (topic, index))
-        if code == errors.PRODUCER_FENCED:
-            code = errors.INVALID_PRODUCER_EPOCH
-        if code:
-            raise RefusedError(code, "the partition is not in the transaction")
 
     def _replicated(self, number: int, error: int) -> None:
         self.waiting.pop(number, None)

@@ -206,8 +206,11 @@ def marker(pid: int, epoch: int, commit: bool, coordinator_epoch: int, timestamp
     return made
 
 
-def noted(note: Any, timestamp: int) -> Batch:
-    """One record of a coordinator's partition: no bytes, what it says as an object that nobody changes."""
-    made = _make(bytes(HEADER_BYTES), 0, -1, 0, 0, timestamp, -1, -1, NO_SEQUENCE, 1)
+def noted(note: Any, timestamp: int, stamp: tuple[int, int] | None = None) -> Batch:
+    """One record of a coordinator's partition: no bytes, what it says as an object that nobody changes. With a stamp,
+    producer id and epoch, it is part of a transaction.
+    """
+    attributes = 0 if stamp is None else TRANSACTIONAL
+    made = _make(bytes(HEADER_BYTES), 0, -1, attributes, 0, timestamp, *(stamp or (-1, -1)), NO_SEQUENCE, 1)
     made.note = note
     return made

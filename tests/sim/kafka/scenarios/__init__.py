@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sim.kafka.scenarios import batches, fences, fetch, metadata, offsets, sequences, topics, transactions
+from tests.sim.kafka.scenarios import batches, fences, fetch, groups, metadata, offsets, sequences, topics, transactions
 from tests.sim.kafka.scenarios.common import ONE_BROKER, SCENARIOS, Scenario
 
-FAMILIES: Final = (batches, sequences, fences, transactions, fetch, offsets, metadata, topics)
+FAMILIES: Final = (batches, sequences, fences, transactions, fetch, offsets, metadata, topics, groups)
 """Each enters its scenarios when it is imported."""
 
 __all__ = ["FAMILIES", "ONE_BROKER", "SCENARIOS", "Scenario"]

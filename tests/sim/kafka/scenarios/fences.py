@@ -1,4 +1,4 @@
-"""Fences."""
+"""What a writer slot relies on: stale stamps after InitProducerId (22), empty aborts, markers from outside (27)."""
 
 from __future__ import annotations
 
