@@ -114,18 +114,24 @@ def _described(broker: Broker, topic: TopicImage) -> Values:
     live = broker.image.live
     return {
         "error_code": 0, "name": topic.name, "topic_id": topic.id, "is_internal": topic.name in INTERNAL,
-        "partitions": [_partition(index, each, live) for index, each in enumerate(topic.partitions)],
+        "partitions": [
+            _partition(index, each, live, broker.cluster.settings.version)
+            for index, each in enumerate(topic.partitions)
+        ],
         "topic_authorized_operations": _NO_OPERATIONS,
     }  # fmt: skip
 
 
-def _partition(index: int, image: PartitionImage, live: frozenset[int]) -> Values:
-    """`MetadataCache.getPartitionMetadata`: 5 where the leader is not there."""
+def _partition(index: int, image: PartitionImage, live: frozenset[int], version: tuple[int, int]) -> Values:
+    """`MetadataCache.getPartitionMetadata`: 5 where the leader is not there. Since 4.1 the last replica leaves the ISR
+    as well; it stays an eligible leader (KIP-966).
+    """
+    isr = () if image.leader < 0 and version >= (4, 1) else image.isr
     leads = image.leader in live
     return {
         "error_code": 0 if leads else errors.LEADER_NOT_AVAILABLE, "partition_index": index,
         "leader_id": image.leader if leads else -1, "leader_epoch": image.epoch, "replica_nodes": list(image.replicas),
-        "isr_nodes": list(image.isr), "offline_replicas": [each for each in image.replicas if each not in live],
+        "isr_nodes": list(isr), "offline_replicas": [each for each in image.replicas if each not in live],
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ has moved, as with Kafka, where their metadata would be loaded and their heartbe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidecar.protocol.schema import Values
@@ -15,6 +16,7 @@ from tests.sim.kafka import batches, errors
 from tests.sim.kafka.errors import RefusedError
 
 if TYPE_CHECKING:
+    from tests.sim.kafka.batches import Batch
     from tests.sim.kafka.broker import Broker
     from tests.sim.kafka.replica import Replica
 
@@ -139,12 +141,26 @@ class Groups:
         self.shards.pop(replica.index, None)
 
     def _load(self, shard: Shard) -> None:
+        """Since 4.0 what is above the high watermark counts once that has passed it (`CoordinatorRuntime`: reads see
+        the last committed offset); until then an older offset is answered, or none.
+        """
+        if self.shards.get(shard.replica.index) is not shard:
+            return
+        waits = self.broker.cluster.settings.version >= (4, 0)
         for batch in shard.replica.log.batches:
-            if batch.control:
-                shard.ended(batch.pid, commit=batch.marker == 1)
+            if waits and batch.last >= shard.replica.high_watermark:
+                shard.replica.when_replicated(batch.last, partial(self._loaded, shard, batch))
             else:
-                shard.take(batch.note, batch.pid, batch.base)
+                self._loaded(shard, batch, errors.NONE)
         shard.loading = False
+
+    def _loaded(self, shard: Shard, batch: Batch, error: int) -> None:
+        if error == errors.NOT_LEADER_OR_FOLLOWER:
+            return
+        if batch.control:
+            shard.ended(batch.pid, commit=batch.marker == 1)
+        else:
+            shard.take(batch.note, batch.pid, batch.base)
 
     def marked(self, replica: Replica, pid: int, *, commit: bool) -> None:
         """A marker is in a partition of offsets (`onTransactionCompleted`)."""

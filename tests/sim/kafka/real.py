@@ -29,8 +29,8 @@ class Real(Talk):
     """One connection to each broker, one request at a time."""
 
     def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.split(",", maxsplit=1)[0].rsplit(":", 1)
-        self._seed = host, int(port)
+        pairs = [each.rsplit(":", 1) for each in bootstrap.split(",")]
+        self._seeds = [(host, int(port)) for host, port in pairs]
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._correlation = 0
@@ -42,6 +42,18 @@ class Real(Talk):
             self._begun.pop().close()
         while self._sockets:
             self._sockets.popitem()[1].close()
+
+    def _exchange_with_any(self, addresses: list[tuple[str, int]], frame: bytes) -> bytes:
+        for address in addresses:
+            try:
+                return self._exchange(address, frame)
+            except OSError:
+                found = self._sockets.pop(address, None)
+                if found is not None:
+                    found.close()
+                if address == addresses[-1]:
+                    raise
+        raise AssertionError("no addresses")
 
     def _exchange(self, address: tuple[str, int], frame: bytes) -> bytes:
         found = self._sockets.get(address)
@@ -64,19 +76,14 @@ class Real(Talk):
     def ask(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> dict[str, Any]:
         self._correlation += 1
         frame = MESSAGES[key].encode_request(version, self._correlation, b"conformance", fields)
-        address = self._seed if broker is None else self._address(broker)
-        try:
-            answer = self._exchange(address, frame)
-        except OSError:
-            self._sockets.pop(address).close()
-            raise
+        answer = self._exchange_with_any(self._seeds if broker is None else [self._address(broker)], frame)
         return without_tags(MESSAGES[key].decode_answer(answer, 0, len(answer), version))
 
     def begin(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> _Begun:
         """See `Talk`. The connection is closed with `close`, or once the answer is there."""
         self._correlation += 1
         frame = MESSAGES[key].encode_request(version, self._correlation, b"conformance", fields)
-        begun = _Begun(socket.create_connection(self._seed if broker is None else self._address(broker), 10), key)
+        begun = _Begun(socket.create_connection(self._seeds[0] if broker is None else self._address(broker), 10), key)
         begun.version = version
         self._begun.append(begun.socket)
         begun.socket.sendall(frame)
@@ -100,7 +107,7 @@ class Real(Talk):
 
     def exchange(self, broker: int | None, frame: bytes) -> bytes | None:
         """See `Talk`."""
-        with socket.create_connection(self._seed if broker is None else self._address(broker), 10) as connection:
+        with socket.create_connection(self._seeds[0] if broker is None else self._address(broker), 10) as connection:
             connection.sendall(frame)
             try:
                 size = self._read(connection, 4)

@@ -8,7 +8,7 @@ from tests.sim.kafka.scenarios import ONE_BROKER, SCENARIOS
 
 
 def test_there_are_enough_scenarios():
-    assert len(SCENARIOS) >= 120
+    assert len(SCENARIOS) >= 220
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
