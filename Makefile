@@ -20,7 +20,7 @@ BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim bench bench-pipeline check model format requirements proto sync docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim mutants bench bench-pipeline check model format requirements proto sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ test-clients: setup spark ## the matrix of real clients and features
 
 sim: setup ## histories on the simulator: MINUTES=10, SEEDS=0-999, or one again: SEED=7 ARGS='--trace --shrink'
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),1))) $(ARGS)
+
+mutants: setup ## the product with one mistake each: the seed and the check of the simulator that find it (ARGS='hole 2')
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim.mutants $(ARGS)
 
 bench: setup ## measure against direct Kafka
 	@$(BIN)/python -m benchmarks $(ARGS)

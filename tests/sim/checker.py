@@ -75,11 +75,25 @@ class Evidence:
         return self._places.get((sent.topic, sent.partition, sent.value), [])
 
 
+class Finding(str):
+    """A sentence that says what is wrong, and the name of the rule that found it."""
+
+    __slots__ = ("rule",)
+    rule: str
+
+    @classmethod
+    def of(cls, rule: str, sentence: str) -> Finding:
+        """Both."""
+        found = cls(sentence)
+        found.rule = rule
+        return found
+
+
 def check(evidence: Evidence) -> list[str]:
-    """All that is wrong, a few sentences for each rule."""
+    """All that is wrong, a few sentences (`Finding`) for each rule."""
     found: list[str] = []
     for rule in RULES:
-        sentences = list(rule(evidence))
+        sentences = [Finding.of(rule.__name__, sentence) for sentence in rule(evidence)]
         found += sentences[:_MOST]
         if len(sentences) > _MOST:
             found.append(f"… and {len(sentences) - _MOST} more of {rule.__name__}")

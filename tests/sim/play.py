@@ -402,9 +402,10 @@ class Play:
         self._later(lasts, lambda: found.metadata_lag(0.0))
         self._effect("metadata lags")
 
-    def _hold_markers(self, partition: int, lasts: float) -> None:
+    def _hold_markers(self, partition: int, lasts: float, of: str = "") -> None:
+        """`of`: those of transactional ids that begin so."""
         cluster = self.world.cluster
-        cluster.hold_markers(lambda _topic, index, _id: partition < 0 or index == partition)
+        cluster.hold_markers(lambda _topic, index, slot: (partition < 0 or index == partition) and slot.startswith(of))
         self._later(lasts, cluster.release)
 
     def _move_coordinator(self, topic: str, partition: int) -> None:

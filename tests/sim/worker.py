@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tests.sim.histories import History
+    from tests.sim.mutants.edits import Edit
     from tests.sim.play import Outcome
     from tests.sim.world import Shape
 
@@ -43,9 +44,9 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process for histories of one shape. `plant`: with this mistake in the product (`planted`)."""
+    """A process for histories of one shape. `edits`: with these changes of the product's text (`mutants`)."""
 
-    def __init__(self, shape: Shape, plant: str = "") -> None:
+    def __init__(self, shape: Shape, edits: tuple[Edit, ...] = ()) -> None:
         self.shape = shape
         self._process = subprocess.Popen(
             (sys.executable, "-m", "tests.sim.worker"),
@@ -54,7 +55,8 @@ class Worker:
             cwd=_ROOT,
             env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(_ROOT)},
         )
-        self._send((shape, plant))
+        self._send(edits)
+        self._send(shape)
 
     def play(self, history: History, *, trace: bool = False) -> Outcome:
         """Play one history. Raises `WorkerError`."""
@@ -107,12 +109,15 @@ def _receive(source: BinaryIO | Any) -> Any:
 def _main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not get between the answers
-    shape, plant = _receive(requests)
-    from tests.sim import planted, play  # noqa: F401, PLC0415 - all of it, before the world takes over
+    edits = _receive(requests)
+    if edits:
+        from tests.sim.mutants.edits import install  # noqa: PLC0415 - it must come before the product is imported
+
+        install(edits)
+    shape = _receive(requests)
+    from tests.sim import play  # noqa: F401, PLC0415 - all of it, before the world takes over
     from tests.sim.world import World  # noqa: PLC0415
 
-    if plant:
-        planted.plant(plant)
     world = World(0, shape)
     world.start()
     gc.collect()

@@ -28,7 +28,7 @@ class _Fetch:
 
     def run(self) -> None:
         values = self.request.values
-        if values.get("session_id", 0):
+        if values.get("session_epoch", -1) not in (-1, 0):  # `FetchManager.newContext`
             self.request.answer({"error_code": errors.FETCH_SESSION_ID_NOT_FOUND, "responses": []})
             return
         if not self._try(last=values["max_wait_ms"] <= 0):
@@ -60,7 +60,8 @@ class _Fetch:
                 found = len(row["records"])
                 size += found
                 left -= found
-                at_once = at_once or row["error_code"] != 0
+                # what this broker does not know of is left out of the waiting (`KafkaApis.handleFetchRequest`)
+                at_once = at_once or row["error_code"] not in (errors.NONE, errors.UNKNOWN_TOPIC_OR_PARTITION)
             topics.append({"topic": topic["topic"], "partitions": rows})
         if not at_once and size < values["min_bytes"] and self.replicas:
             return False
@@ -84,12 +85,15 @@ class _Fetch:
             replica = self._replica(topic, index, part.get("current_leader_epoch", -1))
             offset: int = part["fetch_offset"]
             log = replica.log
+            if min(self.request.values["max_bytes"], part["partition_max_bytes"]) < 0:
+                raise RefusedError(errors.UNKNOWN_SERVER_ERROR)  # `LogSegment.read`: IllegalArgumentException
             if offset < log.start or offset > log.end:
                 raise RefusedError(errors.OFFSET_OUT_OF_RANGE)
         except RefusedError as error:
             return {
                 "partition_index": index, "error_code": error.code, "high_watermark": -1, "last_stable_offset": -1,
-                "log_start_offset": -1, "aborted_transactions": None, "preferred_read_replica": -1, "records": b"",
+                "log_start_offset": -1, "preferred_read_replica": -1, "records": b"",
+                "aborted_transactions": [] if error.code == errors.UNKNOWN_TOPIC_OR_PARTITION else None,
             }  # fmt: skip
         self.replicas.append(replica)
         stable = replica.stable_offset()

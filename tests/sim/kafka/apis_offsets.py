@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sidecar.protocol.schema import Values
 from tests.sim.kafka import errors
 from tests.sim.kafka.broker import Broker, serves
 from tests.sim.kafka.channel import Request
-from tests.sim.kafka.cleaner import parse
 from tests.sim.kafka.errors import RefusedError
+from tests.sim.kafka.records import parse
 from tests.sim.kafka.replica import Replica
 
 _LATEST = -1
@@ -37,6 +39,9 @@ def list_offsets(broker: Broker, request: Request) -> None:
     """`Partition.fetchOffsetForTimestamp`; a client sees the high watermark, or the last stable offset."""
     values = request.values
     committed = values.get("isolation_level", 0) == 1
+    named = Counter(
+        (topic["name"], part["partition_index"]) for topic in values["topics"] for part in topic["partitions"]
+    )
     topics: list[Values] = []
     for topic in values["topics"]:
         rows: list[Values] = []
@@ -46,6 +51,10 @@ def list_offsets(broker: Broker, request: Request) -> None:
                 "leader_epoch": -1,
             }  # fmt: skip
             try:
+                if named[topic["name"], part["partition_index"]] > 1:
+                    raise RefusedError(errors.INVALID_REQUEST)
+                if part["timestamp"] < _EARLIEST and not (part["timestamp"] == _MAX_TIMESTAMP and request.version >= 7):
+                    raise RefusedError(errors.UNSUPPORTED_VERSION)  # KIP-734, KIP-405, KIP-1005
                 replica = leader_of(
                     broker, topic["name"], part["partition_index"], part.get("current_leader_epoch", -1)
                 )
@@ -54,7 +63,8 @@ def list_offsets(broker: Broker, request: Request) -> None:
                 )
             except RefusedError as error:
                 row["error_code"] = error.code
-            rows.append(row)
+            if row not in rows or broker.cluster.settings.version < (4, 0):
+                rows.append(row)
         topics.append({"name": topic["name"], "partitions": rows})
     request.answer({"topics": topics})
 
@@ -72,8 +82,6 @@ def _find(replica: Replica, timestamp: int, *, committed: bool, version: int) ->
         return -1, fetchable, replica.epoch
     if timestamp == _MAX_TIMESTAMP:
         timestamp = max((batch.max_ts for batch in log.batches), default=0)
-    if timestamp < 0:
-        return -1, -1, -1
     batch = log.by_time(timestamp)
     if batch is None or batch.last >= fetchable:
         if behind and batch is not None:
@@ -82,34 +90,11 @@ def _find(replica: Replica, timestamp: int, *, committed: bool, version: int) ->
             return -1, -1, -1
     if batch.attributes & 0x08 or batch.control:
         return batch.max_ts, max(batch.base, log.start), batch.epoch
-    base = int.from_bytes(batch.data[27:35], "big", signed=True)
-    deltas = _time_deltas(batch.data, batch.count) if not batch.attributes & 0x07 else [batch.max_ts - base]
-    for (delta, _, _, _), time in zip(parse(batch), deltas, strict=False):
-        if base + time >= timestamp and batch.base + delta >= log.start:
-            return base + time, batch.base + delta, batch.epoch
+    for record in parse(batch):
+        offset = batch.base + record.delta
+        if record.time >= timestamp and offset >= log.start:
+            return record.time, offset, batch.epoch
     return batch.max_ts, batch.last, batch.epoch
-
-
-def _time_deltas(data: bytes, count: int) -> list[int]:
-    """Of uncompressed records."""
-    found: list[int] = []
-    at = 61
-    for _ in range(count):
-        length, at = _varint(data, at)
-        found.append(_varint(data, at + 1)[0])
-        at += length
-    return found
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
 
 
 @serves(21)
@@ -122,6 +107,8 @@ def delete_records(broker: Broker, request: Request) -> None:
             row: Values = {"partition_index": part["partition_index"], "low_watermark": -1, "error_code": 0}
             try:
                 replica = leader_of(broker, topic["name"], part["partition_index"])
+                if not replica.config.deleted:
+                    raise RefusedError(errors.POLICY_VIOLATION)  # `Partition.deleteRecordsOnLeader`
                 offset = replica.high_watermark if part["offset"] == -1 else part["offset"]
                 if not 0 <= offset <= replica.high_watermark:
                     raise RefusedError(errors.OFFSET_OUT_OF_RANGE)

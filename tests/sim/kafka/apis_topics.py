@@ -4,32 +4,35 @@ CreatePartitions (37), DescribeConfigs (32), IncrementalAlterConfigs (44).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final
 
 from sidecar.protocol.schema import Values
-from tests.sim.kafka import errors
+from tests.sim.kafka import configs, errors
 from tests.sim.kafka.broker import HANDLERS, Broker, serves
 from tests.sim.kafka.channel import Request
-from tests.sim.kafka.controller import CONTROLLER
+from tests.sim.kafka.controller import CONTROLLER, is_legal
 from tests.sim.kafka.errors import RefusedError
-from tests.sim.kafka.tables import SERVED
+from tests.sim.kafka.tables import served
 from tests.sim.kafka.topics import INTERNAL, PartitionImage, TopicImage
 
 _NO_OPERATIONS: Final = -(2**31)
 _NO_ID: Final = bytes(16)
 _ROW: Final = Struct(">hhh")
 _TOPIC, _BROKER = 2, 4
+_DELETE, _APPEND, _SUBTRACT = 1, 2, 3
 
 
 @serves(18)
 def api_versions(broker: Broker, request: Request) -> None:
     """The header of the answer is always version 0; an unknown version is answered in version 0 with 35 (KIP-511)."""
     version = request.version
-    first, last = SERVED[18]
+    spans = served(broker.cluster.settings.version)
+    first, last = spans[18]
     known = first <= version <= last
-    rows = sorted((key, *span) for key, span in SERVED.items() if key in HANDLERS and (known or key == 18))
+    rows = sorted((key, *span) for key, span in spans.items() if key in HANDLERS and (known or key == 18))
     rows = [(key, 0 if key == 0 else first, last) for key, first, last in rows]  # KAFKA-18659
     version = version if known else 0
     body = bytearray(Struct(">h").pack(0 if known else errors.UNSUPPORTED_VERSION))
@@ -56,7 +59,7 @@ def metadata(broker: Broker, request: Request) -> None:
     image = broker.image
     everything = wanted is None or (request.version == 0 and not wanted)
     rows: list[Values] = []
-    for each in wanted or () if not everything else ():
+    for each in _each_once(wanted) if wanted and not everything else ():
         name, topic_id = each.get("name"), each.get("topic_id", _NO_ID)
         by_id = name is None
         topic = image.by_id.get(topic_id) if by_id else image.topics.get(name)
@@ -82,8 +85,14 @@ def metadata(broker: Broker, request: Request) -> None:
     )  # fmt: skip
 
 
+def _each_once(wanted: list[Values]) -> list[Values]:
+    return list({(each.get("name"), each.get("topic_id", _NO_ID)): each for each in wanted}.values())
+
+
 def _missing(broker: Broker, request: Request, name: str) -> int:
     cluster = broker.cluster
+    if not is_legal(name):
+        return errors.INVALID_TOPIC_EXCEPTION
     if not (cluster.settings.auto_create and request.values.get("allow_auto_topic_creation", True)):
         return errors.UNKNOWN_TOPIC_OR_PARTITION
     try:
@@ -105,18 +114,24 @@ def _described(broker: Broker, topic: TopicImage) -> Values:
     live = broker.image.live
     return {
         "error_code": 0, "name": topic.name, "topic_id": topic.id, "is_internal": topic.name in INTERNAL,
-        "partitions": [_partition(index, each, live) for index, each in enumerate(topic.partitions)],
+        "partitions": [
+            _partition(index, each, live, broker.cluster.settings.version)
+            for index, each in enumerate(topic.partitions)
+        ],
         "topic_authorized_operations": _NO_OPERATIONS,
     }  # fmt: skip
 
 
-def _partition(index: int, image: PartitionImage, live: frozenset[int]) -> Values:
-    """`MetadataCache.getPartitionMetadata`: 5 where the leader is not there."""
+def _partition(index: int, image: PartitionImage, live: frozenset[int], version: tuple[int, int]) -> Values:
+    """`MetadataCache.getPartitionMetadata`: 5 where the leader is not there. Since 4.1 the last replica leaves the ISR
+    as well; it stays an eligible leader (KIP-966).
+    """
+    isr = () if image.leader < 0 and version >= (4, 1) else image.isr
     leads = image.leader in live
     return {
         "error_code": 0 if leads else errors.LEADER_NOT_AVAILABLE, "partition_index": index,
         "leader_id": image.leader if leads else -1, "leader_epoch": image.epoch, "replica_nodes": list(image.replicas),
-        "isr_nodes": list(image.isr), "offline_replicas": [each for each in image.replicas if each not in live],
+        "isr_nodes": list(isr), "offline_replicas": [each for each in image.replicas if each not in live],
     }  # fmt: skip
 
 
@@ -140,41 +155,58 @@ def _at_controller(broker: Broker, request: Request, work: Callable[[], Values])
 @serves(19)
 def create_topics(broker: Broker, request: Request) -> None:
     def work() -> Values:
-        return {"topics": [_create(broker, each, request.values["validate_only"]) for each in request.values["topics"]]}
+        rows = [
+            _create(broker, each, request.values["validate_only"])
+            for each in request.values["topics"]
+            if named[each["name"]] == 1
+        ]
+        twice = [each for each, count in named.items() if count > 1]
+        return {"topics": rows + [_not_made(each, errors.INVALID_REQUEST, "Duplicate topic name.") for each in twice]}
 
+    named = Counter(each["name"] for each in request.values["topics"])
     _at_controller(broker, request, work)
 
 
+def _not_made(name: str, error: int, why: str) -> Values:
+    return {
+        "name": name, "error_code": error, "error_message": why, "configs": [], "num_partitions": -1,
+        "replication_factor": -1,
+    }  # fmt: skip
+
+
 def _create(broker: Broker, wanted: Values, validate_only: bool) -> Values:
-    row: Values = {"name": wanted["name"], "error_code": 0, "error_message": None, "configs": []}
     assignment = {each["partition_index"]: each["broker_ids"] for each in wanted["assignments"]}
-    configs = {each["name"]: each["value"] for each in wanted["configs"] if each["value"] is not None}
     controller = broker.cluster.controller
     try:
-        if validate_only:
-            if wanted["name"] in controller.topics:
-                raise RefusedError(errors.TOPIC_ALREADY_EXISTS)
-            return row
-        topic = controller.create(
-            wanted["name"], wanted["num_partitions"], wanted["replication_factor"], configs, assignment or None
-        )
+        if len(assignment) < len(wanted["assignments"]):
+            raise RefusedError(errors.INVALID_REPLICA_ASSIGNMENT, "a partition twice")
+        if assignment and (wanted["num_partitions"], wanted["replication_factor"]) != (-1, -1):
+            raise RefusedError(errors.INVALID_REQUEST, "an assignment beside a number of partitions or replicas")
+        make = controller.draft if validate_only else controller.create
+        topic = make(
+            wanted["name"], wanted["num_partitions"], wanted["replication_factor"],
+            {each["name"]: each["value"] for each in wanted["configs"]}, assignment or None,
+        )  # fmt: skip
     except RefusedError as error:
-        row |= {"error_code": error.code, "error_message": error.why, "num_partitions": -1, "replication_factor": -1}
-        return row
-    row |= {
-        "topic_id": topic.id, "num_partitions": len(topic.partitions),
-        "replication_factor": len(topic.partitions[0].replicas),
+        return _not_made(wanted["name"], error.code, error.why)
+    return {
+        "name": wanted["name"], "error_code": 0, "error_message": None, "configs": [], "topic_id": topic.id,
+        "num_partitions": len(topic.partitions), "replication_factor": len(topic.partitions[0].replicas),
     }  # fmt: skip
-    return row
 
 
 @serves(20)
 def delete_topics(broker: Broker, request: Request) -> None:
     """By name, or by id from version 6 on (KIP-516)."""
     controller = broker.cluster.controller
+    named: list[Values] = request.values.get("topics", [])
+    named = named or [{"name": each} for each in request.values.get("topic_names", ())]
+    pairs = [(each["name"], each.get("topic_id", _NO_ID)) for each in named]
 
     def delete(name: str | None, topic_id: bytes) -> Values:
         row: Values = {"name": name, "topic_id": topic_id, "error_code": 0, "error_message": None}
+        if (name is None) == (topic_id == _NO_ID) or pairs.count((name, topic_id)) > 1:
+            return row | {"error_code": errors.INVALID_REQUEST}
         if name is None:
             found = next((each.name for each in controller.topics.values() if each.id == topic_id), None)
             if found is None:
@@ -185,23 +217,31 @@ def delete_topics(broker: Broker, request: Request) -> None:
         except RefusedError as error:
             return row | {"error_code": error.code}
 
-    def work() -> Values:
-        named = request.values.get("topics", [{"name": each} for each in request.values.get("topic_names", ())])
-        return {"responses": [delete(each["name"], each.get("topic_id", _NO_ID)) for each in named]}
-
-    _at_controller(broker, request, work)
+    _at_controller(broker, request, lambda: {"responses": [delete(*each) for each in dict.fromkeys(pairs)]})
 
 
 @serves(37)
 def create_partitions(broker: Broker, request: Request) -> None:
-    def grow(wanted: Values) -> Values:
-        try:
-            broker.cluster.controller.grow(wanted["name"], wanted["count"])
-        except RefusedError as error:
-            return {"name": wanted["name"], "error_code": error.code, "error_message": error.why}
-        return {"name": wanted["name"], "error_code": 0, "error_message": None}
+    named = Counter(each["name"] for each in request.values["topics"])
 
-    _at_controller(broker, request, lambda: {"results": [grow(each) for each in request.values["topics"]]})
+    def grow(wanted: Values) -> Values:
+        row: Values = {"name": wanted["name"], "error_code": 0, "error_message": None}
+        given = wanted["assignments"]
+        assignment = None if given is None else dict(enumerate(each["broker_ids"] for each in given))
+        try:
+            if named[wanted["name"]] > 1:
+                raise RefusedError(errors.INVALID_REQUEST, "Duplicate topic name.")
+            dry = request.values["validate_only"]
+            broker.cluster.controller.grow(wanted["name"], wanted["count"], assignment, dry=dry)
+        except RefusedError as error:
+            return row | {"error_code": error.code, "error_message": error.why}
+        return row
+
+    def work() -> Values:
+        each_once = {each["name"]: each for each in request.values["topics"]}
+        return {"results": [grow(each) for each in each_once.values()]}
+
+    _at_controller(broker, request, work)
 
 
 # Configurations ----------------------------------------------------------------------------------------------------
@@ -231,7 +271,8 @@ def _configs(broker: Broker, resource: Values) -> Values:
     if kind == _TOPIC:
         topic = broker.image.topics.get(name)
         if topic is None:
-            return row | {"error_code": errors.UNKNOWN_TOPIC_OR_PARTITION, "error_message": "no such topic"}
+            code = errors.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else errors.INVALID_TOPIC_EXCEPTION
+            return row | {"error_code": code, "error_message": "no such topic"}
         values, own = topic.config.values, topic.config.own
     elif kind == _BROKER and name in ("", str(broker.id)):
         values, own = _broker_configs(broker), {}
@@ -251,20 +292,42 @@ def _configs(broker: Broker, resource: Values) -> Values:
 
 @serves(44)
 def alter_configs(broker: Broker, request: Request) -> None:
-    """Set and remove only (KIP-339); topics only."""
+    """Set, remove, append and subtract (KIP-339); topics only. What a resource may not have changes nothing of it."""
+    wanted = request.values["resources"]
+    named = Counter((each["resource_type"], each["resource_name"]) for each in wanted)
 
     def alter(resource: Values) -> Values:
         kind, name = resource["resource_type"], resource["resource_name"]
         row: Values = {"error_code": 0, "error_message": None, "resource_type": kind, "resource_name": name}
-        changes = {
-            each["name"]: each["value"] if each["config_operation"] == 0 else None for each in resource["configs"]
-        }
+        controller = broker.cluster.controller
         try:
-            if kind != _TOPIC:
+            if kind != _TOPIC or not name or named[kind, name] > 1:
                 raise RefusedError(errors.INVALID_REQUEST)
-            broker.cluster.controller.configure(name, changes)
+            if name not in controller.topics:
+                raise RefusedError(errors.UNKNOWN_TOPIC_OR_PARTITION)
+            changes = _changes(controller.topics[name].config.values, resource["configs"])
+            controller.configure(name, changes, dry=request.values["validate_only"])
         except RefusedError as error:
             row |= {"error_code": error.code, "error_message": error.why}
         return row
 
-    _at_controller(broker, request, lambda: {"responses": [alter(each) for each in request.values["resources"]]})
+    _at_controller(broker, request, lambda: {"responses": [alter(each) for each in wanted]})
+
+
+def _changes(values: Mapping[str, str], wanted: list[Values]) -> dict[str, str | None]:
+    """`ConfigurationControlManager.incrementalAlterConfigResource`."""
+    changes: dict[str, str | None] = {}
+    for each in wanted:
+        name, operation, value = each["name"], each["config_operation"], each["value"]
+        if name in changes or (operation != _DELETE and value is None):
+            raise RefusedError(errors.INVALID_REQUEST, f"{name} twice, or without a value")
+        if operation in (_APPEND, _SUBTRACT):
+            if not configs.is_list(name):
+                raise RefusedError(errors.INVALID_CONFIG, f"{name} is no list")
+            now, given = configs.items(values.get(name, "")), configs.items(value)
+            if operation == _APPEND:
+                value = ",".join([*now, *(one for one in given if one not in now)])
+            else:
+                value = ",".join(one for one in now if one not in given)
+        changes[name] = None if operation == _DELETE else value
+    return changes

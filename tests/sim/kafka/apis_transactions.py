@@ -13,6 +13,7 @@ from tests.sim.kafka.broker import Broker, serves
 from tests.sim.kafka.channel import Request
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tests.sim.kafka.transaction import State
 
 
 @serves(10)
@@ -20,6 +21,10 @@ def find_coordinator(broker: Broker, request: Request) -> None:
     """The leader of the key's partition in this broker's image; 15 while that one is not live."""
     key, kind = request.values["key"], request.values.get("key_type", 0)
     cluster = broker.cluster
+    if kind not in (0, 1):
+        message = "Unknown coordinator type"
+        request.answer({"error_code": errors.INVALID_REQUEST, "error_message": message, "node_id": -1, "port": -1})
+        return
     if kind == 0:
         topic, index = CONSUMER_OFFSETS, cluster.group_partition(key)
     else:
@@ -187,6 +192,7 @@ def _describe(broker: Broker, name: str) -> Values:
 @serves(66)
 def list_transactions(broker: Broker, request: Request) -> None:
     wanted_states, wanted_ids = request.values["state_filters"], request.values["producer_id_filters"]
+    unknown = sorted(set(wanted_states) - {state.value for state in State})
     found: list[Values] = []
     for shard in broker.transactions.shards.values():
         if shard.loading:
@@ -200,4 +206,4 @@ def list_transactions(broker: Broker, request: Request) -> None:
                 found.append(
                     {"transactional_id": name, "producer_id": facts.producer_id, "transaction_state": facts.state.value}
                 )
-    request.answer({"error_code": 0, "unknown_state_filters": [], "transaction_states": found})
+    request.answer({"error_code": 0, "unknown_state_filters": unknown, "transaction_states": found})

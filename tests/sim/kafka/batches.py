@@ -1,7 +1,8 @@
 """Record batches (KIP-98) as a log holds them: their header read once, offset and leader epoch put in place.
 
 Base offset and leader epoch stand before the bytes that the CRC covers, so a leader leaves the CRC as the client made
-it; it computes a new one only where it changes the timestamp (LogAppendTime: `LogValidator`).
+it; it computes a new one only where it changes the timestamp (LogAppendTime, or a newest timestamp that is not that of
+the records: `LogValidator`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ _I32: Final = Struct(">i")
 _CRC: Final = Struct(">I")
 _MARKER_KEY: Final = Struct(">hh")
 _MARKER: Final = Struct(">hi")
+_CODEC: Final = 0x07
+_ZSTD: Final = 4
 _LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
@@ -68,26 +71,40 @@ class Batch:
         return bool(self.attributes & CONTROL)
 
 
-def read(data: bytes) -> Batch:
-    """The batch of a Produce request: one, whole, v2 (`ProduceRequest.validateRecords`, `LogValidator`)."""
+def read(data: bytes, version: int = 8) -> Batch:
+    """The batch of a Produce request: one, whole, v2, zstd since version 7 (`ProduceRequest.validateRecords`)."""
     if len(data) < HEADER_BYTES:
         raise RefusedError(errors.INVALID_RECORD, f"{len(data)} bytes are no batch")
     (
-        base, length, epoch, magic, crc, attributes, last_delta, _, max_ts, pid, producer_epoch, sequence, count,
+        base, length, epoch, magic, _, attributes, last_delta, _, max_ts, pid, producer_epoch, sequence, count,
     ) = _HEADER.unpack_from(data)  # fmt: skip
     if magic != 2:
         raise RefusedError(errors.INVALID_RECORD, f"message format {magic}")
     if length + 12 != len(data):
         raise RefusedError(errors.INVALID_RECORD, f"a batch of {length + 12} bytes in {len(data)}")
-    if crc != crc32c(memoryview(data)[21:]):
-        raise RefusedError(errors.CORRUPT_MESSAGE, "crc")
-    if count != last_delta + 1 or count <= 0:
-        raise RefusedError(errors.INVALID_RECORD, f"{count} records, last offset delta {last_delta}")
-    if attributes & CONTROL:
-        raise RefusedError(errors.INVALID_RECORD, "clients are not allowed to write control records")
-    if pid != -1 and sequence < 0:
-        raise RefusedError(errors.INVALID_RECORD, f"sequence {sequence}")
+    if attributes & _CODEC == _ZSTD and version < 7:
+        raise RefusedError(errors.UNSUPPORTED_COMPRESSION_TYPE, "zstd before version 7 (KIP-110)")
     return _make(data, base, epoch, attributes, last_delta, max_ts, pid, producer_epoch, sequence, count)
+
+
+def check(batch: Batch, max_bytes: int) -> None:
+    """What a leader wants of a client's batch before it looks into its records, in the order of
+    `UnifiedLog.analyzeAndValidateRecords` and `LogValidator.validateBatch`.
+    """
+    if batch.base:
+        raise RefusedError(errors.INVALID_RECORD, f"base offset {batch.base}")
+    if batch.size > max_bytes:
+        raise RefusedError(errors.MESSAGE_TOO_LARGE, f"{batch.size} bytes")
+    if _CRC.unpack_from(batch.data, 17)[0] != crc32c(memoryview(batch.data)[21:]):
+        raise RefusedError(errors.CORRUPT_MESSAGE, "crc")
+    if batch.attributes & _CODEC > _ZSTD:
+        raise RefusedError(errors.UNKNOWN_SERVER_ERROR, "unknown compression type")
+    if batch.count != batch.last + 1 or batch.count <= 0:
+        raise RefusedError(errors.INVALID_RECORD, f"{batch.count} records, last offset {batch.last}")
+    if batch.control:
+        raise RefusedError(errors.INVALID_RECORD, "clients are not allowed to write control records")
+    if batch.pid != -1 and batch.first_seq < 0:
+        raise RefusedError(errors.INVALID_RECORD, f"sequence {batch.first_seq}")
 
 
 def _make(
@@ -115,6 +132,11 @@ def placed(batch: Batch, offset: int, epoch: int, append_time: int | None) -> Ba
         data = bytes(out)
         batch.attributes |= _LOG_APPEND_TIME
         batch.max_ts = append_time
+    elif _I64.unpack_from(data, 35)[0] != batch.max_ts:
+        out = bytearray(data)
+        _I64.pack_into(out, 35, batch.max_ts)
+        _CRC.pack_into(out, 17, crc32c(memoryview(out)[21:]))
+        data = bytes(out)
     batch.data = data
     batch.last += offset - batch.base
     batch.base = offset
@@ -184,8 +206,11 @@ def marker(pid: int, epoch: int, commit: bool, coordinator_epoch: int, timestamp
     return made
 
 
-def noted(note: Any, timestamp: int) -> Batch:
-    """One record of a coordinator's partition: no bytes, what it says as an object that nobody changes."""
-    made = _make(bytes(HEADER_BYTES), 0, -1, 0, 0, timestamp, -1, -1, NO_SEQUENCE, 1)
+def noted(note: Any, timestamp: int, stamp: tuple[int, int] | None = None) -> Batch:
+    """One record of a coordinator's partition: no bytes, what it says as an object that nobody changes. With a stamp,
+    producer id and epoch, it is part of a transaction.
+    """
+    attributes = 0 if stamp is None else TRANSACTIONAL
+    made = _make(bytes(HEADER_BYTES), 0, -1, attributes, 0, timestamp, *(stamp or (-1, -1)), NO_SEQUENCE, 1)
     made.note = note
     return made

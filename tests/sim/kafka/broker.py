@@ -15,7 +15,7 @@ from tests.sim.kafka.coordinator import Transactions
 from tests.sim.kafka.feed import Feed
 from tests.sim.kafka.groups import Groups
 from tests.sim.kafka.replica import Disk, Replica
-from tests.sim.kafka.tables import SERVED
+from tests.sim.kafka.tables import served
 from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Image
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Broker:
     def dispatch(self, request: Request) -> None:
         """Work on a request (`KafkaApis.handle`). What makes no sense ends its connection."""
         handler = HANDLERS.get(request.key)
-        first, last = SERVED.get(request.key, (0, -1))
+        first, last = served(self.cluster.settings.version).get(request.key, (0, -1))
         if handler is None or (not first <= request.version <= last and request.key != 18):
             request.channel.close()
             return

@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sim.kafka import batches
-from tests.sim.kafka.batches import HEADER_BYTES, Batch
+from tests.sim.kafka.batches import Batch
+from tests.sim.kafka.records import Record, parse
 
 if TYPE_CHECKING:
     from tests.sim.kafka.replica import Replica
@@ -62,13 +63,13 @@ def compact(replica: Replica, *, only_dirty: bool = False) -> None:
         return
     horizon = replica.broker.wall_ms() - config.delete_retention_ms
     newest: dict[bytes, int] = {}
-    parsed: list[list[tuple[int, bytes | None, bytes | None, bytes]]] = []
+    parsed: list[list[Record]] = []
     for batch in found:
         records = [] if batch.control or not batch.count else parse(batch)
         parsed.append(records)
-        for delta, key, _, _ in records:
-            if key is not None:
-                newest[key] = batch.base + delta
+        for record in records:
+            if record.key is not None:
+                newest[record.key] = batch.base + record.delta
     last_of = {batch.pid: batch.base for batch in log.batches if batch.pid >= 0}
     kept: list[Batch] = []
     for batch, records in zip(found, parsed, strict=True):
@@ -87,58 +88,21 @@ def _is_dirty(found: list[Batch]) -> bool:
 
 
 def _clean(
-    batch: Batch, records: list[tuple[int, bytes | None, bytes | None, bytes]], newest: dict[bytes, int], horizon: int,
-    *, is_last: bool,
-) -> Batch | None:  # fmt: skip
+    batch: Batch, records: list[Record], newest: dict[bytes, int], horizon: int, *, is_last: bool
+) -> Batch | None:
     if batch.control:
         if batch.max_ts >= horizon or (batch.marker < 0 and is_last):
             return batch
         return batches.rebuilt(batch, b"", 0, uncompressed=False) if is_last else None
     kept = [
-        record
-        for delta, key, value, record in records
-        if key is not None and newest[key] == batch.base + delta and (value is not None or batch.max_ts >= horizon)
+        record.data
+        for record in records
+        if record.key is not None
+        and newest[record.key] == batch.base + record.delta
+        and (record.value is not None or batch.max_ts >= horizon)
     ]
     if len(kept) == len(records) and kept:
         return batch
     if kept or is_last:
         return batches.rebuilt(batch, b"".join(kept), len(kept))
     return None
-
-
-def parse(batch: Batch) -> list[tuple[int, bytes | None, bytes | None, bytes]]:
-    """(offset delta, key, value, its bytes) of each record."""
-    section = memoryview(batch.data)[HEADER_BYTES:]
-    if batch.attributes & 0x07:
-        from sidecar.protocol.compression import decompress  # noqa: PLC0415
-
-        section = memoryview(decompress(batch.attributes & 0x07, bytes(section), 1 << 26))
-    found: list[tuple[int, bytes | None, bytes | None, bytes]] = []
-    at = 0
-    for _ in range(batch.count):
-        begin = at
-        length, at = _varint(section, at)
-        end = at + length
-        _, at = _varint(section, at + 1)
-        delta, at = _varint(section, at)
-        key, at = _bytes(section, at)
-        value, at = _bytes(section, at)
-        found.append((delta, key, value, bytes(section[begin:end])))
-        at = end
-    return found
-
-
-def _bytes(section: memoryview, at: int) -> tuple[bytes | None, int]:
-    size, at = _varint(section, at)
-    return (None, at) if size < 0 else (bytes(section[at : at + size]), at + size)
-
-
-def _varint(section: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = section[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7

@@ -1,7 +1,8 @@
 """The simulated cluster: brokers, controller, the links between them, and what tests do to it.
 
-Imitates Apache Kafka 4.1 in KRaft mode with requests in the versions that a node sends (`tables`). Independent of
-asyncio: time and chance come from a `Scheduler`, bytes go to a `Peer`. See `faults` for what can be done to it.
+Imitates Apache Kafka in KRaft mode, 4.1 unless `ClusterSettings.version` names another release, with requests in the
+versions that a node sends (`tables`). Independent of asyncio: time and chance come from a `Scheduler`, bytes go to a
+`Peer`. See `faults` for what can be done to it.
 """
 
 from __future__ import annotations

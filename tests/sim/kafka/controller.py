@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.kafka import errors
+from tests.sim.kafka import configs, errors
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.topics import Image, PartitionImage, TopicConfig, TopicImage
 
@@ -41,37 +41,53 @@ class Controller:
     # Topics --------------------------------------------------------------------------------------------------------
 
     def create(
-        self, name: str, partitions: int, replication: int, configs: Mapping[str, str],
+        self, name: str, partitions: int, replication: int, wanted: Mapping[str, str | None],
         assignment: Mapping[int, Iterable[int]] | None = None,
     ) -> TopicImage:  # fmt: skip
         """`ReplicationControlManager.createTopic`."""
+        topic = self.draft(name, partitions, replication, wanted, assignment)
+        self.topics[name] = topic
+        self._publish(name)
+        return topic
+
+    def draft(
+        self, name: str, partitions: int, replication: int, wanted: Mapping[str, str | None],
+        assignment: Mapping[int, Iterable[int]] | None = None,
+    ) -> TopicImage:  # fmt: skip
+        """The topic that would be made. Raises `RefusedError` where it may not be."""
         settings = self._cluster.settings
-        if not _is_legal(name):
+        if not is_legal(name):
             raise RefusedError(errors.INVALID_TOPIC_EXCEPTION, name)
         if name in self.topics:
             raise RefusedError(errors.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if any(_metric(each) == _metric(name) for each in self.topics):
+            raise RefusedError(errors.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with another one's metrics")
         partitions = settings.partitions if partitions == -1 else partitions
         replication = settings.replication if replication == -1 else replication
         if partitions <= 0 and not assignment:
             raise RefusedError(
                 errors.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
-        if replication <= 0 or replication > len(self.live):
+        if not assignment and (replication <= 0 or replication > len(self.live)):
             raise RefusedError(errors.INVALID_REPLICATION_FACTOR, f"{replication} replicas, {len(self.live)} brokers")
-        config = self._config(configs)
-        placed = [tuple(each) for each in assignment.values()] if assignment else self._place(partitions, replication)
+        config = self._config(wanted)
+        if assignment and sorted(assignment) != list(range(len(assignment))):
+            raise RefusedError(errors.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based sequence")
+        placed = self._assigned(assignment) if assignment else self._place(partitions, replication)
         topic_id = self._cluster.scheduler.rng.getrandbits(128).to_bytes(16, "big")
-        topic = TopicImage(name, topic_id, config, tuple(self._first(replicas) for replicas in placed))
-        self.topics[name] = topic
-        self._publish(name)
-        return topic
+        return TopicImage(name, topic_id, config, tuple(self._first(replicas) for replicas in placed))
 
-    def _config(self, configs: Mapping[str, str]) -> TopicConfig:
-        try:
-            config = TopicConfig(self._cluster.settings.topic_defaults, configs)
-        except ValueError as error:
-            raise RefusedError(errors.INVALID_CONFIG, str(error)) from None
-        return config
+    def _config(self, wanted: Mapping[str, str | None]) -> TopicConfig:
+        return TopicConfig(self._cluster.settings.defaults(), configs.check(wanted))
+
+    def _assigned(self, assignment: Mapping[int, Iterable[int]]) -> list[tuple[int, ...]]:
+        """`validateManualPartitionAssignment`: brokers that are there, each once, as many for every partition."""
+        placed = [tuple(assignment[index]) for index in sorted(assignment)]
+        for replicas in placed:
+            known = all(each in self._cluster.brokers for each in replicas)
+            if not replicas or not known or len(set(replicas)) < len(replicas) or len(replicas) != len(placed[0]):
+                raise RefusedError(errors.INVALID_REPLICA_ASSIGNMENT, f"replicas {replicas}")
+        return placed
 
     def _place(self, partitions: int, replication: int) -> list[tuple[int, ...]]:
         """`StripedReplicaPlacer`, without racks."""
@@ -94,26 +110,38 @@ class Controller:
         self._publish(name)
         return topic
 
-    def grow(self, name: str, count: int) -> None:
-        """`createPartitions`."""
+    def grow(
+        self, name: str, count: int, assignment: Mapping[int, Iterable[int]] | None = None, *, dry: bool = False
+    ) -> None:
+        """`createPartitions`; `dry`: only see whether it could be done."""
         topic = self.topics.get(name)
         if topic is None:
             raise RefusedError(errors.UNKNOWN_TOPIC_OR_PARTITION)
         more = count - len(topic.partitions)
         if more <= 0:
             raise RefusedError(errors.INVALID_PARTITIONS, f"Topic already has {len(topic.partitions)} partition(s).")
-        placed = self._place(more, len(topic.partitions[0].replicas))
+        replication = len(topic.partitions[0].replicas)
+        if assignment is None:
+            placed = self._place(more, replication)
+        else:
+            placed = self._assigned(assignment)
+            if len(placed) != more or len(placed[0]) != replication:
+                raise RefusedError(errors.INVALID_REPLICA_ASSIGNMENT, f"{len(placed)} assignments for {more}")
+        if dry:
+            return
         added = tuple(self._first(replicas) for replicas in placed)
         self.topics[name] = topic._replace(partitions=topic.partitions + added)
         self._publish(name)
 
-    def configure(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """IncrementalAlterConfigs; None removes (KIP-339)."""
+    def configure(self, name: str, changes: Mapping[str, str | None], *, dry: bool = False) -> None:
+        """IncrementalAlterConfigs; None removes (KIP-339). `dry`: only see whether it could be done."""
         topic = self.topics.get(name)
         if topic is None:
             raise RefusedError(errors.UNKNOWN_TOPIC_OR_PARTITION)
-        own = {**topic.config.own, **configs}
+        own = {**topic.config.own, **changes}
         config = self._config({each: value for each, value in own.items() if value is not None})
+        if dry:
+            return
         self.topics[name] = topic._replace(config=config)
         self._publish(name)
 
@@ -250,5 +278,15 @@ class Controller:
             broker.feed.put(image, changed, committed + cluster.delay(cluster.settings.metadata))
 
 
-def _is_legal(name: str) -> bool:
-    return 0 < len(name) <= 249 and name not in (".", "..") and all(c.isalnum() or c in "._-" for c in name)
+def is_legal(name: str) -> bool:
+    """`Topic.validate`."""
+    return name.isascii() and 0 < len(name) <= 249 and name not in (".", "..") and _has_letters_of_topics(name)
+
+
+def _has_letters_of_topics(name: str) -> bool:
+    return all(letter.isalnum() or letter in "._-" for letter in name)
+
+
+def _metric(name: str) -> str:
+    """Dots and underscores look the same in names of metrics (`Topic.unifyCollisionChars`)."""
+    return name.replace(".", "_")

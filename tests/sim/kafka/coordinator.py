@@ -14,6 +14,7 @@ from tests.sim.kafka import batches, errors
 from tests.sim.kafka.controller import CONTROLLER
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.markers import Markers
+from tests.sim.kafka.topics import TRANSACTION_STATE
 from tests.sim.kafka.transaction import (
     AT_REST,
     NO_EPOCH,
@@ -28,6 +29,7 @@ from tests.sim.kafka.transaction import (
 
 if TYPE_CHECKING:
     from tests.sim.kafka.broker import Broker
+    from tests.sim.kafka.cluster import Cluster
     from tests.sim.kafka.replica import Replica
 
 Stamped = Callable[[int, int, int], object]
@@ -43,6 +45,19 @@ _ERRORS = {
     errors.NOT_LEADER_OR_FOLLOWER: errors.NOT_COORDINATOR,
 }
 """`TransactionStateManager.appendTransactionToLog`."""
+
+
+def verify(cluster: Cluster, name: str, stamp: tuple[int, int], partition: tuple[str, int]) -> None:
+    """`AddPartitionsToTxnManager`, without the way to the coordinator and back: that the transaction has this
+    partition (KIP-890). Raises `RefusedError`.
+    """
+    coordinator = cluster.leader(TRANSACTION_STATE, cluster.transaction_partition(name))
+    if coordinator < 0:
+        raise RefusedError(errors.COORDINATOR_NOT_AVAILABLE)
+    code = cluster.brokers[coordinator].transactions.holds(name, *stamp, partition)
+    if code:
+        code = errors.INVALID_PRODUCER_EPOCH if code == errors.PRODUCER_FENCED else code
+        raise RefusedError(code, "the partition is not in the transaction")
 
 
 class Shard:
@@ -262,7 +277,7 @@ class Transactions:
             raise RefusedError(errors.INVALID_TXN_STATE)
         if fencing:
             transaction.pending = None
-            transaction.facts = facts._replace(epoch=epoch, last_epoch=NO_EPOCH)
+            transaction.facts = facts._replace(epoch=epoch, last_epoch=self._last_epoch(facts))
         prepared = transaction.end(wanted, self.broker.wall_ms())
 
         def written(error: int) -> None:
@@ -276,6 +291,10 @@ class Transactions:
             self.markers.send(shard, transaction, preparation)
 
         self._write(shard, transaction, prepared, written)
+
+    def _last_epoch(self, facts: Facts) -> int:
+        """Since transaction version 2 the producer that was fenced may still come for the raised epoch (KIP-890)."""
+        return facts.epoch if self.broker.cluster.settings.version >= (4, 0) else NO_EPOCH
 
     # Its own log ---------------------------------------------------------------------------------------------------
 

@@ -8,15 +8,23 @@ has moved, as with Kafka, where their metadata would be loaded and their heartbe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidecar.protocol.schema import Values
 from tests.sim.kafka import batches, errors
 from tests.sim.kafka.errors import RefusedError
 
 if TYPE_CHECKING:
+    from tests.sim.kafka.batches import Batch
     from tests.sim.kafka.broker import Broker
     from tests.sim.kafka.replica import Replica
+
+
+_SHORTEST_SESSION: Final = 6_000
+"""group.min.session.timeout.ms."""
+_LONGEST_SESSION: Final = 1_800_000
+"""group.max.session.timeout.ms."""
 
 
 class Commit(NamedTuple):
@@ -28,12 +36,14 @@ class Commit(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
+    at: int = -1
+    """Where it stands in the log."""
 
 
 class Member:
     """`joining` and `syncing` are answers that are owed."""
 
-    __slots__ = ("assignment", "id", "joining", "metadata", "protocols", "syncing")
+    __slots__ = ("assignment", "id", "joining", "protocols", "syncing")
 
     def __init__(self, member_id: str) -> None:
         self.id = member_id
@@ -42,20 +52,45 @@ class Member:
         self.joining: Callable[[Values], object] | None = None
         self.syncing: Callable[[Values], object] | None = None
 
+    def metadata(self, protocol: str) -> bytes:
+        return next((each["metadata"] for each in self.protocols if each["name"] == protocol), b"")
+
 
 class Group:
     """A classic group: Empty, PreparingRebalance while members join, CompletingRebalance, Stable."""
 
-    __slots__ = ("generation", "leader", "members", "offsets", "protocol", "protocol_type", "state")
+    __slots__ = (
+        "expected",
+        "generation",
+        "leader",
+        "members",
+        "offsets",
+        "pending",
+        "protocol",
+        "protocol_type",
+        "state",
+    )
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, int], Commit] = {}
+        self.pending: dict[int, dict[tuple[str, int], Commit]] = {}
+        """By producer id: offsets of transactions that are open."""
         self.members: dict[str, Member] = {}
+        self.expected: set[str] = set()
+        """Ids that were given to members that have not joined with them yet (KIP-394)."""
         self.generation = 0
         self.leader = ""
         self.protocol = ""
         self.protocol_type = ""
         self.state = "Empty"
+
+    def check_protocols(self, member: str, kind: str, protocols: list[Values]) -> None:
+        """That a member fits to the others (`supportsProtocols`). Raises `RefusedError` 23."""
+        others = [{one["name"] for one in each.protocols} for each in self.members.values() if each.id != member]
+        named = {each["name"] for each in protocols}
+        fits = not others or (kind == self.protocol_type and named & set[str].intersection(*others))
+        if not kind or not protocols or not fits:
+            raise RefusedError(errors.INCONSISTENT_GROUP_PROTOCOL)
 
 
 class Shard:
@@ -67,6 +102,24 @@ class Shard:
         self.replica = replica
         self.loading = True
         self.groups: dict[str, Group] = {}
+
+    def take(self, commits: tuple[Commit, ...], pid: int, at: int) -> None:
+        """Offsets that are in the log; those of a transaction wait for its marker."""
+        for commit in commits:
+            group = self.groups.setdefault(commit.group, Group())
+            offsets = group.offsets if pid < 0 else group.pending.setdefault(pid, {})
+            offsets[commit.topic, commit.partition] = commit._replace(at=at)
+
+    def ended(self, pid: int, *, commit: bool) -> None:
+        for group in self.groups.values():
+            offsets = group.pending.pop(pid, {})
+            if commit:  # the newer record counts, also one that was committed outside meanwhile
+                newer = {
+                    place: each
+                    for place, each in offsets.items()
+                    if place not in group.offsets or group.offsets[place].at < each.at
+                }
+                group.offsets |= newer
 
 
 class Groups:
@@ -88,16 +141,41 @@ class Groups:
         self.shards.pop(replica.index, None)
 
     def _load(self, shard: Shard) -> None:
+        """Since 4.0 what is above the high watermark counts once that has passed it (`CoordinatorRuntime`: reads see
+        the last committed offset); until then an older offset is answered, or none.
+        """
+        if self.shards.get(shard.replica.index) is not shard:
+            return
+        waits = self.broker.cluster.settings.version >= (4, 0)
         for batch in shard.replica.log.batches:
-            commits: tuple[Commit, ...] = batch.note
-            for commit in commits:
-                shard.groups.setdefault(commit.group, Group()).offsets[commit.topic, commit.partition] = commit
+            if waits and batch.last >= shard.replica.high_watermark:
+                shard.replica.when_replicated(batch.last, partial(self._loaded, shard, batch))
+            else:
+                self._loaded(shard, batch, errors.NONE)
         shard.loading = False
 
-    def find(self, name: str) -> tuple[Shard, Group | None]:
-        """Raises `RefusedError` 16, 14, 24."""
+    def _loaded(self, shard: Shard, batch: Batch, error: int) -> None:
+        if error == errors.NOT_LEADER_OR_FOLLOWER:
+            return
+        if batch.control:
+            shard.ended(batch.pid, commit=batch.marker == 1)
+        else:
+            shard.take(batch.note, batch.pid, batch.base)
+
+    def marked(self, replica: Replica, pid: int, *, commit: bool) -> None:
+        """A marker is in a partition of offsets (`onTransactionCompleted`)."""
+        shard = self.shards.get(replica.index)
+        if shard is not None and shard.replica is replica and not shard.loading:
+            shard.ended(pid, commit=commit)
+
+    def find_named(self, name: str) -> tuple[Shard, Group | None]:
+        """As `find`. Only offsets may belong to a group without a name: raises `RefusedError` 24."""
         if not name:
             raise RefusedError(errors.INVALID_GROUP_ID)
+        return self.find(name)
+
+    def find(self, name: str) -> tuple[Shard, Group | None]:
+        """Raises `RefusedError` 16, 14."""
         shard = self.shards.get(self.broker.cluster.group_partition(name))
         if shard is None:
             raise RefusedError(errors.NOT_COORDINATOR)
@@ -106,25 +184,32 @@ class Groups:
         return shard, shard.groups.get(name)
 
     def commit(
-        self, name: str, member: str, generation: int, commits: tuple[Commit, ...], done: Callable[[int], object]
-    ) -> None:
-        """OffsetCommit; -1 and no member is a commit from outside, for a group without members alone."""
+        self, name: str, member: str, generation: int, commits: tuple[Commit, ...], done: Callable[[int], object],
+        stamp: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """OffsetCommit; -1 and no member is a commit from outside, for a group without members alone. A stamp makes it
+        part of a transaction.
+        """
         try:
             shard, group = self.find(name)
+            if group is None and generation >= 0:
+                older = stamp is not None and self.broker.cluster.settings.version < (4, 0)
+                raise RefusedError(errors.UNKNOWN_MEMBER_ID if older else errors.ILLEGAL_GENERATION)
             group = group or shard.groups.setdefault(name, Group())
             if generation < 0 and group.members:
                 raise RefusedError(errors.UNKNOWN_MEMBER_ID)
             if generation >= 0:
                 self._check_member(group, member, generation)
-            appended = shard.replica.append_note(batches.noted(commits, self.broker.wall_ms()))
+                if group.state == "CompletingRebalance":
+                    raise RefusedError(errors.REBALANCE_IN_PROGRESS)
+            appended = shard.replica.append_note(batches.noted(commits, self.broker.wall_ms(), stamp))
         except RefusedError as error:
             done(error.code)
             return
 
         def replicated(error: int) -> None:
             if not error:
-                for commit in commits:
-                    group.offsets[commit.topic, commit.partition] = commit
+                shard.take(commits, stamp[0] if stamp is not None else -1, appended.base)
             done(errors.NOT_COORDINATOR if error == errors.NOT_LEADER_OR_FOLLOWER else error)
 
         shard.replica.when_replicated(appended.last, replicated)
@@ -143,19 +228,27 @@ class Groups:
         def refuse(code: int, member_id: str = "") -> None:
             done({"error_code": code, "generation_id": -1, "member_id": member_id, "members": [], "protocol_name": ""})
 
+        member_id: str = values["member_id"]
         try:
-            shard, group = self.find(values["group_id"])
+            shard, group = self.find_named(values["group_id"])
+            if not _SHORTEST_SESSION <= values["session_timeout_ms"] <= _LONGEST_SESSION:
+                raise RefusedError(errors.INVALID_SESSION_TIMEOUT)
+            if member_id and (group is None or member_id not in (*group.members, *group.expected)):
+                raise RefusedError(errors.UNKNOWN_MEMBER_ID)
+            group = group or Group()
+            group.check_protocols(member_id, values["protocol_type"], values["protocols"])
         except RefusedError as error:
             refuse(error.code)
             return
-        group = group or shard.groups.setdefault(values["group_id"], Group())
-        member_id: str = values["member_id"]
+        shard.groups.setdefault(values["group_id"], group)
         if not member_id:
             self._names += 1
             member_id = f"member-{self.broker.id}-{self.broker.life}-{self._names}"
             if version >= 4:  # KIP-394
+                group.expected.add(member_id)
                 refuse(errors.MEMBER_ID_REQUIRED, member_id)
                 return
+        group.expected.discard(member_id)
         member = group.members.setdefault(member_id, Member(member_id))
         member.protocols = values["protocols"]
         member.joining = done
@@ -183,7 +276,7 @@ class Groups:
         listed = [
             {
                 "member_id": each.id,
-                "metadata": next((one["metadata"] for one in each.protocols if one["name"] == group.protocol), b""),
+                "metadata": each.metadata(group.protocol),
             }
             for each in group.members.values()
         ]
@@ -207,7 +300,7 @@ class Groups:
     def sync(self, values: Values, done: Callable[[Values], object]) -> None:
         """SyncGroup: followers wait for the leader's assignment."""
         try:
-            _, group = self.find(values["group_id"])
+            _, group = self.find_named(values["group_id"])
             if group is None:
                 raise RefusedError(errors.UNKNOWN_MEMBER_ID)
             self._check_member(group, values["member_id"], values["generation_id"])
@@ -236,7 +329,7 @@ class Groups:
     def heartbeat(self, name: str, member: str, generation: int) -> int:
         """An error code; 27 asks the member to join again."""
         try:
-            _, group = self.find(name)
+            _, group = self.find_named(name)
             if group is None:
                 return errors.UNKNOWN_MEMBER_ID
             self._check_member(group, member, generation)
@@ -247,7 +340,7 @@ class Groups:
     def leave(self, name: str, member: str) -> int:
         """An error code; the others are asked to join again."""
         try:
-            _, group = self.find(name)
+            _, group = self.find_named(name)
         except RefusedError as error:
             return error.code
         if group is None or group.members.pop(member, None) is None:

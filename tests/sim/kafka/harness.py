@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
@@ -125,6 +126,7 @@ class Simulated(Talk):
         self._connections: dict[int, Connection] = {}
         self._correlation = 0
         self._names = 0
+        self._given: Counter[str] = Counter()
 
     def connection(self, broker: int) -> Connection:
         found = self._connections.get(broker)
@@ -132,10 +134,27 @@ class Simulated(Talk):
             found = self._connections[broker] = Connection(self.cluster, broker)
         return found
 
-    def begin(self, broker: int, key: int, version: int, fields: dict[str, Any]) -> Pending:
+    def begin(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> Pending:
         """Send on a connection of its own and do not wait."""
         self._correlation += 1
-        return Pending(Connection(self.cluster, broker), key, version, fields, self._correlation)
+        return Pending(Connection(self.cluster, self._some(broker)), key, version, fields, self._correlation)
+
+    def outcome(self, pending: Pending, seconds: float = 10.0) -> dict[str, Any] | str | None:
+        """See `Talk`."""
+        self.heap.run(seconds, lambda: pending.answer is not None or pending.ended)
+        return "closed" if pending.answer is None and pending.ended else pending.answer
+
+    def exchange(self, broker: int | None, frame: bytes) -> bytes | None:
+        """See `Talk`."""
+        connection = Connection(self.cluster, self._some(broker))
+        connection.channel.received(frame)
+        self.heap.run(10.0, lambda: bool(connection.answers) or connection.ended)
+        return connection.answers[0] if connection.answers else None
+
+    def _some(self, broker: int | None) -> int:
+        if broker is not None:
+            return broker
+        return next(each.id for each in self.cluster.brokers.values() if each.listening and not each.frozen)
 
     def finish(self, pending: Pending, seconds: float = 60.0) -> dict[str, Any]:
         assert self.heap.run(seconds, lambda: pending.answer is not None), "no answer"
@@ -144,13 +163,16 @@ class Simulated(Talk):
 
     def ask(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> dict[str, Any]:
         """See `Talk`."""
-        if broker is None:
-            broker = next(each.id for each in self.cluster.brokers.values() if each.listening and not each.frozen)
         self._correlation += 1
-        return self.finish(Pending(self.connection(broker), key, version, fields, self._correlation))
+        return self.finish(Pending(self.connection(self._some(broker)), key, version, fields, self._correlation))
 
     def wall_ms(self) -> int:
         return self.heap.wall_ms()
+
+    def unique(self, name: str) -> str:
+        """See `Talk`: the name itself where it is asked for once."""
+        self._given[name] += 1
+        return name if self._given[name] == 1 else f"{name}-{self._given[name]}"
 
     def pause(self, seconds: float) -> None:
         self.heap.run(seconds)

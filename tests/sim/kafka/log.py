@@ -75,7 +75,7 @@ class Log:
 
         (-1, -1) where nothing is known of it.
         """
-        if epoch < 0 or not self.epochs or epoch > self.epochs[-1][0]:
+        if epoch == -1 or not self.epochs or epoch > self.epochs[-1][0]:
             return (-1, -1)
         if epoch == self.epochs[-1][0]:
             return epoch, self.end

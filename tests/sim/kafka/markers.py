@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim.kafka import batches, errors
 from tests.sim.kafka.errors import RefusedError
+from tests.sim.kafka.topics import CONSUMER_OFFSETS
 from tests.sim.kafka.transaction import Facts, State
 
 if TYPE_CHECKING:
@@ -141,17 +142,23 @@ def append(
         known = leader.image.partition(*partition) is not None
         done(errors.NOT_LEADER_OR_FOLLOWER if known else errors.UNKNOWN_TOPIC_OR_PARTITION)
         return
+
+    def written(error: int) -> None:
+        if not error and replica.topic.name == CONSUMER_OFFSETS:
+            leader.groups.marked(replica, stamp[0], commit=commit)
+        done(error)
+
     try:
         found = replica.append_marker(batches.marker(*stamp, commit, coordinator_epoch, leader.wall_ms()))
     except RefusedError as error:
-        done(error.code)
+        written(error.code)
         return
-    waiting = replica.when_replicated(found.last, done)
+    waiting = replica.when_replicated(found.last, written)
     if waiting is not None:
 
         def overdue() -> None:
             if waiting in replica.waiting:
                 replica.forget(waiting)
-                done(errors.REQUEST_TIMED_OUT)
+                written(errors.REQUEST_TIMED_OUT)
 
         leader.later(leader.cluster.settings.request_timeout, overdue)

@@ -14,20 +14,46 @@ from tests.sim.kafka.talk import Talk, without_tags
 _SIZE: Final = Struct(">i")
 
 
+class _Begun:
+    """A request under way on a connection of its own."""
+
+    __slots__ = ("key", "socket", "version")
+
+    def __init__(self, connection: socket.socket, key: int) -> None:
+        self.socket = connection
+        self.key = key
+        self.version = 0
+
+
 class Real(Talk):
     """One connection to each broker, one request at a time."""
 
     def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.split(",", maxsplit=1)[0].rsplit(":", 1)
-        self._seed = host, int(port)
+        pairs = [each.rsplit(":", 1) for each in bootstrap.split(",")]
+        self._seeds = [(host, int(port)) for host, port in pairs]
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._correlation = 0
+        self._begun: list[socket.socket] = []
 
     def close(self) -> None:
         """End the connections."""
+        while self._begun:
+            self._begun.pop().close()
         while self._sockets:
             self._sockets.popitem()[1].close()
+
+    def _exchange_with_any(self, addresses: list[tuple[str, int]], frame: bytes) -> bytes:
+        for address in addresses:
+            try:
+                return self._exchange(address, frame)
+            except OSError:
+                found = self._sockets.pop(address, None)
+                if found is not None:
+                    found.close()
+                if address == addresses[-1]:
+                    raise
+        raise AssertionError("no addresses")
 
     def _exchange(self, address: tuple[str, int], frame: bytes) -> bytes:
         found = self._sockets.get(address)
@@ -50,13 +76,44 @@ class Real(Talk):
     def ask(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> dict[str, Any]:
         self._correlation += 1
         frame = MESSAGES[key].encode_request(version, self._correlation, b"conformance", fields)
-        address = self._seed if broker is None else self._address(broker)
-        try:
-            answer = self._exchange(address, frame)
-        except OSError:
-            self._sockets.pop(address).close()
-            raise
+        answer = self._exchange_with_any(self._seeds if broker is None else [self._address(broker)], frame)
         return without_tags(MESSAGES[key].decode_answer(answer, 0, len(answer), version))
+
+    def begin(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> _Begun:
+        """See `Talk`. The connection is closed with `close`, or once the answer is there."""
+        self._correlation += 1
+        frame = MESSAGES[key].encode_request(version, self._correlation, b"conformance", fields)
+        begun = _Begun(socket.create_connection(self._seeds[0] if broker is None else self._address(broker), 10), key)
+        begun.version = version
+        self._begun.append(begun.socket)
+        begun.socket.sendall(frame)
+        return begun
+
+    def outcome(self, pending: _Begun, seconds: float = 10.0) -> dict[str, Any] | str | None:
+        """See `Talk`."""
+        pending.socket.settimeout(seconds)
+        try:
+            size = self._read(pending.socket, 4)
+            pending.socket.settimeout(10)
+            answer = size + self._read(pending.socket, _SIZE.unpack(size)[0])
+        except TimeoutError:
+            return None
+        except ConnectionResetError:
+            answer = b""
+        self._begun.remove(pending.socket)
+        pending.socket.close()
+        message = MESSAGES[pending.key]
+        return without_tags(message.decode_answer(answer, 0, len(answer), pending.version)) if answer else "closed"
+
+    def exchange(self, broker: int | None, frame: bytes) -> bytes | None:
+        """See `Talk`."""
+        with socket.create_connection(self._seeds[0] if broker is None else self._address(broker), 10) as connection:
+            connection.sendall(frame)
+            try:
+                size = self._read(connection, 4)
+                return size + self._read(connection, _SIZE.unpack(size)[0])
+            except ConnectionResetError:
+                return None
 
     def _address(self, broker: int) -> tuple[str, int]:
         if broker not in self._brokers:

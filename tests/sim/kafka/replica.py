@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.kafka import batches, errors
+from tests.sim.kafka import batches, errors, records
 from tests.sim.kafka.batches import Batch
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.fetcher import Fetcher
@@ -162,11 +162,9 @@ class Replica:
         self.check_leader()
         self._check_replicas(acks)
         config = self.config
-        if batch.size > config.max_message_bytes:
-            raise RefusedError(errors.MESSAGE_TOO_LARGE, f"{batch.size} bytes")
+        batches.check(batch, config.max_message_bytes)
         now = self.broker.wall_ms()
-        if not config.log_append_time and batch.max_ts - now > config.after_max_ms:
-            raise RefusedError(errors.INVALID_TIMESTAMP, "more than message.timestamp.after.max.ms ahead")
+        records.check(batch, config, now)
         if batch.pid >= 0:
             # UL 1362-1369: the window is looked at before the epoch and the sequence are
             known = self.producers.duplicate(batch)
@@ -269,7 +267,8 @@ class Replica:
             watcher()
 
     def stable_offset(self) -> int:
-        return self.producers.stable(self.high_watermark)
+        """Never in front of the log start (`UnifiedLog.maybeIncrementFirstUnstableOffset`)."""
+        return max(self.log.start, self.producers.stable(self.high_watermark))
 
     # The log is cut ------------------------------------------------------------------------------------------------
 

@@ -72,11 +72,16 @@ TOPIC_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Defaults of Kafka 4.1 (`TopicConfig`, `ServerTopicConfigSynonyms`)."""
 
+_DEFAULTS_BEFORE_4: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.after.max.ms": str(2**63 - 1)})
+"""KIP-1030."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """Times in virtual seconds where nothing else is said. Defaults are Kafka's own, but for partition counts."""
 
+    version: tuple[int, int] = (4, 1)
+    """Which Kafka answers, where releases differ: 3.9, 4.1 and 4.3 are compared with real ones."""
     brokers: tuple[int, ...] = (1, 2, 3)
     hosts: str = "kafka-{}"
     port: int = 9092
@@ -137,3 +142,8 @@ class ClusterSettings:
     """ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Broker-wide defaults that differ from `TOPIC_DEFAULTS`."""
+
+    def defaults(self) -> dict[str, str]:
+        """What a topic is set to that says nothing itself."""
+        older = _DEFAULTS_BEFORE_4 if self.version < (4, 0) else {}
+        return {**TOPIC_DEFAULTS, **older, **self.topic_defaults}

@@ -95,6 +95,7 @@ FETCH: Final = Message(
             Field("partition", INT32),
             Field("current_leader_epoch", INT32, since=9),
             Field("fetch_offset", INT64),
+            Field("last_fetched_epoch", INT32, since=12),
             Field("log_start_offset", INT64, since=5),
             Field("partition_max_bytes", INT32),
             topic="topic",
@@ -428,6 +429,14 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     66: (0, 1),
 }
 """First and last version by API key."""
+
+_SERVED_BEFORE_4: Final = SERVED | {15: (0, 5)}  # KIP-1043
+
+
+def served(release: tuple[int, int]) -> dict[int, tuple[int, int]]:
+    """`SERVED`, as far as this release of Kafka has it."""
+    return SERVED if release >= (4, 0) else _SERVED_BEFORE_4
+
 
 _NAMES: Final = {
     0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetFetch",

@@ -19,6 +19,20 @@ class Talk(ABC):
         """The answer of a broker (None: any) to one request, without tagged fields."""
 
     @abstractmethod
+    def begin(self, broker: int | None, key: int, version: int, fields: dict[str, Any]) -> Any:
+        """Send a request on a connection of its own and do not wait."""
+
+    @abstractmethod
+    def outcome(self, pending: Any, seconds: float = 10.0) -> dict[str, Any] | str | None:
+        """What became of a request that was begun: its answer, "closed" where the broker ended the connection, or None
+        where neither happened within `seconds`.
+        """
+
+    @abstractmethod
+    def exchange(self, broker: int | None, frame: bytes) -> bytes | None:
+        """The answer to a frame as it stands, on a connection of its own; None where the broker ends that one."""
+
+    @abstractmethod
     def pause(self, seconds: float) -> None:
         """Let time pass."""
 
@@ -131,7 +145,7 @@ def fetch_fields(
 ) -> dict[str, Any]:  # fmt: skip
     part = {
         "partition": partition, "current_leader_epoch": epoch, "fetch_offset": offset, "log_start_offset": -1,
-        "partition_max_bytes": partition_max_bytes,
+        "last_fetched_epoch": -1, "partition_max_bytes": partition_max_bytes,
     }  # fmt: skip
     return {
         "replica_id": -1, "max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes,

@@ -63,6 +63,8 @@ def test_every_call_of_a_node_is_answered():
 
 def test_the_calls_about_groups_are_answered():
     s = Simulated()
+    s.cluster.create_topic("t")
+    s.pause(1)
     at = _call(s, 1, calls.FindCoordinator("g", CoordinatorKind.GROUP)).broker_id
     assert _call(s, at, calls.CommitOffsets("g", "t", {0: 7})) == {0: 0}
     assert _call(s, at, calls.OffsetFetch(("g",), "t", (0, 1)))["g"].offsets == {0: 7}

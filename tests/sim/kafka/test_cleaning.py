@@ -1,8 +1,8 @@
 """Retention and compaction (facts/kafka-fencing.md §6)."""
 
-from tests.sim.kafka.cleaner import parse
 from tests.sim.kafka.harness import Simulated
 from tests.sim.kafka.log import valid_crc
+from tests.sim.kafka.records import parse
 
 
 def _keys(s: Simulated, topic: str) -> list[tuple[int, bytes | None]]:
@@ -10,7 +10,7 @@ def _keys(s: Simulated, topic: str) -> list[tuple[int, bytes | None]]:
         (batch.base + delta, key)
         for batch in s.cluster.committed(topic, 0)
         if not batch.control
-        for delta, key, _, _ in parse(batch)
+        for delta, _, key, _, _ in parse(batch)
     ]
 
 

@@ -5,6 +5,13 @@ from typing import Any
 from tests.sim.kafka.harness import Simulated
 
 
+def _with_a_topic() -> Simulated:
+    s = Simulated()
+    s.cluster.create_topic("t")
+    s.pause(1)
+    return s
+
+
 def _coordinator(s: Simulated, group: str) -> int:
     return s.ask(None, 10, 1, {"key": group, "key_type": 0})["node_id"]
 
@@ -28,7 +35,7 @@ def _committed(s: Simulated, group: str, topic: str) -> int:
 
 
 def test_a_committed_offset_is_there_after_the_coordinator_has_moved():
-    s = Simulated()
+    s = _with_a_topic()
     assert _committed(s, "g", "t") == -1
     assert _commit(s, "g", "t", 5) == 0
     assert _committed(s, "g", "t") == 5
@@ -38,7 +45,7 @@ def test_a_committed_offset_is_there_after_the_coordinator_has_moved():
 
 
 def test_one_consumer_joins_gets_its_assignment_and_leaves():
-    s = Simulated()
+    s = _with_a_topic()
     at = _coordinator(s, "g")
     join: dict[str, Any] = {
         "group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "member_id": "",
@@ -67,7 +74,7 @@ def test_one_consumer_joins_gets_its_assignment_and_leaves():
 
 
 def test_groups_are_listed_and_described():
-    s = Simulated()
+    s = _with_a_topic()
     assert _commit(s, "g", "t", 5) == 0
     at = _coordinator(s, "g")
     assert [each["group_id"] for each in s.ask(at, 16, 4, {"states_filter": []})["groups"]] == ["g"]

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.sim.kafka.cleaner import parse
 from tests.sim.kafka.harness import Pending, Simulated
+from tests.sim.kafka.records import parse
 
 _SEEDS = range(30)
 
@@ -110,7 +110,7 @@ def test_what_was_acknowledged_is_in_the_log_once_and_in_order(seed: int):
         (batch.base, value)
         for batch in s.cluster.committed(topic, 0)
         if not batch.control
-        for _, _, value, _ in parse(batch)
+        for _, _, _, value, _ in parse(batch)
     ]
     values = [value for _, value in log]
     assert len(values) == len(set(values))

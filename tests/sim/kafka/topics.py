@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tests.sim.kafka.settings import TOPIC_DEFAULTS
+from tests.sim.kafka import configs
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -26,19 +26,20 @@ class TopicConfig:
     """A topic's configuration with the numbers read once. Never changed: another configuration is another object."""
 
     __slots__ = (
-        "after_max_ms", "compacted", "delete_retention_ms", "deleted", "log_append_time", "max_message_bytes",
-        "min_isr", "own", "retention_bytes", "retention_ms", "segment_bytes", "segment_ms", "unclean", "values",
+        "after_max_ms", "before_max_ms", "compacted", "delete_retention_ms", "deleted", "log_append_time",
+        "max_message_bytes", "min_isr", "own", "retention_bytes", "retention_ms", "segment_bytes", "segment_ms",
+        "unclean", "values",
     )  # fmt: skip
 
     def __init__(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> None:
         self.own = dict(own)
-        self.values = {**TOPIC_DEFAULTS, **defaults, **own}
+        self.values = {**defaults, **own}
         values = self.values
-        policies = values["cleanup.policy"].split(",")
+        policies = configs.items(values["cleanup.policy"])
         self.compacted = "compact" in policies
         self.deleted = "delete" in policies
         self.log_append_time = values["message.timestamp.type"] == "LogAppendTime"
-        self.unclean = values["unclean.leader.election.enable"] == "true"
+        self.unclean = values["unclean.leader.election.enable"].lower() == "true"
         self.min_isr = int(values["min.insync.replicas"])
         self.max_message_bytes = int(values["max.message.bytes"])
         self.segment_bytes = int(values["segment.bytes"])
@@ -46,6 +47,7 @@ class TopicConfig:
         self.retention_ms = int(values["retention.ms"])
         self.retention_bytes = int(values["retention.bytes"])
         self.delete_retention_ms = int(values["delete.retention.ms"])
+        self.before_max_ms = int(values["message.timestamp.before.max.ms"])
         self.after_max_ms = int(values["message.timestamp.after.max.ms"])
 
 

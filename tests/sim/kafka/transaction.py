@@ -125,7 +125,7 @@ class Transaction:
 
     def end(self, state: State, now: int) -> Facts:
         """`prepareAbortOrCommit`. The epoch stays: a fence has raised it already, also in a cluster of transaction
-        version 2 (ran on 4.1.1: `scenarios.init_during_an_open_transaction`).
+        version 2 (ran on 4.1.1: `scenarios.fences.init_during_an_open_transaction`).
         """
         return self._prepare(self.facts._replace(state=state, updated_ms=now))
 

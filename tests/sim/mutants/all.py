@@ -1,0 +1,12 @@
+"""Every mutant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.mutants import deduplication, holes, sequences, takeover
+
+if TYPE_CHECKING:
+    from tests.sim.mutants.mutant import Mutant
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*holes.MUTANTS, *takeover.MUTANTS, *sequences.MUTANTS, *deduplication.MUTANTS)

@@ -1,0 +1,153 @@
+"""Holes of the first build: how its promises were broken, each put back into the code of today.
+
+Their rules stand in docs/architecture.md, "Bugs that made rules". The numbers are those of the models' README.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.histories import History, Step
+from tests.sim.mutants.bias import Bias
+from tests.sim.mutants.edits import Edit
+from tests.sim.mutants.mutant import Mutant
+from tests.sim.mutants.schedules import Schedule, produce
+
+SEQUENCES: Final = "sidecar/forwarder/sequences.py"
+TAILS: Final = "sidecar/exclusive/tails.py"
+TAKEOVER: Final = "sidecar/exclusive/takeover.py"
+LOGS: Final = "sidecar/cluster/logs.py"
+
+SMALL_CIRCLE: Final = (
+    Edit(SEQUENCES, "MODULUS: Final = 2**31", "MODULUS: Final = 2**12"),
+    Edit(SEQUENCES, "_HALF: Final = 2**30", "_HALF: Final = 2**11"),
+    Edit(SEQUENCES, "EPOCH_RECORDS: Final = 2**28", "EPOCH_RECORDS: Final = 2**9"),
+    Edit(SEQUENCES, "REPEAT_WINDOW: Final = 2**27", "REPEAT_WINDOW: Final = 2**8"),
+    Edit("sidecar/exclusive/succession.py", "_NOWHERE: Final = 2**28", "_NOWHERE: Final = 2**9"),
+    Edit("sidecar/protocol/batch.py", "SEQUENCE_MODULUS: Final = 2**31", "SEQUENCE_MODULUS: Final = 2**12"),
+    Edit("tests/sim/kafka/batches.py", "LAST_SEQUENCE: Final = 2**31 - 1", "LAST_SEQUENCE: Final = 2**12 - 1"),
+    Edit("tests/sim/kafka/batches.py", "_SEQUENCES: Final = 2**31", "_SEQUENCES: Final = 2**12"),
+    Edit("tests/sim/clients.py", "_SEQUENCES: Final = 2**31", "_SEQUENCES: Final = 2**12"),
+    Edit("tests/sim/wire.py", "(fields[11] + delta) % 2**31", "(fields[11] + delta) % 2**12"),
+)
+"""Sequences of brokers, clients and nodes come round after 4,096 records, and the bounds between as much sooner."""
+
+LONG: Final = Bias(
+    ("owned", "shared"),
+    {"kill node": 2, "elect": 2, "refuse": 1, "reset": 1},
+    count=(0, 1, 2, 3),
+    apps=(1,),
+    every=(0.01,),
+    burst=(20,),
+    partitions=(1,),
+    length=(6.0,),
+    batches=2_000,
+)
+"""So long that sequences come round."""
+
+
+def _uncommitted(seed_broker: int) -> Schedule:
+    """A leader appends what its followers do not fetch. The node dies, the next one looks; then the leader dies."""
+    owned = {"topic": "owned", "partition": 0}
+    others = [each for each in (1, 2, 3) if each != seed_broker]
+    return Schedule(
+        [
+            produce(partitions=1, every=0.02),
+            Step(0.15, "elect", {**owned, "broker": seed_broker}),
+            Step(0.2, "elect", {"topic": "__sidecar_default", "partition": 0, "broker": others[0]}),
+            *[Step(0.7, "cut brokers", {"one": seed_broker, "other": other, "lasts": 4.0}) for other in others],
+            Step(0.8, "kill node", {"node": 1, "fuse": 1, "lasts": 5.0, "silently": False}),
+            Step(0.8, "kill node", {"node": 2, "fuse": 1, "lasts": 0.1, "silently": False}),
+            Step(2.6, "kill broker", {"broker": seed_broker, "lasts": 2.0}),
+        ],
+        length=5.0,
+        jitter=0.3,
+    )
+
+
+def _by_leader(seed: int) -> History:
+    return _uncommitted(1 + seed % 3)(seed)
+
+
+def _late(seed: int) -> History:
+    """What a node sent before it died arrives when the next one has fenced the master slot, and no other yet: for a
+    session that wrote beside others, and now owns the topic by its new policy.
+    """
+    broker = 1 + seed % 3
+    return Schedule(
+        [
+            produce(topic="shared"),
+            produce(0.12, "app1", "shared"),
+            Step(0.8, "cut path", {"node": 2, "other": f"kafka-{broker}", "lasts": 2.0}),
+            Step(1.0, "kill node", {"node": 2, "fuse": 1, "lasts": 6.0, "silently": False}),
+            Step(1.0, "hold markers", {"partition": -1, "lasts": 2.5, "of": "sidecar.default.shared/"}),
+            Step(1.2, "policy", {"topic": "shared", "access_mode": "exclusive"}),
+        ],
+        length=4.5,
+        jitter=0.1,
+    )(seed)
+
+
+MUTANTS: Final = (
+    Mutant(
+        "half a circle",
+        "hole 1",
+        "Whatever lies up to half a circle below the base is a repeat, and no slot epoch is ever replaced.",
+        (
+            Edit(
+                SEQUENCES,
+                "        if (sequence - self.base) % MODULUS < self.limit:\n",
+                "        if (sequence - self.base) % MODULUS < _HALF:\n",
+            ),
+            Edit(
+                SEQUENCES,
+                "if self.has_past and below <= REPEAT_WINDOW >= (self.next - sequence) % MODULUS:",
+                "if below <= _HALF:",
+            ),
+        ),
+        LONG,
+        world=SMALL_CIRCLE,
+    ),
+    Mutant(
+        "claims are believed",
+        "hole 2",
+        "What a leader remembered in front of the fence counts, also where another one leads by then.",
+        (
+            Edit(
+                TAILS,
+                "                    if found.leader_epoch == claim.leader_epoch:\n",
+                "                    if True:\n",
+            ),
+        ),
+        _by_leader,
+        seeds=60,
+    ),
+    Mutant(
+        "one marker for all slots",
+        "hole 3",
+        "The log of every slot is read up to the marker of the slot that was fenced first.",
+        (Edit(TAKEOVER, "slots.get(name, slots[own]).stamp, ends)", "slots[own].stamp, ends)"),),
+        _late,
+        seeds=60,
+    ),
+    Mutant(
+        "an empty answer is the end",
+        "hole 5",
+        "Reading a log ends at the first empty answer, before the end that is known.",
+        (
+            Edit(
+                LOGS,
+                "            if empty == _EMPTY_ANSWERS:\n",
+                "            if empty:\n                return\n            if empty:\n",
+            ),
+            Edit(
+                TAILS,
+                """        message = f"{partition}: the fence's marker""",
+                """        return _Stretch(last, -1, is_whole)
+        message = f"{partition}: the fence's marker""",
+            ),
+        ),
+        Bias(("owned", "shared"), {"kill node": 3, "empty fetches": 5}, count=(4, 6, 8)),
+        seeds=60,
+    ),
+)

@@ -1,0 +1,120 @@
+"""Mutants of sequences and bases: those of the model `ClientSequences`, and of a lane's numbering."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.mutants.bias import Bias
+from tests.sim.mutants.edits import Edit
+from tests.sim.mutants.mutant import Mutant
+from tests.sim.mutants.schedules import Schedule, produce, refusals
+
+SEQUENCES: Final = "sidecar/forwarder/sequences.py"
+SUCCESSION: Final = "sidecar/exclusive/succession.py"
+EPOCH: Final = "sidecar/exclusive/epoch.py"
+LANE: Final = "sidecar/forwarder/lane.py"
+WRITER: Final = "sidecar/exclusive/writer.py"
+
+_FAILOVERS: Final = Bias(
+    ("owned", "shared", "queued"), {"kill node": 4, "freeze node": 2, "refuse": 2}, count=(3, 5, 8)
+)
+_RAISES: Final = Bias(
+    ("owned", "shared"),
+    {"refuse": 5, "kill node": 2, "reset": 1},
+    count=(4, 6, 8),
+    where={"refuse": {"api": (0,), "error": (10,), "broker": (0,), "after_append": (False,)}},
+)
+"""Batches are refused for good, and clients raise their epochs."""
+
+MUTANTS: Final = (
+    Mutant(
+        "a raise is a repeat",
+        "planted",
+        "A client that raised its epoch begins at 0, below its base, and is taken for one that repeats.",
+        (
+            Edit(
+                SEQUENCES,
+                "return Verdict.RAISE if sequence == 0 else",
+                "return (Verdict.REPEAT if self.written else Verdict.RAISE) if sequence == 0 else",
+            ),
+        ),
+        _RAISES,
+    ),
+    Mutant(
+        "lost is unsent",
+        "hole 6",
+        "Behind a plain batch of which nobody knows the numbers go on as if it were not in the log.",
+        (
+            Edit(
+                LANE,
+                "            self._retry.append(append)\n            self._muted = True\n",
+                "            append.in_doubt = False\n"
+                "            if self.plain is not None:\n"
+                "                append.sequence, append.stamped = None, False\n"
+                "            self._retry.append(append)\n            self._muted = True\n",
+            ),
+        ),
+        Schedule([produce(library="plain", topic="shared"), *refusals(0.5, 0.8, 1.1, 1.4)]),
+    ),
+    Mutant(
+        "the base is one too high",
+        "model NotTooHigh",
+        "The next epoch begins one sequence too high.",
+        (
+            Edit(
+                SUCCESSION,
+                "        count = last.get(index, NOTHING) + 1  #",
+                "        count = last.get(index, NOTHING) + 1 + (index in last)  #",
+            ),
+        ),
+        _FAILOVERS,
+        by=("lost", "doubled", "stuck", "reordered"),
+    ),
+    Mutant(
+        "the base is one too low",
+        "model NotTooLow",
+        "The next epoch begins one sequence too low.",
+        (
+            Edit(
+                SUCCESSION,
+                "        count = last.get(index, NOTHING) + 1  #",
+                "        count = max(0, last.get(index, NOTHING))  #",
+            ),
+        ),
+        _FAILOVERS,
+        by=("lost", "doubled", "stuck", "reordered"),
+    ),
+    Mutant(
+        "the base is the first batch",
+        "model BaseFromLog",
+        "The base of an epoch is the sequence of whichever batch comes first.",
+        (
+            Edit(
+                EPOCH,
+                "        if not self._idempotent:\n            return Verdict.FORWARD\n        found =",
+                "        if not self._idempotent:\n            return Verdict.FORWARD\n"
+                "        if not self._lanes[partition].used and not self._gates:\n"
+                "            space = self._spaces[partition]\n"
+                "            space.base = space.next = header.base_sequence\n"
+                "            space.client_epoch = header.producer_epoch\n"
+                "        found =",
+            ),
+        ),
+        _FAILOVERS,
+        seeds=60,
+    ),
+    Mutant(
+        "a repeat is taken for a raise",
+        "model KnowRepeats",
+        "What lies below the base is written anew, under the next epoch, instead of being called a repeat.",
+        (
+            Edit(
+                SEQUENCES,
+                "            return Verdict.REPEAT if below >= records else Verdict.ASTRIDE\n",
+                "            return Verdict.RAISE\n",
+            ),
+        ),
+        _FAILOVERS,
+        seeds=60,
+    ),
+)

@@ -1,0 +1,183 @@
+"""Mutants of the takeover: those of the model `ExclusiveTopic`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.histories import Step
+from tests.sim.mutants.bias import Bias
+from tests.sim.mutants.edits import Edit
+from tests.sim.mutants.mutant import Mutant
+from tests.sim.mutants.schedules import Schedule, kills, produce, rivals
+
+TAKEOVER: Final = "sidecar/exclusive/takeover.py"
+SLOT: Final = "sidecar/fencing/slot.py"
+TOPIC: Final = "sidecar/fencing/topic.py"
+TAILS: Final = "sidecar/exclusive/tails.py"
+LANE: Final = "sidecar/forwarder/lane.py"
+
+_NO_MARKER: Final = Edit(
+    TAILS,
+    """        message = f"{partition}: the fence's marker""",
+    """        return _Stretch(last, -1, is_whole)
+        message = f"{partition}: the fence's marker""",
+)
+"""A log without the marker that would end its reading is read to its end."""
+
+_CONTESTED: Final = Bias(
+    ("owned", "queued"),
+    {"freeze node": 3, "cut path": 2, "kill node": 1, "empty redis": 1},
+    rivals=(2, 3),
+    count=(3, 5),
+)
+_FAILOVERS: Final = Bias(
+    ("owned", "shared", "queued"), {"kill node": 4, "freeze node": 2, "cut path": 2, "lose answers": 1}, count=(3, 5, 8)
+)
+
+_CUT: Final = [
+    *[Step(0.8, "cut path", {"node": 2, "other": f"kafka-{each}", "lasts": 2.4}) for each in (1, 2, 3)],
+    Step(1.0, "kill node", {"node": 2, "fuse": 1, "lasts": 6.0, "silently": False}),
+]
+"""What a node sent before it died arrives much later."""
+
+_LATE: Final = Schedule(
+    [produce(), *_CUT, Step(1.0, "hold markers", {"partition": -1, "lasts": 3.0, "of": "sidecar.default.owned"})],
+    length=5.0,
+    jitter=0.2,
+)
+"""It arrives between the look and the fence of the next node."""
+
+_ELSEWHERE: Final = [Step(1.25, "close", {"app": "app0"}), produce(1.3, "rival0", partitions=1, batches=60)]
+_BEHIND: Final = Schedule([produce(), *_CUT, *_ELSEWHERE], length=5.0, jitter=0.04)
+"""It arrives when another session owns the topic, and has written to another partition only."""
+
+MUTANTS: Final = (
+    Mutant(
+        "no fence",
+        "model FenceData",
+        "A takeover opens the slot and writes its markers into the internal topics alone: partitions take what the "
+        "former owner still sends.",
+        (
+            Edit(
+                SLOT,
+                "sorted(found)) for topic, found in partitions.items() if found}",
+                'sorted(found)) for topic, found in partitions.items() if found and topic.startswith("__")}',
+            ),
+            _NO_MARKER,
+        ),
+        _BEHIND,
+    ),
+    Mutant(
+        "the ownership topic is not fenced",
+        "model FenceChangelog",
+        "A takeover writes no marker into the ownership topic: a former owner's record may come behind the next one's.",
+        (
+            Edit(
+                SLOT,
+                "sorted(found)) for topic, found in partitions.items() if found}",
+                'sorted(found)) for topic, found in partitions.items() if found and not topic.startswith("__")}',
+            ),
+        ),
+        _CONTESTED,
+        by=("stuck", "generations", "behind_the_fence"),
+    ),
+    Mutant(
+        "partitions take stale epochs",
+        "model UseEpochs",
+        "Brokers take what an older epoch writes, so that Redis alone keeps a former owner away.",
+        (
+            Edit(
+                "tests/sim/kafka/producers.py",
+                """            raise RefusedError(
+                errors.INVALID_PRODUCER_EPOCH, f"{batch.pid}""",
+                """            return
+            raise RefusedError(
+                errors.INVALID_PRODUCER_EPOCH, f"{batch.pid}""",
+            ),
+        ),
+        _BEHIND,
+    ),
+    Mutant(
+        "the log is not read behind the fence",
+        "model TailAfterFence",
+        "What leaders remembered in front of the fence counts; what came between is not looked for.",
+        (
+            Edit(
+                TAILS,
+                "                if claim is not None and claim.offset < ends[index]:\n",
+                "                if claim is not None:\n"
+                "                    return index, claim.last_sequence\n"
+                "                if claim is not None and claim.offset < ends[index]:\n",
+            ),
+        ),
+        _LATE,
+        seeds=60,
+    ),
+    Mutant(
+        "acknowledged as it is sent",
+        "model AckAfterAccept",
+        "A client gets its answer when its batch is sent, not when Kafka has it.",
+        (
+            Edit(
+                LANE,
+                """        self.begin(append)
+        self._shipper.ship(self, append)""",
+                """        self.begin(append)
+        done, append.done = append.done, lambda _: None
+        done(Outcome(ErrorCode.NONE))
+        self._shipper.ship(self, append)""",
+            ),
+            Edit(
+                "sidecar/exclusive/epoch.py",
+                "        lanes: list[Lane] = []\n",
+                "        return False\n        lanes: list[Lane] = []\n",
+            ),
+        ),
+        _FAILOVERS,
+    ),
+    Mutant(
+        "forgetful redis",
+        "model GenFromChangelog",
+        "Generations go by what Redis knows, which may be empty.",
+        (Edit("sidecar/exclusive/arbitration.py", "            known=known,\n", "            known=None,\n"),),
+        Schedule(
+            [
+                produce(),
+                *rivals(0.9, 1.7),
+                *[Step(moment, "empty redis") for moment in (0.92, 0.96, 1.0, 1.04, 1.72, 1.76, 1.8, 1.84)],
+            ]
+        ),
+    ),
+    Mutant(
+        "a deposed session goes on",
+        "model CheckSession",
+        "A takeover does not look whether its session was deposed, nor whose the topic is behind the fence.",
+        (
+            Edit(
+                TAKEOVER,
+                "if any(deposed.session == self._intent.session for deposed in ownership.value.deposed):",
+                "if False:",
+            ),
+            Edit(TAKEOVER, "if self._known(fenced.topic_id) != known or tuple", "if tuple"),
+            Edit(
+                TAKEOVER,
+                "        same = ownership.value.session == self._intent.session\n",
+                "        same = True\n",
+            ),
+        ),
+        _CONTESTED,
+    ),
+    Mutant(
+        "no tails",
+        "planted",
+        "A takeover in which the session stays does not look where its sequences stand.",
+        (
+            Edit(
+                TAKEOVER,
+                "            last = await self._last(reader, formers, tails, slots, ends)\n",
+                "            last = {}\n",
+            ),
+        ),
+        Schedule([produce(), *kills(0.6, 1.6, 2.6)]),
+    ),
+)

@@ -1,0 +1,61 @@
+"""Mutants (`tests.sim.mutants`): each still has its place in the product, and the simulator finds some of each kind.
+
+`make mutants` plays all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sim.mutants.all import MUTANTS
+from tests.sim.mutants.edits import Edit, EditError, edited, install, texts
+from tests.sim.mutants.mutant import Mutant
+from tests.sim.mutants.run import Lanes, hunt
+
+FOUND_AT_ONCE = ("half a circle", "claims are believed", "no tails")
+"""Under the first seed."""
+
+
+@pytest.fixture(scope="module")
+def clean() -> Iterator[Lanes]:
+    found = Lanes()
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_still_has_its_place_in_the_product(mutant: Mutant) -> None:
+    assert texts(mutant.world + mutant.edits)
+
+
+def test_names_are_given_once() -> None:
+    assert Counter(mutant.name for mutant in MUTANTS).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("name", FOUND_AT_ONCE)
+def test_a_mutant_is_found_and_the_product_is_not(clean: Lanes, name: str) -> None:
+    mutant = next(each for each in MUTANTS if each.name == name)
+    found = hunt(mutant, clean, seeds=1)
+    assert found.is_right, found
+
+
+def test_an_edit_whose_text_is_gone_or_there_twice_fails() -> None:
+    path = "sidecar/forwarder/sequences.py"
+    for old in ("no such text", "MODULUS"):
+        with pytest.raises(EditError, match="times, not once"):
+            edited(path, [Edit(path, old, "")])
+
+
+def test_an_edit_that_is_no_python_fails() -> None:
+    path = "sidecar/forwarder/sequences.py"
+    with pytest.raises(EditError, match="does not compile"):
+        edited(path, [Edit(path, "MODULUS: Final = 2**31", "MODULUS: Final = (")])
+
+
+def test_an_edit_of_a_module_that_is_imported_already_fails() -> None:
+    path = "tests/sim/mutants/edits.py"
+    with pytest.raises(EditError, match="imported before"):
+        install([Edit(path, "A mistake as a change", "A change")])
