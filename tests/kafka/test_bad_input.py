@@ -22,7 +22,7 @@ import pytest
 from sidecar.network.client import FIRST_FRAME_LIMIT
 from sidecar.protocol.api import APIS, NOT_SERVED
 from sidecar.protocol.primitives import I16, I32, I64
-from tests import raw
+from tests import frames, raw
 from tests.kafka.gateway.requests import request
 from tests.kafka.node_log import events, resident_bytes
 from tests.kafka.traffic import Traffic
@@ -255,7 +255,7 @@ def test_a_request_cut_anywhere_ends_the_connection_or_is_answered(key: int, gro
                 client.send_bytes(I32.pack(size) + whole[:size] + kio.request_frame(raw.api_versions(), 8))
                 try:
                     client.receive_frame()
-                except raw.ClosedError:
+                except frames.ClosedError:
                     # What is read in place of a count may be any number.
                     assert [event["reason"] for event in ground.rejections(client)] in ([], ["malformed"], ["too_many"])
     ground.traffic.goes_on()

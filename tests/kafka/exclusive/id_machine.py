@@ -21,7 +21,8 @@ from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.protocol.caller import CallTimeoutError
 from tests.kafka.exclusive.bad_network import BadNetwork
 from tests.kafka.exclusive.id_writer import APART, CONFIG, PATIENCE_S, Life, Scene, Writer
-from tests.kafka.exclusive.room import REDIS_AWAY, HeldAnswers, Room, forget_redis, open_room
+from tests.kafka.exclusive.room import HeldAnswers, Room, open_room
+from tests.kafka.gates import REDIS_AWAY, forget_redis
 from tests.logs import read_messages
 from tests.services import Services
 from tests.slow.faults.checker import Floors, Logged, Violation, check

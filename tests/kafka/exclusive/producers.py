@@ -1,11 +1,8 @@
 """A producer that sends exactly the batch it is told to: producer id, epoch and sequence are the test's own."""
 
-import socket
 import struct
 import time
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -15,6 +12,7 @@ from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.protocol.calls import FetchPartition
 from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.protocol.primitives import Octets
+from tests.frames import Frames
 from tests.wait import wait_for
 
 _HEAD = struct.Struct(">hhih")
@@ -79,27 +77,15 @@ class Sent:
     message: str | None
 
 
-class RawProducer:
+class RawProducer(Frames):
     """One connection; `producer_id` -1: a plain producer without sequences."""
 
     def __init__(self, bootstrap: str, client_id: str, producer_id: int = -1, *, epoch: int = 0) -> None:
-        host, port = bootstrap.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        super().__init__(bootstrap)
         self._client_id = client_id.encode()
         self._correlation = 0
         self.producer_id = producer_id
         self.epoch = epoch
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.socket.close()
 
     def send(
         self,
@@ -150,7 +136,7 @@ class RawProducer:
         parts = produce_upstream.encode_request(
             self._correlation, self._client_id, 8, -1, timeout_ms, [(topic.encode(), partition, batch)]
         )
-        self.socket.sendall(b"".join(parts))
+        self.send_bytes(b"".join(parts))
 
     def finish(self) -> Sent:
         """The answer to the oldest batch that has none yet."""
@@ -165,12 +151,11 @@ class RawProducer:
         ]
         self._correlation += 1
         parts = produce_upstream.encode_request(self._correlation, self._client_id, version, -1, 10_000, records)
-        self.socket.sendall(b"".join(parts))
+        self.send_bytes(b"".join(parts))
 
     def finish_all(self, *, version: int = 8) -> dict[int, Sent]:
         """The answer to the oldest request that has none yet, by partition."""
-        size = struct.unpack(">i", self._exactly(4))[0]
-        frame = struct.pack(">i", size) + self._exactly(size)
+        frame = self.receive_frame()
         results, _ = produce.decode_answer(frame, 0, len(frame), version)
         return {result.partition: Sent(result.error, result.base_offset, result.message) for result in results}
 
@@ -189,31 +174,18 @@ class RawProducer:
         self._correlation += 1
         header = _HEAD.pack(22, 3, self._correlation, len(self._client_id)) + self._client_id + b"\0"
         body = b"\0" + struct.pack(">iqh", 60_000, named, epoch) + b"\0"
-        self.socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-        answer = self._exactly(struct.unpack(">i", self._exactly(4))[0])
-        error, producer_id = struct.unpack(">hq", answer[9:19])
+        self.send_bytes(struct.pack(">i", len(header) + len(body)) + header + body)
+        error, producer_id = struct.unpack(">hq", self.receive_frame()[13:23])
         return error, producer_id
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self.socket.recv(size - len(data))
-            if not part:
-                raise ConnectionError("the node closed the connection")
-            data += part
-        return bytes(data)
 
 
 def fetch_batches(bootstrap: str, topic: str, partition: int = 0) -> list[BatchHeader]:
     """The headers of all batches of a short log, straight from a single broker."""
-    host, port = bootstrap.rsplit(":", 1)
     request = FetchPartition(TopicPartition(topic, partition), Offset(0), max_wait_ms=100, max_bytes=50_000_000)
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall(encode_frame(request, 1, "test"))
-        stream = connection.makefile("rb")
-        frame = stream.read(struct.unpack(">i", stream.read(4))[0])
-        stream.close()
-    records = decode_frame(request, 1, frame, 0, len(frame)).records
+    with Frames(bootstrap) as connection:
+        connection.send_bytes(encode_frame(request, 1, "test"))
+        frame = connection.receive_frame()
+    records = decode_frame(request, 1, frame, 4, len(frame)).records
     return [read_header(records, start, start + size) for start, size in batch_sizes(records, 0, len(records))]
 
 

@@ -1,9 +1,4 @@
-"""The room `exclusive` in the test's own process, on the real Kafka and Redis, with the moments of its steps in hand.
-
-A node as a process cannot be stopped between two steps of a takeover, nor told what Redis shall answer; this one can.
-Whatever passes here has passed Kafka and Redis; answers are exchanged or lost on their way back, never invented
-requests.
-"""
+"""The room `exclusive` in the test's own process, on the real Kafka and Redis (`tests/kafka/gates.py`)."""
 
 from __future__ import annotations
 
@@ -17,188 +12,30 @@ from itertools import count
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
-from metadata import MetadataStore, MetadataUnavailable
-from metadata.errors import Reason
-from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode
-from sidecar.changelog import Changelog, Clock
-from sidecar.cluster.membership import Membership
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.changelog import Clock
 from sidecar.cluster.resolver import NameResolver
-from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.turned_away import TurnedAway
 from sidecar.exclusive import identity
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.governor import Governor
 from sidecar.exclusive.policies import PolicyFields
-from sidecar.exclusive.tenure import Surroundings
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder import brokers, whole
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.framing import Frame
-from sidecar.network.tasks import Tasks
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, decode_answer, walk
 from tests.kafka.exclusive.producers import batch_of, id_headers
+from tests.kafka.gates import Gates, opened
 from tests.wait import wait_for_async
 
-Step = Callable[[], Awaitable[None]]
 _VERSION = 8
-
-
-class Gates:
-    """What is to happen in front of, or instead of the answer of, a step by its name; recorded in `passed`."""
-
-    def __init__(self) -> None:
-        self.passed: list[str] = []
-        self._before: dict[str, list[Step]] = {}
-        self._after: dict[str, list[Callable[[Any], Any]]] = {}
-        self._altered: dict[str, Callable[[Any], Any]] = {}
-
-    def alter(self, step: str, change: Callable[[Any], Any]) -> None:
-        """Every answer to `step` is told as `change` makes it, until `heal`."""
-        self._altered[step] = change
-
-    def hold(self, step: str) -> Gate:
-        """The next `step` waits until the gate opens."""
-        gate = Gate()
-        self._before.setdefault(step, []).append(gate.pass_through)
-        return gate
-
-    def fail(self, step: str, error: Exception, *, times: int = 1, after: bool = False) -> None:
-        """The next `times` fail: in front of the step, or `after` it was done."""
-
-        async def refuse() -> None:
-            raise error
-
-        def lose(answer: Any) -> Any:
-            raise error
-
-        for _ in range(times):
-            if after:
-                self._after.setdefault(step, []).append(lose)
-            else:
-                self._before.setdefault(step, []).append(refuse)
-
-    def exchange(self, step: str, change: Callable[[Any], Any]) -> None:
-        """The next `step` is done, and its answer becomes what `change` makes of it."""
-        self._after.setdefault(step, []).append(change)
-
-    def heal(self) -> None:
-        """Whatever was to fail and has not come goes well."""
-        self._before.clear()
-        self._after.clear()
-        self._altered.clear()
-
-    async def before(self, step: str) -> None:
-        self.passed.append(step)
-        waiting = self._before.get(step)
-        if waiting:
-            await waiting.pop(0)()
-
-    def after(self, step: str, answer: Any) -> Any:
-        if (change := self._altered.get(step)) is not None:
-            answer = change(answer)
-        changes = self._after.get(step)
-        return changes.pop(0)(answer) if changes else answer
-
-
-class Gate:
-    """Closed until `open`; `reached` tells that somebody stands in front of it."""
-
-    def __init__(self) -> None:
-        self._reached = asyncio.Event()
-        self._open = asyncio.Event()
-
-    async def pass_through(self) -> None:
-        self._reached.set()
-        await self._open.wait()
-
-    async def reached(self) -> None:
-        async with asyncio.timeout(10):
-            await self._reached.wait()
-
-    def open(self) -> None:
-        self._open.set()
-
-
-class GatedStore(MetadataStore):
-    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`, `forget`, `policies`, `set_policy`."""
-
-    gates: Gates
-
-    async def _gated(self, step: str, call: Awaitable[Any]) -> Any:
-        try:
-            await self.gates.before(step)
-        except BaseException:
-            call.close()  # type: ignore[attr-defined]
-            raise
-        return self.gates.after(step, await call)
-
-    async def claim(self, *args: Any, **options: Any) -> Any:
-        return await self._gated("claim", super().claim(*args, **options))
-
-    async def serve(self, *args: Any, **options: Any) -> Any:
-        return await self._gated("serve", super().serve(*args, **options))
-
-    async def policies(self, *args: Any, **options: Any) -> Any:
-        return await self._gated("policies", super().policies(*args, **options))
-
-    async def set_policy(self, *args: Any, **options: Any) -> Any:
-        return await self._gated("set_policy", super().set_policy(*args, **options))
-
-    async def publish(self, *args: Any, **options: Any) -> Any:
-        return await self._gated("publish", super().publish(*args, **options))
-
-    async def release(self, *args: Any, **options: Any) -> Any:
-        return await self._gated("release", super().release(*args, **options))
-
-    async def forget(self, *args: Any, **options: Any) -> Any:
-        return await self._gated("forget", super().forget(*args, **options))
-
-    async def abandon(self, *args: Any, **options: Any) -> Any:
-        return await self._gated("abandon", super().abandon(*args, **options))
-
-
-class Answered(Exception):  # noqa: N818 - it is no error
-    """What a step is answered without being done, its only argument: for `Gates.fail`."""
-
-
-class GatedUpstream(KafkaUpstream):
-    """Kafka, step by step: the node's own calls by the name of their request, and looks for leaders, `layout`."""
-
-    gates: Gates
-    is_closed = False
-
-    def may_connect(self, broker_id: int) -> bool:
-        return not self.is_closed and super().may_connect(broker_id)  # what a dead node wanted to send is not sent
-
-    async def layout(self, topic: str, *, refresh: bool = False) -> Any:
-        await self.gates.before("layout")
-        return await super().layout(topic, refresh=refresh)
-
-    async def whole_layout(self, topic: str) -> Any:
-        await self.gates.before("layout")
-        return await super().whole_layout(topic)
-
-    async def call(self, broker_id: int | None, request: Any, **options: Any) -> Any:
-        step = type(request).__name__
-        try:
-            await self.gates.before(step)
-        except Answered as answered:
-            return answered.args[0]
-        return self.gates.after(step, await super().call(broker_id, request, **options))
-
-    async def call_pair(self, broker_id: int, first: Any, second: Any, **options: Any) -> Any:
-        step = type(first).__name__
-        await self.gates.before(step)
-        return self.gates.after(step, await super().call_pair(broker_id, first, second, **options))
 
 
 class HeldAnswers:
@@ -236,10 +73,6 @@ class HeldAnswers:
         for _, tell in self._held:
             tell()
         self._held.clear()
-
-
-REDIS_AWAY = MetadataUnavailable(Reason.AWAY, "no connection")
-REDIS_LOST = MetadataUnavailable(Reason.TIMEOUT, "no answer", maybe_applied=True)
 
 
 @dataclass
@@ -409,14 +242,6 @@ class Party:
             return (await self.begin(topic, value, **options)).error
 
 
-async def forget_redis(redis: str, cluster: str) -> None:
-    """Redis loses everything that it had of a cluster of nodes."""
-    client = Redis.from_url(redis)
-    async for key in client.scan_iter(f"sidecar:{{{cluster}}}:*"):
-        await client.delete(key)
-    await client.aclose()
-
-
 class Room:
     """One node's room. Everything sent is answered once; nothing is held when it ends; no exception is unexpected."""
 
@@ -476,48 +301,28 @@ async def open_room(
     clock: Clock | None = None,
 ) -> AsyncIterator[Room]:
     """A room as a node composes it (sidecar/node/rooms.py); `clock`: of a machine whose own ones are wrong."""
-    gates, told, boot = Gates(), Told(), secrets.token_hex(8)
-    host, port = kafka.split(",", maxsplit=1)[0].rsplit(":", 1)
-    upstream = GatedUpstream([(host, int(port))], connect_timeout=5.0, request_timeout=15.0)
-    store = GatedStore(redis, cluster, lease_ms=lease_ms)
-    upstream.gates = store.gates = gates
-    changelog = await Changelog.open(upstream, cluster, clock=clock)
-    await changelog.tailer.read_to_end(30.0)
-    forwarder = Forwarder(upstream, linger=0, buffer_bytes=64 * 1024 * 1024)
-    unexpected: list[BaseException] = []
-    tasks = Tasks(unexpected.append)
-    nodes = NodeDirectory(NodeAddress(node_id, "127.0.0.1", 1))
-    around = Surroundings(node_id, boot, cluster, upstream, changelog, store, epoch_records)
-    governor = Governor(
-        around, forwarder, tasks, told, NameResolver(), nodes,
-        reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
-    )  # fmt: skip
-    governor.start()
-
-    def registration() -> Registration:
-        return Registration(
-            node_id=node_id, boot=boot, host="127.0.0.1", port=1, admin="", position=changelog.position - 1,
-            policy_version=governor.catalog.version, version="test", draining=False,
+    async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms, clock=clock) as parts:
+        forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
+        governor = Governor(
+            parts.surroundings(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
+            reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
         )  # fmt: skip
-
-    membership = Membership(store, nodes, registration, governor, failed=lambda error: None)
-    governor.catalog.beat = membership.beat_now
-    await membership.join()
-    tasks.start(governor.keep_ids())
-    room = Room(governor, gates, told, boot)
-    room.unexpected = unexpected
-    try:
-        yield room
-        await _at_rest(room, forwarder)
-    finally:
-        await tasks.cancel()
-        if not room.is_dead:
-            await membership.leave()
-        upstream.is_closed = True
-        forwarder.close()
-        await changelog.close()
-        await upstream.close()
-        await store.aclose()
+        governor.start()
+        membership = parts.membership(governor, lambda: governor.catalog.version)
+        governor.catalog.beat = membership.beat_now
+        await membership.join()
+        parts.tasks.start(governor.keep_ids())
+        room = Room(governor, parts.gates, told, parts.boot)
+        room.unexpected = parts.unexpected
+        try:
+            yield room
+            await _at_rest(room, forwarder)
+        finally:
+            await parts.tasks.cancel()
+            if not room.is_dead:
+                await membership.leave()
+            parts.upstream.is_closed = True
+            forwarder.close()
 
 
 async def _at_rest(room: Room, forwarder: Forwarder) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.conftest import Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
-from tests.kafka.exclusive.room import HeldAnswers, Room, forget_redis, free, open_room, until
+from tests.kafka.exclusive.room import HeldAnswers, Room, free, open_room, until
+from tests.kafka.gates import forget_redis
 from tests.services import Services
 
 

@@ -19,7 +19,8 @@ from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.protocol.errors import KafkaError
 from tests.conftest import Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
-from tests.kafka.exclusive.room import Gate, HeldAnswers, Party, Room, open_room, until
+from tests.kafka.exclusive.room import HeldAnswers, Party, Room, open_room, until
+from tests.kafka.gates import Gate
 from tests.services import Services
 from tests.topics import create_topic, delete_records
 from tests.wait import wait_for_async

@@ -24,17 +24,8 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, TopicPartition
 from tests.conftest import QUICK_RETURN, Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
-from tests.kafka.exclusive.room import (
-    REDIS_AWAY,
-    Answered,
-    Gate,
-    HeldAnswers,
-    Room,
-    forget_redis,
-    free,
-    open_room,
-    until,
-)
+from tests.kafka.exclusive.room import HeldAnswers, Room, free, open_room, until
+from tests.kafka.gates import REDIS_AWAY, Answered, Gate, forget_redis
 from tests.logs import read_log
 from tests.services import Services
 from tests.topics import create_topic

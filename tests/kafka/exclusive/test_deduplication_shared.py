@@ -14,7 +14,8 @@ from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields, Scope
 from tests.conftest import Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
-from tests.kafka.exclusive.room import HeldAnswers, Room, forget_redis, open_room, until
+from tests.kafka.exclusive.room import HeldAnswers, Room, open_room, until
+from tests.kafka.gates import forget_redis
 from tests.services import Services
 from tests.topics import create_topic, delete_records
 from tests.wait import wait_until

@@ -15,7 +15,8 @@ from sidecar.exclusive.upkeep import Keeper
 from sidecar.network.tasks import Tasks
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.room import GatedUpstream, Room, until
+from tests.kafka.exclusive.room import Room, until
+from tests.kafka.gates import GatedUpstream
 from tests.services import Services
 from tests.topics import create_topic
 from tests.wait import wait_for

@@ -14,7 +14,8 @@ from sidecar.local import Kafka, KafkaConfig
 from sidecar.protocol.errors import KafkaError
 from tests.conftest import QUICK_RETURN, Unique
 from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.room import REDIS_AWAY, HeldAnswers, Room, free, open_room, until
+from tests.kafka.exclusive.room import HeldAnswers, Room, free, open_room, until
+from tests.kafka.gates import REDIS_AWAY
 from tests.logs import read_log
 from tests.services import Services
 from tests.topics import create_topic

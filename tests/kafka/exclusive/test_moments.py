@@ -20,7 +20,8 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.produce import ProduceResult
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.room import REDIS_AWAY, REDIS_LOST, Party, Room, free, open_room, until
+from tests.kafka.exclusive.room import Party, Room, free, open_room, until
+from tests.kafka.gates import REDIS_AWAY, REDIS_LOST
 from tests.logs import read_log
 from tests.services import Services
 from tests.topics import create_topic

@@ -14,7 +14,8 @@ from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.checked import CheckedProducer
 from tests.kafka.exclusive.conftest import Connect, governed_in
 from tests.kafka.exclusive.producers import RawProducer, fetch_batches
-from tests.kafka.exclusive.room import REDIS_AWAY, Room, open_room, until
+from tests.kafka.exclusive.room import Room, open_room, until
+from tests.kafka.gates import REDIS_AWAY
 from tests.logs import read_log
 from tests.rest import Rest, govern
 from tests.services import Services

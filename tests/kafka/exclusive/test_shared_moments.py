@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyrigh
 from metadata.ownership import AccessMode
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.room import REDIS_AWAY, Room, free, open_room, until
+from tests.kafka.exclusive.room import Room, free, open_room, until
+from tests.kafka.gates import REDIS_AWAY
 from tests.logs import read_log
 from tests.services import Services
 from tests.wait import wait_for, wait_for_async

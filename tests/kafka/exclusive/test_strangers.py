@@ -14,7 +14,8 @@ from sidecar.forwarder.lane import Outcome
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in
 from tests.kafka.exclusive.producers import fetch_batches
-from tests.kafka.exclusive.room import Gate, Room, free, open_room, until
+from tests.kafka.exclusive.room import Room, free, open_room, until
+from tests.kafka.gates import Gate
 from tests.logs import read_log
 from tests.services import Services
 

@@ -7,7 +7,7 @@ import pytest
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.virtual import VirtualCluster
-from tests.kafka.gateway.wire import Wire
+from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ _SPREAD = 16
 
 def create_internal_topics(bootstrap: str) -> None:
     """Kafka makes the topics of offsets and transactions when first asked: wait until every coordinator serves."""
-    with Wire(bootstrap) as wire:
+    with RawClient(bootstrap) as wire:
         for kind in (0, 1):
             for number in range(_SPREAD):
                 asked = request(10, 1, key=f"tests-begin-{number}", key_type=kind)
                 wait_for(lambda asked=asked: codes(wire.ask(asked)) == {0}, f"coordinators of kind {kind}", 30)
     init = request(22, 1, transaction_timeout=60_000)  # a broker has no producer ids until the controller gave it some
     for broker in bootstrap.split(","):
-        with Wire(broker) as wire:
+        with RawClient(broker) as wire:
             for asked in (request(16, 2), request(66, 0), init):
                 wait_for(lambda asked=asked, wire=wire: codes(wire.ask(asked)) == {0}, f"{broker} to serve", 30)
 
@@ -46,13 +46,13 @@ def groups_of_several_coordinators(kafka_cluster: Kafka, unique: Unique) -> Call
     After a test that stopped a broker the others lead everything: each gets its own partitions back first.
     """
     elect = request(43, 2, topic_partitions=None)
-    with Wire(kafka_cluster.bootstrap) as wire:
+    with RawClient(kafka_cluster.bootstrap) as wire:
         wait_for(lambda: codes(wire.ask(elect)) <= {0, _ELECTION_NOT_NEEDED}, "preferred leaders", 30)
     create_internal_topics(kafka_cluster.bootstrap)
 
     def draw(count: int) -> list[str]:
         names = {unique("group"): 0 for _ in range(count)}
-        with Wire(kafka_cluster.bootstrap) as direct:
+        with RawClient(kafka_cluster.bootstrap) as direct:
 
             def several() -> bool:
                 names.update((name, direct.ask(request(10, 2, key=name)).node_id) for name in names)

@@ -9,8 +9,8 @@ import pytest
 from sidecar.protocol.errors import ErrorCode
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
-from tests.kafka.gateway.wire import Wire
 from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _TOPIC, _BROKER, _BROKER_LOGGER = 2, 4, 8
 
 
 @pytest.fixture
-def wire(three_nodes: VirtualCluster) -> Iterator[Wire]:
-    with Wire(three_nodes.nodes[0].bootstrap) as opened:
+def wire(three_nodes: VirtualCluster) -> Iterator[RawClient]:
+    with RawClient(three_nodes.nodes[0].bootstrap) as opened:
         yield opened
 
 
@@ -42,7 +42,7 @@ def described(answer: Any) -> dict[tuple[int, str], dict[str, str | None]]:
     }
 
 
-def soon_described(wire: Wire, asked: Any) -> dict[tuple[int, str], dict[str, str | None]]:
+def soon_described(wire: RawClient, asked: Any) -> dict[tuple[int, str], dict[str, str | None]]:
     """As `described`, once every broker that is asked knows of a topic made a moment ago."""
     wait_for(lambda: codes(wire.ask(asked)) == {0}, "the description")
     return described(wire.ask(asked))
@@ -50,7 +50,7 @@ def soon_described(wire: Wire, asked: Any) -> dict[tuple[int, str], dict[str, st
 
 @pytest.mark.parametrize("version", range(1, 5))
 def test_every_node_is_described_as_a_broker_of_its_own_address(
-    version: int, wire: Wire, three_nodes: VirtualCluster, kafka_cluster: Kafka
+    version: int, wire: RawClient, three_nodes: VirtualCluster, kafka_cluster: Kafka
 ) -> None:
     asked = [resource(_BROKER, node.id) for node in three_nodes.nodes]
     answer = wire.ask(request(32, version, resources=asked, include_synonyms=True))
@@ -70,7 +70,7 @@ def test_every_node_is_described_as_a_broker_of_its_own_address(
         assert kafka_cluster.address(broker) not in text
 
 
-def test_a_mixed_request_is_answered_from_everywhere_at_once(wire: Wire, unique: Unique) -> None:
+def test_a_mixed_request_is_answered_from_everywhere_at_once(wire: RawClient, unique: Unique) -> None:
     topic = unique("orders")
     assert codes(wire.ask(request(19, 2, topics=[{"name": topic, "num_partitions": 1, "replication_factor": 1}]))) == {
         0
@@ -88,7 +88,7 @@ def test_a_mixed_request_is_answered_from_everywhere_at_once(wire: Wire, unique:
 
 
 def test_a_resource_that_is_named_again_is_described_once(
-    wire: Wire, three_nodes: VirtualCluster, unique: Unique
+    wire: RawClient, three_nodes: VirtualCluster, unique: Unique
 ) -> None:
     """Beside a broker each was asked of Kafka, and read here: thousands of times the same for a few bytes each."""
     topic = unique("orders")
@@ -98,7 +98,7 @@ def test_a_resource_that_is_named_again_is_described_once(
     assert sorted(found.resource_type for found in wire.ask(asked).results) == [_TOPIC, _BROKER]
 
 
-def test_a_broker_that_clients_do_not_see_is_not_described(wire: Wire) -> None:
+def test_a_broker_that_clients_do_not_see_is_not_described(wire: RawClient) -> None:
     answer = wire.ask(request(32, 4, resources=[resource(_BROKER, 1), resource(_BROKER, "eleven")]))
     assert codes(answer) == {ErrorCode.INVALID_REQUEST}
     assert {found.error_message for found in answer.results} == {
@@ -114,7 +114,7 @@ def set_retention(key: int, version: int, *resources: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize(("key", "version"), [(33, 0), (33, 1), (33, 2), (44, 0), (44, 1)])
 async def test_of_several_resources_those_that_may_be_are_altered(
-    key: int, version: int, wire: Wire, kafka_cluster: Kafka, unique: Unique
+    key: int, version: int, wire: RawClient, kafka_cluster: Kafka, unique: Unique
 ) -> None:
     topic, throttled = unique("orders"), unique("throttled")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
@@ -149,13 +149,13 @@ async def test_of_several_resources_those_that_may_be_are_altered(
 @pytest.mark.parametrize("version", range(1, 5))
 @pytest.mark.parametrize(("value", "expected"), [("0:1,0:2", None), ("*", "*")])
 async def test_replicas_listed_by_broker_are_not_shown(
-    version: int, value: str, expected: str | None, wire: Wire, kafka_cluster: Kafka, unique: Unique
+    version: int, value: str, expected: str | None, wire: RawClient, kafka_cluster: Kafka, unique: Unique
 ) -> None:
     topic = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic)
     configs = [{"name": "leader.replication.throttled.replicas", "config_operation": 0, "value": value}]
-    with Wire(kafka_cluster.bootstrap) as direct:
+    with RawClient(kafka_cluster.bootstrap) as direct:
         assert codes(direct.ask(request(44, 1, resources=[resource(_TOPIC, topic, configs=configs)]))) == {0}
     asked = request(32, version, resources=[resource(_TOPIC, topic)], include_synonyms=True)
 
@@ -167,7 +167,7 @@ async def test_replicas_listed_by_broker_are_not_shown(
     wait_for(shown, "the configuration")
 
 
-def test_the_clusters_defaults_are_altered(wire: Wire) -> None:
+def test_the_clusters_defaults_are_altered(wire: RawClient) -> None:
     def alter(value: str | None) -> set[int]:
         configs = [{"name": "log.cleaner.backoff.ms", "config_operation": 0 if value else 1, "value": value}]
         return codes(wire.ask(request(44, 1, resources=[resource(_BROKER, "", configs=configs)])))
@@ -182,7 +182,7 @@ def test_the_clusters_defaults_are_altered(wire: Wire) -> None:
     wait_for(lambda: default() is None, "the old default")
 
 
-def test_internal_topics_may_be_described(wire: Wire, direct_creator: Wire) -> None:
+def test_internal_topics_may_be_described(wire: RawClient, direct_creator: RawClient) -> None:
     answer = direct_creator.ask(
         request(19, 2, topics=[{"name": "__sidecar_shown", "num_partitions": 1, "replication_factor": 1}])
     )
@@ -192,6 +192,6 @@ def test_internal_topics_may_be_described(wire: Wire, direct_creator: Wire) -> N
 
 
 @pytest.fixture
-def direct_creator(kafka_cluster: Kafka) -> Iterator[Wire]:
-    with Wire(kafka_cluster.bootstrap) as opened:
+def direct_creator(kafka_cluster: Kafka) -> Iterator[RawClient]:
+    with RawClient(kafka_cluster.bootstrap) as opened:
         yield opened

@@ -17,8 +17,8 @@ from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
 from tests.kafka.gateway.virtual import VirtualCluster
-from tests.kafka.gateway.wire import Wire
 from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -37,18 +37,18 @@ def join(group: str, member: str = "", version: int = 5) -> Any:
     return request(11, version, group_id=group, member_id=member, protocols=protocols, **_SESSION)
 
 
-def is_silent(wire: Wire) -> bool:
+def is_silent(wire: RawClient) -> bool:
     return select.select([wire.socket], [], [], 0)[0] == []
 
 
-def admit(wire: Wire, group: str) -> str:
+def admit(wire: RawClient, group: str) -> str:
     """The member id that the coordinator wants a newcomer to come back with."""
     answer = wire.ask(join(group))
     assert codes(answer) == {_MEMBER_ID_REQUIRED}
     return answer.member_id
 
 
-def commit(wire: Wire, group: str, topic: str) -> None:
+def commit(wire: RawClient, group: str, topic: str) -> None:
     asked = request(8, 2, **samples(topic, group)[8])
     wait_for(lambda: 0 in codes(wire.ask(asked)), f"the offsets of {group}", 30)
 
@@ -56,9 +56,9 @@ def commit(wire: Wire, group: str, topic: str) -> None:
 async def test_a_parked_join_holds_nobody_else_up(one_node: VirtualCluster, unique: Unique) -> None:
     group = unique("group")
     with (
-        Wire(one_node.bootstrap) as first,
-        Wire(one_node.bootstrap) as second,
-        Wire(one_node.bootstrap) as third,
+        RawClient(one_node.bootstrap) as first,
+        RawClient(one_node.bootstrap) as second,
+        RawClient(one_node.bootstrap) as third,
     ):
         leader = admit(first, group)
         joined = first.ask(join(group, leader))
@@ -88,11 +88,11 @@ async def test_a_client_that_leaves_while_its_join_is_parked_costs_nobody_anythi
 ) -> None:
     group = unique("group")
     failed = len(one_node.events.failed)
-    with Wire(one_node.bootstrap) as first:
+    with RawClient(one_node.bootstrap) as first:
         leader = admit(first, group)
         assert codes(first.ask(join(group, leader))) == {0}
         first.ask(request(14, 3, group_id=group, generation_id=1, member_id=leader))
-        with Wire(one_node.bootstrap) as second:
+        with RawClient(one_node.bootstrap) as second:
             member = admit(second, group)
             second.send(join(group, member))
             beat = request(12, 3, group_id=group, generation_id=1, member_id=leader)
@@ -115,7 +115,7 @@ async def test_groups_of_several_coordinators_are_described_and_deleted_in_one_r
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic)
     names = groups_of_several_coordinators(12)
-    with Wire(three_nodes.nodes[0].bootstrap) as wire:
+    with RawClient(three_nodes.nodes[0].bootstrap) as wire:
         for name in names:
             commit(wire, name, topic)
         for version in range(7):
@@ -140,12 +140,12 @@ async def test_offsets_committed_through_one_node_are_fetched_through_another_an
     topic, group = unique("orders"), unique("group")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic)
-    with Wire(three_nodes.nodes[0].bootstrap) as wire:
+    with RawClient(three_nodes.nodes[0].bootstrap) as wire:
         commit(wire, group, topic)
-    with Wire(kafka_cluster.bootstrap) as direct:
+    with RawClient(kafka_cluster.bootstrap) as direct:
         coordinator = direct.ask(request(10, 2, key=group)).node_id
     for bootstrap in (three_nodes.nodes[2].bootstrap, kafka_cluster.address(coordinator)):
-        with Wire(bootstrap) as wire:
+        with RawClient(bootstrap) as wire:
             answer = wire.ask(request(9, 7, group_id=group, topics=None))
             (found,) = answer.topics
             (partition,) = found.partitions
@@ -166,7 +166,7 @@ async def test_a_lost_coordinator_is_named_in_the_terms_of_each_api_and_found_ag
     async with kafka_calls(kafka.bootstrap) as calls:
         await calls.create(topic)
     contents = samples(topic, group)
-    with VirtualCluster(kafka.bootstrap) as cluster, Wire(cluster.bootstrap) as wire:
+    with VirtualCluster(kafka.bootstrap) as cluster, RawClient(cluster.bootstrap) as wire:
         commit(wire, group, topic)
         kafka.kill()
         for _ in range(2):  # first on the connection that has just ended, then on one that cannot be opened
@@ -190,9 +190,9 @@ async def test_a_group_moves_to_another_coordinator(
     topic, group = unique("orders"), unique("group")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic, replicas=3)
-    with Wire(kafka_cluster.bootstrap) as direct:
+    with RawClient(kafka_cluster.bootstrap) as direct:
         coordinator = direct.ask(request(10, 2, key=group)).node_id
-    with Wire(three_nodes.nodes[1].bootstrap) as wire:
+    with RawClient(three_nodes.nodes[1].bootstrap) as wire:
         commit(wire, group, topic)
         kafka_cluster.kill(coordinator)
         try:
@@ -216,14 +216,14 @@ async def test_a_group_moves_to_another_coordinator(
 @pytest.mark.parametrize("version", range(4))
 def test_offsets_of_a_transaction_of_the_sidecars_own_are_refused(version: int, one_node: VirtualCluster) -> None:
     sample = samples("orders", "group")[28] | {"transactional_id": "sidecar.default.orders"}
-    with Wire(one_node.bootstrap) as wire:
+    with RawClient(one_node.bootstrap) as wire:
         answer = wire.ask(request(28, version, **sample))
     assert codes(answer) == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
 @pytest.mark.parametrize("key", sorted(GROUP_KEYS))
 def test_a_request_cut_off_within_the_groups_name_closes_the_connection(key: int, one_node: VirtualCluster) -> None:
-    with Wire(one_node.bootstrap) as wire:
+    with RawClient(one_node.bootstrap) as wire:
         head = key.to_bytes(2, "big") + APIS[key].first.to_bytes(2, "big") + bytes(4) + b"\xff\xff"
         body = b"\0\x20txn" if key == 28 else b"\0\x20gr"
         wire.send_bytes((len(head) + len(body)).to_bytes(4, "big") + head + body)

@@ -15,8 +15,8 @@ from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
 from tests.kafka.gateway.virtual import VirtualCluster
-from tests.kafka.gateway.wire import Wire
 from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def nodes(request: pytest.FixtureRequest) -> VirtualCluster:
 def ask_all(cluster: VirtualCluster, asked: Any) -> list[Any]:
     answers = []
     for node in cluster.nodes:
-        with Wire(node.bootstrap) as wire:
+        with RawClient(node.bootstrap) as wire:
             answers.append(wire.ask(asked))
     return answers
 
@@ -51,7 +51,7 @@ async def test_all_nodes_together_list_every_group_once(
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic)
     names = groups_of_several_coordinators(8)
-    with Wire(nodes.nodes[0].bootstrap) as wire:
+    with RawClient(nodes.nodes[0].bootstrap) as wire:
         for name in names:
             asked = request(8, 2, **samples(topic, name)[8])
             wait_for(lambda asked=asked: 0 in codes(wire.ask(asked)), f"the offsets of {name}", 30)
@@ -66,13 +66,13 @@ def test_all_nodes_together_list_every_transactional_id_once(
     version: int, nodes: VirtualCluster, unique: Unique
 ) -> None:
     names = {unique("txn") for _ in range(8)}
-    with Wire(nodes.nodes[0].bootstrap) as wire:
+    with RawClient(nodes.nodes[0].bootstrap) as wire:
         for name in names:
             init = request(22, 1, transactional_id=name, transaction_timeout=60_000)
             wait_for(lambda init=init: codes(wire.ask(init)) == {0}, name)
     listed: Counter[str] = Counter()
     for node in nodes.nodes:
-        with Wire(node.bootstrap) as wire:
+        with RawClient(node.bootstrap) as wire:
             asked = request(66, version, state_filters=["Empty", "Confused"], duration_filter=-1)
             answer = wire.ask_values(LIST_TRANSACTIONS, asked)
             assert (answer["error_code"], answer["unknown_state_filters"]) == (0, ["Confused"])
@@ -108,7 +108,7 @@ async def test_all_nodes_together_show_every_replica_once(
 async def test_directories_of_the_same_name_on_several_brokers_are_told_apart(
     one_lonely_node: VirtualCluster, kafka_cluster: Kafka
 ) -> None:
-    with Wire(one_lonely_node.bootstrap) as wire, Wire(kafka_cluster.address(1)) as direct:
+    with RawClient(one_lonely_node.bootstrap) as wire, RawClient(kafka_cluster.address(1)) as direct:
         answer = wire.ask(request(35, 4, topics=None))
         alone = direct.ask(request(35, 4, topics=None))
     names = [found.log_dir for found in answer.results]
@@ -117,7 +117,7 @@ async def test_directories_of_the_same_name_on_several_brokers_are_told_apart(
 
 def test_a_node_without_brokers_has_nothing_to_list(more_nodes_than_brokers: VirtualCluster) -> None:
     idle = more_nodes_than_brokers.nodes[-1]
-    with Wire(idle.bootstrap) as wire:
+    with RawClient(idle.bootstrap) as wire:
         assert wire.ask(request(16, 4)).groups == ()
         (directory,) = wire.ask(request(35, 4, topics=None)).results
         assert (directory.log_dir, directory.topics) == ("(none)", ())
@@ -141,7 +141,7 @@ async def test_producers_are_described_by_the_leaders_of_their_partitions(
         {"name": "no-such-topic", "partition_indexes": [0]},
         {"name": other, "partition_indexes": [0]},
     ]
-    with Wire(three_nodes.nodes[1].bootstrap) as wire:
+    with RawClient(three_nodes.nodes[1].bootstrap) as wire:
         answer = wire.ask(request(61, 0, topics=named))
     found = {
         (described.name, partition.partition_index): partition.error_code.value
@@ -163,13 +163,13 @@ async def test_lists_of_a_lost_broker_are_to_be_asked_again_and_come_back(own_ka
     group, topic = unique("group"), unique("orders")
     async with kafka_calls(kafka.bootstrap) as calls:
         await calls.create(topic)
-    with VirtualCluster(kafka.bootstrap) as cluster, Wire(cluster.bootstrap) as wire:
+    with VirtualCluster(kafka.bootstrap) as cluster, RawClient(cluster.bootstrap) as wire:
         wire.ask(request(8, 2, **samples(topic, group)[8]))
         kafka.kill()
         for _ in range(2):
             assert codes(wire.ask(request(16, 4))) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
             assert codes(wire.ask(request(66, 0))) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-        with Wire(cluster.bootstrap) as closed, pytest.raises(ConnectionError):
+        with RawClient(cluster.bootstrap) as closed, pytest.raises(ConnectionError):
             closed.ask(request(35, 4, topics=None))
         kafka.restart()
         wait_for(lambda: [found.group_id for found in wire.ask(request(16, 4)).groups] == [group], "the broker", 30)
@@ -178,6 +178,6 @@ async def test_lists_of_a_lost_broker_are_to_be_asked_again_and_come_back(own_ka
 
 
 def test_no_reassignment_is_ever_under_way(one_node: VirtualCluster) -> None:
-    with Wire(one_node.bootstrap) as wire:
+    with RawClient(one_node.bootstrap) as wire:
         answer = wire.ask(request(46, 0, topics=[{"name": "orders", "partition_indexes": [0]}]))
     assert (codes(answer), answer.topics) == ({0}, ())

@@ -11,8 +11,8 @@ from sidecar.protocol.api import APIS
 from tests.kafka.gateway.answers import fields
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
-from tests.kafka.gateway.wire import Wire
 from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
 from tests.wait import wait_for
 
@@ -69,7 +69,7 @@ async def test_no_answer_names_a_brokers_address(
         await calls.create(topic)
     contents = describing(topic, group, sorted(three_nodes.ids))
     ports = ports_of(kafka_cluster)
-    with Wire(three_nodes.nodes[0].bootstrap) as wire:
+    with RawClient(three_nodes.nodes[0].bootstrap) as wire:
         wire.ask(request(8, 2, **contents[8]))
         for version in range(APIS[key].first, APIS[key].last + 1):
             if kio.has(key, version):
@@ -83,7 +83,7 @@ async def test_the_same_search_finds_addresses_in_kafkas_own_answers(kafka_clust
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic)
     contents = describing(topic, group, [1])
-    with Wire(kafka_cluster.address(1)) as wire:
+    with RawClient(kafka_cluster.address(1)) as wire:
         for key in (3, 10, 32, 60):
             asked = request(key, APIS[key].last, **contents[key])
             wait_for(lambda asked=asked: names_a_port(wire.ask_bytes(asked), ports), f"a port in {APIS[key].name}")
@@ -96,7 +96,7 @@ async def test_every_broker_id_in_metadata_is_a_nodes(
     topic = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
         await calls.create(topic, partitions=6, replicas=3)
-    with Wire(three_nodes.nodes[2].bootstrap) as wire:
+    with RawClient(three_nodes.nodes[2].bootstrap) as wire:
         answer = wire.ask(request(3, version, topics=[{"name": topic}]))
     of_brokers = {"node_id", "leader_id", "replica_nodes", "isr_nodes", "offline_replicas", "controller_id"}
     named = [value for name, value in fields(answer) if name in of_brokers]

@@ -12,8 +12,8 @@ from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
 from tests.kafka.gateway.virtual import VirtualCluster
-from tests.kafka.gateway.wire import Wire
 from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
@@ -29,18 +29,18 @@ COLD = sorted(APIS.keys() - _HOT_OR_DESCRIBING_NODES - _NEVER_THE_SAME_TWICE - _
 
 
 @pytest.fixture
-def through(one_node: VirtualCluster) -> Iterator[Wire]:
-    with Wire(one_node.bootstrap) as wire:
+def through(one_node: VirtualCluster) -> Iterator[RawClient]:
+    with RawClient(one_node.bootstrap) as wire:
         yield wire
 
 
 @pytest.fixture
-def direct(services: Services) -> Iterator[Wire]:
-    with Wire(services.kafka_bootstrap) as wire:
+def direct(services: Services) -> Iterator[RawClient]:
+    with RawClient(services.kafka_bootstrap) as wire:
         yield wire
 
 
-def versions_of(wire: Wire) -> dict[int, range]:
+def versions_of(wire: RawClient) -> dict[int, range]:
     answer = wire.ask(request(18, 3, client_software_name="tests", client_software_version="1"))
     return {found.api_key: range(found.min_version, found.max_version + 1) for found in answer.api_keys}
 
@@ -58,7 +58,7 @@ def _steady(element: Any) -> Any:
     return dataclasses.replace(element, **{name: to for name, to in changing.items() if hasattr(element, name)})
 
 
-def assert_answers_alike(key: int, through: Wire, direct: Wire, topic: str, group: str) -> None:
+def assert_answers_alike(key: int, through: RawClient, direct: RawClient, topic: str, group: str) -> None:
     """One API in every version that the node announces."""
     contents = samples(topic, group)
     direct.ask(request(8, 2, **contents[8]))
@@ -73,7 +73,7 @@ def assert_answers_alike(key: int, through: Wire, direct: Wire, topic: str, grou
 
 @pytest.mark.parametrize("key", COLD, ids=[APIS[key].name for key in COLD])
 async def test_a_node_answers_as_kafka_does(
-    key: int, through: Wire, direct: Wire, services: Services, unique: Unique
+    key: int, through: RawClient, direct: RawClient, services: Services, unique: Unique
 ) -> None:
     topic, group = unique("orders"), unique("group")
     async with kafka_calls(services.kafka_bootstrap) as calls:
@@ -92,12 +92,12 @@ async def test_a_node_answers_as_other_versions_of_kafka_do(version: str, own_ka
             topic, group = unique("orders"), unique("group")
             async with kafka_calls(kafka.bootstrap) as calls:
                 await calls.create(topic, partitions=2)
-            with Wire(cluster.bootstrap) as through, Wire(kafka.bootstrap) as direct:
+            with RawClient(cluster.bootstrap) as through, RawClient(kafka.bootstrap) as direct:
                 assert_answers_alike(key, through, direct, topic, group)
         assert (cluster.events.rejected, cluster.events.failed, cluster.events.crashed) == ([], [], [])
 
 
-def test_every_version_that_kafka_and_the_table_share_is_announced(through: Wire, direct: Wire) -> None:
+def test_every_version_that_kafka_and_the_table_share_is_announced(through: RawClient, direct: RawClient) -> None:
     upstream, announced = versions_of(direct), versions_of(through)
     expected = {
         key: range(max(api.first, upstream[key].start), min(api.last + 1, upstream[key].stop))
@@ -111,7 +111,7 @@ def test_every_version_that_kafka_and_the_table_share_is_announced(through: Wire
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_the_consumer_protocol_is_refused_by_name(version: int, through: Wire, one_node: VirtualCluster) -> None:
+def test_the_consumer_protocol_is_refused_by_name(version: int, through: RawClient, one_node: VirtualCluster) -> None:
     """KIP-848 names topics by id. A client that is not told waits for ever."""
     answer = through.ask(request(68, version, **samples("orders", "group")[68]))
     assert answer.error_code.value == 35
@@ -121,7 +121,7 @@ def test_the_consumer_protocol_is_refused_by_name(version: int, through: Wire, o
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_producer_id_is_given_once(version: int, through: Wire, one_node: VirtualCluster) -> None:
+def test_a_producer_id_is_given_once(version: int, through: RawClient, one_node: VirtualCluster) -> None:
     first = through.ask(request(22, version, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1))
     second = through.ask(request(22, version, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1))
     assert first.error_code.value == second.error_code.value == 0

@@ -14,7 +14,6 @@ from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
 from tests.kafka.gateway.test_same_as_kafka import COLD, assert_answers_alike, versions_of
 from tests.kafka.gateway.test_shadows import Topics, fetched, topics
-from tests.kafka.gateway.wire import Wire
 from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
 
@@ -67,7 +66,7 @@ def test_a_write_to_a_shadow_is_refused_in_every_version(key: int, topics: Topic
     sample = contents(topics.shadow, unique("group"))[key]
     versions = [version for version in range(APIS[key].first, APIS[key].last + 1) if kio.has(key, version)]
     assert versions
-    with Wire(topics.node.bootstrap) as wire:
+    with RawClient(topics.node.bootstrap) as wire:
         for version in versions:
             asked = request(key, version, **sample)
             assert topics.shadow.encode() in kio.request_frame(asked), "the sample has to name the shadow"
@@ -81,7 +80,7 @@ def test_what_else_a_request_names_is_changed_as_ever(key: int, topics: Topics, 
     group = unique("group")
     shadow, ordinary = contents(topics.shadow, group)[key], contents(topics.source, group)[key]
     both = {name: [*value, *ordinary[name]] if isinstance(value, list) else value for name, value in shadow.items()}
-    with Wire(topics.node.bootstrap) as wire:
+    with RawClient(topics.node.bootstrap) as wire:
         for version in range(APIS[key].first, APIS[key].last + 1):
             separate = codes(wire.ask(request(key, version, **ordinary)))
             together = codes(wire.ask(request(key, version, **both)))
@@ -91,7 +90,7 @@ def test_what_else_a_request_names_is_changed_as_ever(key: int, topics: Topics, 
 def test_a_shadows_name_is_taken(topics: Topics) -> None:
     sample = {"topics": [{"name": topics.shadow, "num_partitions": 1, "replication_factor": 1}]}
     assert having(ShadowRule.TAKEN) == [19]
-    with Wire(topics.node.bootstrap) as wire:
+    with RawClient(topics.node.bootstrap) as wire:
         for version in range(APIS[19].first, APIS[19].last + 1):
             found = codes(wire.ask(request(19, version, **sample)))
             assert found == {ErrorCode.TOPIC_ALREADY_EXISTS}, f"version {version}"
@@ -99,7 +98,7 @@ def test_a_shadows_name_is_taken(topics: Topics) -> None:
 
 @named(sorted(set(having(ShadowRule.OWN)) & set(COLD) - _ALWAYS_REFUSED))
 def test_what_is_kafkas_own_is_answered_as_kafka_does(key: int, topics: Topics, unique: Unique) -> None:
-    with Wire(topics.node.bootstrap) as through, Wire(topics.kafka) as direct:
+    with RawClient(topics.node.bootstrap) as through, RawClient(topics.kafka) as direct:
         assert key in versions_of(through)
         assert_answers_alike(key, through, direct, topics.shadow, unique("group"))
 
@@ -114,7 +113,7 @@ def test_what_names_no_topics_names_none(key: int, unique: Unique) -> None:
 
 def test_replicas_cannot_be_moved_and_the_reason_is_told(topics: Topics) -> None:
     parts = [{"partition_index": 0, "replicas": (1,)}, {"partition_index": 1, "replicas": None}]
-    with Wire(topics.node.bootstrap) as wire:
+    with RawClient(topics.node.bootstrap) as wire:
         answer = wire.ask(request(45, 0, topics=[{"name": topics.source, "partitions": parts}]))
     (topic,) = answer.responses
     assert [part.error_code.value for part in topic.partitions] == [39, 85]

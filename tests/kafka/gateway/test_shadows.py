@@ -31,7 +31,6 @@ from tests import raw
 from tests.conftest import Unique
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.virtual import VirtualCluster
-from tests.kafka.gateway.wire import Wire
 from tests.logs import watermarks
 from tests.raw import RawClient
 from tests.services import Services
@@ -118,7 +117,7 @@ def fetched(
     parts: list[tuple[bytes, Octets]] = [
         (topic.encode(), position(version, partition, offset)) for topic, partition, offset in asked
     ]
-    with Wire(bootstrap) as wire:
+    with RawClient(bootstrap) as wire:
         wire.send_bytes(fetch.encode_request(1, b"wire", version, (200, 1, 1 << 24, isolation), parts))
         frame = wire.receive_frame()
     answer = fetch.walk_answer(frame, 0, len(frame), version)
@@ -232,7 +231,7 @@ def test_the_end_of_a_leader_epoch_is_asked_of_the_source(topics: Topics, versio
     def ends(bootstrap: str, *names: str) -> list[tuple[int, int, int]]:
         each = [{"partition": index, "current_leader_epoch": -1, "leader_epoch": 0} for index in (0, 1)]
         wanted = [{"topic": name, "partitions": each} for name in names]
-        with Wire(bootstrap) as wire:
+        with RawClient(bootstrap) as wire:
             answer = wire.ask(request(23, version, replica_id=-1, topics=wanted))
         found = [partition for topic in answer.topics for partition in topic.partitions]
         return [(partition.error_code, partition.leader_epoch, partition.end_offset) for partition in found]
@@ -247,7 +246,7 @@ def test_the_end_of_a_leader_epoch_is_asked_of_the_source(topics: Topics, versio
 
 def shown(topics: Topics, *names: str) -> dict[str, tuple[int, int]]:
     """Error and number of partitions by name, as Metadata tells them."""
-    with Wire(topics.node.bootstrap) as wire:
+    with RawClient(topics.node.bootstrap) as wire:
         wanted = [{"name": name} for name in names]
         answer = wire.ask(request(3, 9, topics=wanted, allow_auto_topic_creation=True))
     return {topic.name: (topic.error_code, len(topic.partitions)) for topic in answer.topics}
@@ -275,7 +274,7 @@ def test_a_source_that_was_created_anew_closes_its_shadows(topics: Topics, uniqu
     write(topics.kafka, topics.source)
     assert shown(topics, topics.shadow, topics.source) == {topics.shadow: unknown, topics.source: (0, 2)}
     parts: list[tuple[bytes, Octets]] = [(name.encode(), position(11, 0, 0)) for name in (topics.shadow, topics.source)]
-    with Wire(topics.node.bootstrap) as wire:
+    with RawClient(topics.node.bootstrap) as wire:
         wire.send_bytes(fetch.encode_request(1, b"wire", 11, (200, 1, 1 << 20, 0), parts))
         frame = wire.receive_frame()
     answer = fetch.walk_answer(frame, 0, len(frame), 11)
@@ -357,11 +356,11 @@ def test_who_is_not_allowed_has_no_cursor_of_a_shadow(topics: Topics, unique: Un
     place = [{"partition_index": 0, "committed_offset": 3, "committed_metadata": ""}]
     both = [{"name": topic, "partitions": place} for topic in (denied, allowed)]
     of_nobody = {"group_id": group, "generation_id": -1, "generation_id_or_member_epoch": -1}
-    with Wire(topics.kafka) as kafka:
+    with RawClient(topics.kafka) as kafka:
         assert errors_by_topic(kafka.ask(request(8, 2, topics=both, **of_nobody))) == {denied: {0}, allowed: {0}}
     topics.expose(denied, allow="User:alice")
     expected = {denied: {29}, allowed: {0}}
-    with Wire(topics.node.bootstrap, name) as wire:
+    with RawClient(topics.node.bootstrap, name) as wire:
         for version in range(2, 10):
             assert errors_by_topic(wire.ask(request(8, version, topics=both, **of_nobody))) == expected, version
             alone = wire.ask(request(8, version, topics=both[:1], **of_nobody))
@@ -379,7 +378,7 @@ def test_who_is_not_allowed_has_no_cursor_of_a_shadow(topics: Topics, unique: Un
             assert answer[allowed] not in ({0}, {29}), "Kafka does not know that producer"
         deleted = [{"name": topic, "partitions": [{"partition_index": 0}]} for topic in (denied, allowed)]
         assert errors_by_topic(wire.ask(request(47, 0, group_id=group, topics=deleted))) == expected
-    with Wire(topics.kafka) as kafka:
+    with RawClient(topics.kafka) as kafka:
         left = kafka.ask(request(9, 7, group_id=group, topics=None))
     assert [topic.name for topic in left.topics] == [denied]
 

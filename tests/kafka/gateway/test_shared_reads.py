@@ -19,7 +19,6 @@ from sidecar.protocol.errors import ErrorCode
 from tests import raw
 from tests.conftest import Unique
 from tests.kafka.gateway.test_shadows import Topics, admin, topics, write
-from tests.kafka.gateway.wire import Wire
 from tests.raw import RawClient
 from tests.wait import wait_for
 
@@ -45,7 +44,7 @@ class Limits(NamedTuple):
     min_bytes: int = 1
 
 
-def send(wire: Wire, asked: list[Part], limits: Limits) -> None:
+def send(wire: RawClient, asked: list[Part], limits: Limits) -> None:
     parts: list[tuple[bytes, Octets]] = [
         (topic.encode(), struct.pack(">iiqqi", partition, -1, offset, -1, limits.most_bytes))
         for topic, partition, offset in asked
@@ -81,7 +80,7 @@ class Element(NamedTuple):
         return offset
 
 
-def receive(wire: Wire) -> dict[tuple[str, int], Element]:
+def receive(wire: RawClient) -> dict[tuple[str, int], Element]:
     frame = wire.receive_frame()
     answer = fetch.walk_answer(frame, 0, len(frame), VERSION)
     return {
@@ -90,13 +89,13 @@ def receive(wire: Wire) -> dict[tuple[str, int], Element]:
     }
 
 
-def ask(wire: Wire, asked: list[Part], limits: Limits) -> dict[tuple[str, int], Element]:
+def ask(wire: RawClient, asked: list[Part], limits: Limits) -> dict[tuple[str, int], Element]:
     send(wire, asked, limits)
     return receive(wire)
 
 
 def direct(topics: Topics, part: Part, limits: Limits) -> Element:
-    with Wire(topics.kafka) as wire:
+    with RawClient(topics.kafka) as wire:
         return ask(wire, [part], limits._replace(wait_ms=200))[part[:2]]
 
 
@@ -118,7 +117,7 @@ def tails_of(topics: Topics) -> Tails:
 
 
 class Reader(NamedTuple):
-    wire: Wire
+    wire: RawClient
     name: str
     isolation: int
 
@@ -129,7 +128,7 @@ def readers(topics: Topics) -> Iterator[list[Reader]]:
     names = (topics.source, topics.shadow, topics.other)
     with contextlib.ExitStack() as stack:
         found = [
-            Reader(stack.enter_context(Wire(topics.node.bootstrap)), names[index % 3], index // 3 % 2)
+            Reader(stack.enter_context(RawClient(topics.node.bootstrap)), names[index % 3], index // 3 % 2)
             for index in range(_READERS)
         ]
         end = end_of(topics)
@@ -268,7 +267,7 @@ def test_several_partitions_in_one_request(topics: Topics) -> None:
     """Each reader waits at both ends; a record in one partition answers all of them, the other one is told empty."""
     ends = [end_of(topics, partition) for partition in (0, 1)]
     with contextlib.ExitStack() as stack:
-        wires = [stack.enter_context(Wire(topics.node.bootstrap)) for _ in range(6)]
+        wires = [stack.enter_context(RawClient(topics.node.bootstrap)) for _ in range(6)]
         asked = [(topics.shadow, partition, ends[partition]) for partition in (0, 1)]
         for _ in range(2):
             for wire in wires:
@@ -291,7 +290,7 @@ def test_who_is_told_by_two_polls_at_once_answers_once(topics: Topics, caplog: p
     ends, tails = [end_of(topics, partition) for partition in (0, 1)], tails_of(topics)
     asked = [(topics.shadow, partition, ends[partition]) for partition in (0, 1)]
     with contextlib.ExitStack() as stack:
-        wires = [stack.enter_context(Wire(topics.node.bootstrap)) for _ in range(4)]
+        wires = [stack.enter_context(RawClient(topics.node.bootstrap)) for _ in range(4)]
         for _ in range(2):
             for wire in wires:
                 ask(wire, asked, Limits(20))
@@ -323,7 +322,7 @@ def test_a_partition_that_is_named_again_and_again_costs_no_more_than_once(
     asked = [(name, 0, end + 5 + index) for name in (topics.shadow, topics.other)[:names] for index in range(300)]
     asked += [(name, 0, end) for name in (topics.shadow, topics.other)[:names]]
     before = connections(topics)
-    with Wire(topics.node.bootstrap) as wire:
+    with RawClient(topics.node.bootstrap) as wire:
         found = ask(wire, asked, Limits(200))
         for name in (topics.shadow, topics.other)[:names]:
             assert found[name, 0] == direct(topics, (topics.source, 0, end), Limits())
@@ -346,7 +345,7 @@ def test_readers_of_many_partitions_take_a_bounded_number_of_polls(
     name, tails, direct = unique("wide"), tails_of(topics), admin(topics.kafka)
     direct.create_topics([NewTopic(name, count, 1)])[name].result(20)
     with contextlib.ExitStack() as stack:
-        wires = [(stack.enter_context(Wire(topics.node.bootstrap)), index // 2) for index in range(2 * count)]
+        wires = [(stack.enter_context(RawClient(topics.node.bootstrap)), index // 2) for index in range(2 * count)]
         for wire, partition in wires * 2:
             wait_for(lambda reader=(wire, partition): leads(name, *reader), "a leader")
         wait_for(lambda: tails.polls == 0, "no poll stands")
@@ -362,5 +361,5 @@ def test_readers_of_many_partitions_take_a_bounded_number_of_polls(
             assert b"here" in receive(wire)[name, partition].records
 
 
-def leads(topic: str, wire: Wire, partition: int) -> bool:
+def leads(topic: str, wire: RawClient, partition: int) -> bool:
     return ask(wire, [(topic, partition, 0)], Limits(5))[topic, partition].error == 0

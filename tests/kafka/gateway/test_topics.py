@@ -9,8 +9,8 @@ import pytest
 from sidecar.protocol.errors import ErrorCode
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
-from tests.kafka.gateway.wire import Wire
 from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ _ASSIGNED = [{"partition_index": 0, "broker_ids": [1]}]
 
 
 @pytest.fixture
-def wire(three_nodes: VirtualCluster) -> Iterator[Wire]:
-    with Wire(three_nodes.nodes[0].bootstrap) as opened:
+def wire(three_nodes: VirtualCluster) -> Iterator[RawClient]:
+    with RawClient(three_nodes.nodes[0].bootstrap) as opened:
         yield opened
 
 
 @pytest.fixture
-def direct(kafka_cluster: Kafka) -> Iterator[Wire]:
-    with Wire(kafka_cluster.bootstrap) as opened:
+def direct(kafka_cluster: Kafka) -> Iterator[RawClient]:
+    with RawClient(kafka_cluster.bootstrap) as opened:
         yield opened
 
 
@@ -40,14 +40,14 @@ def new(name: str, **values: Any) -> dict[str, Any]:
     return {"name": name, "num_partitions": 2, "replication_factor": 1} | values
 
 
-def partitions_of(wire: Wire, topic: str) -> int:
+def partitions_of(wire: RawClient, topic: str) -> int:
     (found,) = wire.ask(request(3, 4, topics=[{"name": topic}], allow_auto_topic_creation=False)).topics
     return len(found.partitions)
 
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_of_several_topics_those_that_may_be_are_created(
-    version: int, wire: Wire, direct: Wire, unique: Unique
+    version: int, wire: RawClient, direct: RawClient, unique: Unique
 ) -> None:
     plain, assigned, throttled = unique("plain"), unique("assigned"), unique("throttled")
     throttle = [{"name": "leader.replication.throttled.replicas", "value": "0:1"}]
@@ -79,21 +79,21 @@ def test_a_topic_may_have_more_replicas_than_clients_see_nodes(
     kafka_cluster: Kafka, one_lonely_node: VirtualCluster, unique: Unique
 ) -> None:
     name = unique("orders")
-    with Wire(one_lonely_node.bootstrap) as wire, Wire(kafka_cluster.bootstrap) as direct:
+    with RawClient(one_lonely_node.bootstrap) as wire, RawClient(kafka_cluster.bootstrap) as direct:
         answer = wire.ask(request(19, 7, topics=[new(name, replication_factor=3)]))
         assert (codes(answer), answer.topics[0].replication_factor) == ({0}, 3)
         (described,) = wait_for(lambda: _described(direct, name), "the topic")
         assert len(described.replica_nodes) == 3
 
 
-def _described(wire: Wire, name: str) -> Any:
+def _described(wire: RawClient, name: str) -> Any:
     (found,) = wire.ask(request(3, 4, topics=[{"name": name}], allow_auto_topic_creation=False)).topics
     return found.partitions[:1]
 
 
 @pytest.mark.parametrize("version", range(4))
 async def test_partitions_are_added_and_served_at_once(
-    version: int, wire: Wire, direct: Wire, kafka_cluster: Kafka, unique: Unique
+    version: int, wire: RawClient, direct: RawClient, kafka_cluster: Kafka, unique: Unique
 ) -> None:
     name = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
@@ -125,7 +125,7 @@ async def test_partitions_are_added_and_served_at_once(
 
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_of_several_topics_those_that_may_be_are_deleted(
-    version: int, wire: Wire, direct: Wire, kafka_cluster: Kafka, unique: Unique
+    version: int, wire: RawClient, direct: RawClient, kafka_cluster: Kafka, unique: Unique
 ) -> None:
     name = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
@@ -140,7 +140,7 @@ async def test_of_several_topics_those_that_may_be_are_deleted(
 
 
 async def test_a_topic_deleted_and_created_again_is_served_by_its_new_leaders(
-    wire: Wire, kafka_cluster: Kafka, unique: Unique
+    wire: RawClient, kafka_cluster: Kafka, unique: Unique
 ) -> None:
     name = unique("orders")
     async with kafka_calls(kafka_cluster.bootstrap) as calls:
@@ -161,7 +161,7 @@ async def test_a_topic_deleted_and_created_again_is_served_by_its_new_leaders(
 
 
 async def test_a_client_finds_at_once_what_it_has_changed(
-    wire: Wire, three_nodes: VirtualCluster, unique: Unique
+    wire: RawClient, three_nodes: VirtualCluster, unique: Unique
 ) -> None:
     """One connection upstream serves what a client changes and what it then asks, as long as any broker may answer."""
     wire.ask(request(18, 0))

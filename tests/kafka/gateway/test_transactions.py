@@ -15,8 +15,8 @@ from sidecar.protocol.messages.transactions import DESCRIBE_TRANSACTIONS
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples
-from tests.kafka.gateway.wire import Wire
 from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +31,8 @@ _NOT_MINE = {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
 @pytest.fixture
-def wire(one_node: VirtualCluster) -> Iterator[Wire]:
-    with Wire(one_node.bootstrap) as opened:
+def wire(one_node: VirtualCluster) -> Iterator[RawClient]:
+    with RawClient(one_node.bootstrap) as opened:
         yield opened
 
 
@@ -44,13 +44,13 @@ def init(version: int, **values: Any) -> Any:
     ("key", "version"),
     [(22, version) for version in range(5)] + [(key, version) for key in (24, 25, 26, 28) for version in range(4)],
 )
-def test_the_sidecars_transactional_ids_are_refused(key: int, version: int, wire: Wire) -> None:
+def test_the_sidecars_transactional_ids_are_refused(key: int, version: int, wire: RawClient) -> None:
     contents = init(version, transactional_id=_OURS) if key == 22 else None
     sample = {} if key == 22 else samples("orders", "group")[key] | {"transactional_id": _OURS}
     assert codes(wire.ask(contents or request(key, version, **sample))) == _NOT_MINE
 
 
-def test_a_transaction_of_the_sidecars_own_is_not_described(wire: Wire, unique: Unique) -> None:
+def test_a_transaction_of_the_sidecars_own_is_not_described(wire: RawClient, unique: Unique) -> None:
     mine = unique("txn")
     assert codes(wire.ask(init(4, transactional_id=mine))) == {0}
     asked = request(65, 0, transactional_ids=[_OURS, mine, f"{mine}-unknown", mine])
@@ -65,14 +65,14 @@ def test_a_transaction_of_the_sidecars_own_is_not_described(wire: Wire, unique: 
 @pytest.mark.parametrize("version", range(5))
 def test_a_client_id_with_an_unknown_setting_gets_no_producer_id(version: int, one_node: VirtualCluster) -> None:
     before = len(one_node.sessions.told)
-    with Wire(one_node.bootstrap, client_id="billing;mode=exclusiv") as wire:
+    with RawClient(one_node.bootstrap, client_id="billing;mode=exclusiv") as wire:
         assert codes(wire.ask(init(version))) == {ErrorCode.INVALID_REQUEST}
     assert len(one_node.sessions.told) == before
 
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_deposed_session_is_refused_by_its_producer_id(version: int, one_node: VirtualCluster) -> None:
-    with Wire(one_node.bootstrap, client_id="billing;mode=exclusive;-1") as wire:
+    with RawClient(one_node.bootstrap, client_id="billing;mode=exclusive;-1") as wire:
         given = wire.ask(init(version))
         assert one_node.sessions.told[-1] == ("billing", given.producer_id, None)
         one_node.sessions.refused[given.producer_id] = KafkaError(ErrorCode.PRODUCER_FENCED, "billing 2 owns orders")
@@ -87,7 +87,7 @@ def test_a_deposed_session_is_refused_by_its_producer_id(version: int, one_node:
 
 @pytest.mark.parametrize("version", range(4))
 async def test_no_partition_joins_a_transaction_that_names_a_topic_out_of_bounds(
-    version: int, wire: Wire, one_node: VirtualCluster, services: Services, unique: Unique
+    version: int, wire: RawClient, one_node: VirtualCluster, services: Services, unique: Unique
 ) -> None:
     plain, governed, transactional_id = unique("plain"), unique("governed"), unique("txn")
     async with kafka_calls(services.kafka_bootstrap) as calls:

@@ -18,7 +18,7 @@ from sidecar.local.errors import StartError
 from sidecar.network.tasks import Tasks
 from sidecar.node.one_redis import OneRedis, OtherRedisError
 from tests.conftest import Unique
-from tests.kafka.exclusive.room import REDIS_AWAY
+from tests.kafka.gates import REDIS_AWAY
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for_async

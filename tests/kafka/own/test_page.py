@@ -11,10 +11,11 @@ import pytest
 from sidecar.protocol.api import OWN_APIS
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import StartNode, Unique
+from tests.frames import ClosedError
 from tests.kafka.dedup.ids import IdProducer
 from tests.nodes import NodeProcess
 from tests.own import EXCLUSIVE, FENCING, WAIT, OwnClient, claims, new_token, string, topic
-from tests.raw import PARKED_MS, ClosedError, RawClient, metadata
+from tests.raw import PARKED_MS, RawClient, metadata
 from tests.rest import Rest, govern
 from tests.services import Services
 from tests.topics import create_topic

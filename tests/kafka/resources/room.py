@@ -1,5 +1,5 @@
 """Coordinators in the test's own process, on the real Kafka and Redis, with the moments of their steps in hand
-(`tests/kafka/exclusive/room.py`).
+(`tests/kafka/gates.py`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from metadata.nodes import LiveNodes
-from metadata.nodes import Node as Registration
 from metadata.ownership import Ownership
 from sidecar.changelog import Changelog, Key, claim_key
 from sidecar.cluster.membership import Membership
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.exclusive.tenure import Surroundings
+from sidecar.cluster.nodes import NodeDirectory
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.requests import Decision, Request, Verdict, Wish
 from sidecar.v1 import control_pb2 as control
-from tests.kafka.exclusive.room import GatedStore, GatedUpstream, Gates
+from tests.kafka.gates import GatedUpstream, Gates, opened
 from tests.wait import wait_for_async
 
 CONNECTIONS = count(1)
@@ -206,48 +204,30 @@ async def open_room(
     queue_limit: int = 100,
 ) -> AsyncIterator[Room]:
     """A room as a node composes it (sidecar/node/rooms.py)."""
-    gates, told, boot = Gates(), Told(), secrets.token_hex(8)
-    host, port = kafka.split(",", maxsplit=1)[0].rsplit(":", 1)
-    upstream = GatedUpstream([(host, int(port))], connect_timeout=5.0, request_timeout=15.0)
-    store = GatedStore(redis, cluster, lease_ms=lease_ms)
-    upstream.gates = store.gates = gates
-    changelog = await Changelog.open(upstream, cluster)
-    await changelog.tailer.read_to_end(30.0)
-    unexpected: list[BaseException] = []
-    tasks = Tasks(unexpected.append)
-    nodes = NodeDirectory(NodeAddress(node_id, "127.0.0.1", 1))
-    around = Surroundings(node_id, boot, cluster, upstream, changelog, store)
-    coordinator = Coordinator(
-        around, nodes, tasks, told,
-        reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, queue_limit=queue_limit,
-    )  # fmt: skip
-    asserted = Asserted(nodes)
-    asserted.coordinator = coordinator
-
-    def registration() -> Registration:
-        return Registration(
-            node_id=node_id, boot=boot, host="127.0.0.1", port=1, admin="", position=changelog.position - 1,
-            policy_version=0, version="test", draining=False,
+    async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms) as parts:
+        told, tasks = Told(), parts.tasks
+        coordinator = Coordinator(
+            parts.surroundings(), parts.nodes, tasks, told,
+            reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, queue_limit=queue_limit,
         )  # fmt: skip
-
-    membership = Membership(store, nodes, registration, asserted, failed=lambda error: None)
-    await membership.join()
-    tasks.start(coordinator.run())
-    room = Room(node_id, boot, gates, told, coordinator, membership, changelog, upstream, tasks, unexpected)
-    try:
-        yield room
-        for error in unexpected:
-            raise AssertionError("nobody expected this") from error
-    finally:
-        gates.heal()
-        if not room.is_dead:
-            await coordinator.drain()
-            await membership.leave()
-        await tasks.cancel()
-        upstream.is_closed = True
-        await changelog.close()
-        await upstream.close()
-        await store.aclose()
+        asserted = Asserted(parts.nodes)
+        asserted.coordinator = coordinator
+        membership = parts.membership(asserted)
+        await membership.join()
+        tasks.start(coordinator.run())
+        room = Room(
+            node_id, parts.boot, parts.gates, told, coordinator, membership, parts.changelog, parts.upstream, tasks,
+            parts.unexpected,
+        )  # fmt: skip
+        try:
+            yield room
+            for error in parts.unexpected:
+                raise AssertionError("nobody expected this") from error
+        finally:
+            parts.gates.heal()
+            if not room.is_dead:
+                await coordinator.drain()
+                await membership.leave()
 
 
 async def coordinating(*rooms: Room) -> tuple[Room, Room]:

@@ -15,7 +15,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.requests import Decision
 from sidecar.resources.term import CLAIMS
 from tests.conftest import Unique
-from tests.kafka.exclusive.room import REDIS_AWAY
+from tests.kafka.gates import REDIS_AWAY
 from tests.kafka.resources.room import Caller, Room, coordinating, open_room, wish
 from tests.services import Services
 from tests.wait import wait_for_async, wait_until

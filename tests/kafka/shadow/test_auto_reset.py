@@ -12,7 +12,6 @@ from confluent_kafka import TopicPartition
 from sidecar.protocol.messages import groups as messages
 from tests.conftest import OwnKafka, StartNode, Unique
 from tests.kafka.gateway.requests import request
-from tests.kafka.gateway.wire import Wire
 from tests.kafka.shadow.groups import (
     commit,
     committed,
@@ -24,6 +23,7 @@ from tests.kafka.shadow.groups import (
 )
 from tests.logs import read_log
 from tests.nodes import NodeProcess
+from tests.raw import RawClient
 from tests.rest import Rest
 from tests.services import Services
 from tests.topics import create_topic, delete_records
@@ -158,7 +158,7 @@ def test_every_version_of_offset_fetch_is_told_the_end(
     reader.close()
     topics = [{"name": name, "partition_indexes": [0, 1]} for name in (source, shadow)]
     for asked in (topics, None) if version >= 2 else (topics,):
-        with Wire(node.bootstrap) as wire:
+        with RawClient(node.bootstrap) as wire:
             answer = wire.ask_values(
                 messages.OFFSET_FETCH, request(messages.OFFSET_FETCH.key, version, group_id=group, topics=asked)
             )

@@ -24,13 +24,13 @@ from sidecar.shadow.records import ShadowRecords
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
 from tests.kafka.gateway.test_shared_reads import Limits, ask
-from tests.kafka.gateway.wire import Wire
 from tests.kafka.node_log import events
 from tests.kafka.shadow.conftest import without_stats
 from tests.kafka.shadow.history import history
 from tests.kafka.shadow.test_records import Alone
 from tests.kafka_calls import kafka_calls
 from tests.nodes import NodeProcess
+from tests.raw import RawClient
 from tests.rest import Rest
 from tests.services import Services
 from tests.topics import create_topic
@@ -251,7 +251,7 @@ def test_a_node_that_asked_nothing_meanwhile_reads_no_other_topic_under_its_name
         put(services, source, "old")
         rest = Rest(nodes[0].admin_url)
         assert rest.call("POST", f"/v1/topics/{source}/shadows", {"name": name})[0] == 201
-        wires = [stack.enter_context(Wire(node.bootstrap)) for node in nodes]
+        wires = [stack.enter_context(RawClient(node.bootstrap)) for node in nodes]
         for wire in wires:
             assert b"old" in ask(wire, [(name, 0, 0)], Limits(300))[name, 0].records
         delete(services, source)

@@ -15,9 +15,9 @@ import pytest
 from sidecar.protocol.messages import groups as messages
 from tests.conftest import OwnKafka, StartNode, Unique
 from tests.kafka.gateway.requests import request
-from tests.kafka.gateway.wire import Wire
 from tests.kafka.shadow.groups import commit, committed, cursors, member, shadow_of, write
 from tests.nodes import NodeProcess
+from tests.raw import RawClient
 from tests.rest import Rest
 from tests.services import Services
 from tests.topics import create_topic, delete_records
@@ -197,7 +197,7 @@ def test_one_cursor_is_deleted_as_of_any_topic(
     group = unique("group")
     commit(node.bootstrap, group, shadow, {0: 5, 1: 4})
     commit(node.bootstrap, group, source, {0: 6})
-    with Wire(node.bootstrap) as wire:
+    with RawClient(node.bootstrap) as wire:
         topics = [{"name": shadow, "partitions": [{"partition_index": 0}]}]
         answer = wire.ask(request(messages.OFFSET_DELETE.key, 0, group_id=group, topics=topics))
     assert int(answer.error_code) == 0

@@ -7,10 +7,9 @@ import pytest
 from tests.conftest import Unique
 from tests.kafka.exclusive.producers import RawProducer
 from tests.kafka.gateway.test_shared_reads import Limits, ask, receive, send
-from tests.kafka.gateway.wire import Wire
 from tests.logs import read_log
 from tests.nodes import NodeProcess
-from tests.raw import PARKED_MS
+from tests.raw import PARKED_MS, RawClient
 from tests.rest import Rest
 from tests.services import Services
 from tests.topics import create_topic
@@ -24,7 +23,7 @@ def test_who_waits_at_a_shadow_that_is_deleted_gets_nothing_of_what_its_source_w
     first, second = (create_topic(services.kafka_bootstrap, 1) for _ in range(2))
     shadow = unique("audit")
     assert rest.call("POST", f"/v1/topics/{first}/shadows", {"name": shadow})[0] == 201
-    readers = [Wire(node.bootstrap) for _ in range(crowd)]
+    readers = [RawClient(node.bootstrap) for _ in range(crowd)]
     for reader in readers:
         assert ask(reader, [(shadow, 0, 0)], Limits(wait_ms=1))[shadow, 0].error == 0
     for reader in readers:

@@ -16,7 +16,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup import snapshots
 from sidecar.dedup.snapshots import Saved
 from sidecar.settings import Settings, resolve
-from tests.kafka.exclusive.room import forget_redis
+from tests.kafka.gates import forget_redis
 from tests.logs import read_messages
 
 _PARTITIONS = 8

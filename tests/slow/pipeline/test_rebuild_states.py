@@ -12,7 +12,8 @@ from sidecar.dedup.marks import Mark
 from sidecar.dedup.snapshots import Saved
 from tests.conftest import OwnValkey, Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
-from tests.kafka.exclusive.room import Room, forget_redis, free, open_room, until
+from tests.kafka.exclusive.room import Room, free, open_room, until
+from tests.kafka.gates import forget_redis
 from tests.services import Services
 from tests.slow.pipeline.snapshot_topics import chunks_of, lose_snapshots, open_job
 
