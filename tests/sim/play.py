@@ -65,6 +65,8 @@ class Outcome:
     delivered: int
     codes: dict[int, int]
     trace: list[str] = field(default_factory=list)
+    lines: dict[str, bytes] = field(default_factory=dict)
+    """Statements of the product that ran, where they are watched (`lines`)."""
 
 
 class Play:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
+from tests.sim import lines
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -43,12 +45,14 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process for histories of one shape. `plant`: with this mistake in the product (`planted`)."""
+    """A process for histories of one shape. `plant`: with this mistake in the product (`planted`). `watches`: outcomes
+    say which lines ran (`lines`).
+    """
 
-    def __init__(self, shape: Shape, plant: str = "") -> None:
+    def __init__(self, shape: Shape, plant: str = "", *, watches: bool = False) -> None:
         self.shape = shape
         self._process = subprocess.Popen(
-            (sys.executable, "-m", "tests.sim.worker"),
+            (sys.executable, "-m", "tests.sim.worker", *(("--watch",) if watches else ())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_ROOT,
@@ -107,6 +111,8 @@ def _receive(source: BinaryIO | Any) -> Any:
 def _main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not get between the answers
+    if "--watch" in sys.argv:
+        lines.watch()
     shape, plant = _receive(requests)
     from tests.sim import planted, play  # noqa: F401, PLC0415 - all of it, before the world takes over
     from tests.sim.world import World  # noqa: PLC0415
@@ -131,14 +137,15 @@ def _play(world: Any, wish: Wish, answers: Any) -> None:
     from tests.sim.play import Play  # noqa: PLC0415
 
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S + 1))
-    lines: list[str] = []
+    told: list[str] = []
     if wish.trace:
         world.keeps_events = True
-        world.cluster.trace = lines.append
+        world.cluster.trace = told.append
     try:
         play = Play(world, wish.history)
         outcome = play.run()
-        outcome.trace = sorted([*lines, *map(str, world.events)])
+        outcome.trace = sorted([*told, *map(str, world.events)])
+        outcome.lines = {file: bytes(marks) for file, marks in lines.MARKS.items()}
         _send(answers, outcome)
     except BaseException:  # noqa: BLE001 - it has to be told, whatever it is
         _send(answers, f"seed {wish.history.seed}: {traceback.format_exc()}")
