@@ -10,15 +10,24 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.sim.operators import ACTIONS
+from tests.sim.strangers import KINDS
 from tests.sim.world import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-WORK: Final = frozenset({"produce", "restart", "close", "consume", "own", "policy"})
+WORK: Final = frozenset(
+    {
+        "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",
+        "operate",
+    }
+)  # fmt: skip
 """Kinds of steps that are no faults."""
 _LIBRARIES: Final = ("java",) * 3 + ("librdkafka",) * 2 + ("sarama", "franz-go", "aiokafka") + ("plain",) * 2
-_TOPICS: Final = ("owned", "owned", "queued", "shared", "counted", "ledger", "split", "ordinary")
+_TOPICS: Final = (
+    "owned", "owned", "queued", "shared", "counted", "ledger", "split", "ordinary", "tallied", "guarded", "counted",
+)  # fmt: skip
 _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "owned": ("", "", "exclusive", "exclusive_with_fencing", "wait_for_exclusive"),
     "queued": ("", "wait_for_exclusive", "exclusive_with_fencing"),
@@ -26,13 +35,20 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "counted": ("", "", "", "exclusive_with_fencing"),
     "ledger": ("", "exclusive_with_fencing", "wait_for_exclusive"),
     "split": ("", "wait_for_exclusive", "exclusive_with_fencing"),
-    "ordinary": ("",),
+    "ordinary": ("", "", "", "exclusive"),
+    "tallied": ("", "wait_for_exclusive", "exclusive_with_fencing"),
+    "guarded": ("", "", "exclusive"),
 }
 WEIGHTS: Final = {
-    "kill node": 4, "freeze node": 3, "refuse": 3, "kill broker": 2, "elect": 2, "cut path": 2, "reset": 2,
+    "kill node": 8, "freeze node": 6, "refuse": 6, "kill broker": 4, "elect": 4, "cut path": 4, "reset": 4,
+    "suspend node": 2, "drain node": 2, "jump clock": 2, "freeze broker": 2, "elect unclean": 2, "grow": 2,
+    "compact": 2, "lag metadata": 2, "hold markers": 2, "move coordinator": 2, "cut brokers": 2, "empty fetches": 2,
+    "empty redis": 2, "roll back redis": 2, "silence redis": 2, "stop redis": 2, "lose answers": 2,
 }  # fmt: skip
 """How much more often than others a kind of fault is chosen."""
-_WITH_IDS: Final = frozenset({"counted", "ledger"})
+_WITH_IDS: Final = frozenset({"counted", "ledger", "tallied"})
+_BY_PARTITION: Final = frozenset({"split", "tallied"})
+_LONG_S: Final = 130.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +85,13 @@ class History:
 def make(seed: int) -> History:
     """The history of a seed."""
     rng = random.Random(f"{seed} history")
-    shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)))
-    length = round(rng.uniform(1.5, 4.0), 2)
-    steps = [*_work(rng, length), *_faults(rng, length, shape)]
+    brief = rng.random() < 0.1
+    shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)), brief=brief)
+    length = round(rng.uniform(1.5, 4.0) if not brief else rng.uniform(8.0, 25.0), 2)
+    steps = [*_work(rng, length), *_guests(rng, length), *_faults(rng, length, shape)]
+    if rng.random() < 0.02:
+        steps += _long(rng, length)
+        length += _LONG_S
     weather = {
         "latency": rng.choice((0.0002, 0.0005, 0.002)),
         "spikes": rng.choice((0.0, 0.0, 0.01, 0.05)),
@@ -93,7 +113,7 @@ def _work(rng: random.Random, length: float) -> Iterator[Step]:
         again = start
         while rng.random() < 0.3 and again < length:
             again = rng.uniform(again, length)
-            yield Step(round(again, 4), rng.choice(("restart", "restart", "close")), {"app": app})
+            yield Step(round(again, 4), rng.choice(("restart", "restart", "close", "renew")), {"app": app})
     if rng.random() < 0.5:
         topic = rng.choice(topics)
         yield Step(
@@ -106,13 +126,66 @@ def _work(rng: random.Random, length: float) -> Iterator[Step]:
             yield Step(round(rng.uniform(0.0, length), 4), "policy", {"topic": topic, **wanted})
     if rng.random() < 0.3:
         topic = rng.choice(topics)
-        if topic not in ("ordinary", "shared", "counted"):
+        if topic not in ("ordinary", "shared", "counted", "guarded"):
             mode = rng.choice(("exclusive", "wait_for_exclusive", "exclusive_with_fencing"))
-            yield Step(
-                round(rng.uniform(0.0, length), 4),
-                "own",
-                {"topic": topic, "partition": 0 if topic == "split" else -1, "mode": mode, "lasts": _lasts(rng)},
-            )
+            partition = 0 if topic in _BY_PARTITION else -1
+            args = {"topic": topic, "partition": partition, "mode": mode, "lasts": _lasts(rng)}
+            yield Step(round(rng.uniform(0.0, length), 4), "own", args)
+
+
+def _guests(rng: random.Random, length: float) -> Iterator[Step]:
+    """Clients of the other APIs, operators, clients with mistakes: in some histories, few at a time."""
+
+    def moment() -> float:
+        return round(rng.uniform(0.0, length), 4)
+
+    if rng.random() < 0.2:
+        for _ in range(rng.choice((1, 2, 3, 4))):
+            yield Step(moment(), "claim", _claim(rng))
+    if rng.random() < 0.2:
+        topic = rng.choice(("mirror", "mirror", "mirror", "guarded", "ordinary", "extra1"))
+        for _ in range(rng.choice((1, 1, 2))):
+            group, joins = f"group{rng.randrange(2)}", rng.random() < 0.4
+            args = {"group": group, "topic": topic, "joins": joins, "slow": rng.choice((0.05, 0.3))}
+            yield Step(round(moment() / 2, 4), "join", args)
+    if rng.random() < 0.15:
+        for _ in range(rng.choice((1, 2, 4))):
+            topic = rng.choice([name for name in _TOPICS if name != "ordinary"])
+            args = {"topic": topic, "partition": rng.randint(0, 1), "what": rng.choice(KINDS)}
+            yield Step(moment(), "stranger", args)
+    if rng.random() < 0.05:
+        yield Step(moment(), "transact", {"topic": "ordinary", "governed": rng.choice(("owned", "shared"))})
+    if rng.random() < 0.25:
+        for _ in range(rng.choice((1, 2, 4))):
+            topic = rng.choice(_TOPICS)
+            shadow = rng.choice(("mirror", "mirror", "extra1", "extra2"))
+            action = rng.choice(sorted(ACTIONS))
+            if shadow == "mirror" and action in ("delete shadow", "cursors", "reset cursor", "change shadow"):
+                topic = "owned"
+            yield Step(moment(), "operate", {"action": action, "topic": topic, "shadow": shadow})
+
+
+def _claim(rng: random.Random) -> dict[str, Any]:
+    lasts, mode = _lasts(rng), ""
+    kind = rng.choice(("strings", "strings", "reading", "reading", "writing"))
+    found: dict[str, Any] = {"group": "", "strings": 0, "topic": "", "partitions": [], "mode": mode, "lasts": lasts}
+    if kind == "strings":
+        return {**found, "strings": rng.choice((1, 1, 2)), "group": rng.choice(("", "", "group0"))}
+    topic = rng.choice(("guarded", "guarded", "owned", "ordinary"))
+    partitions = rng.choice(([], [0], [1], [0, 1]))
+    if kind == "reading":
+        return {**found, "group": f"group{rng.randrange(2)}", "topic": topic, "partitions": partitions}
+    topic = rng.choice(("owned", "queued", "ledger", "split", "tallied"))
+    return {**found, "topic": topic, "partitions": partitions if topic in _BY_PARTITION else []}
+
+
+def _long(rng: random.Random, behind: float) -> Iterator[Step]:
+    """More than two minutes in which little happens: what nodes do by the minute, topics that are gone for good."""
+    topic = rng.choice(("owned", "counted", "ledger", "busy", "split"))
+    yield Step(round(behind + rng.uniform(0.0, 2.0), 4), "delete topic", {"topic": topic, "lasts": 125.0})
+    for action in ("make shadow", "look", "cursors", "events"):
+        at = round(behind + rng.uniform(0.0, _LONG_S), 4)
+        yield Step(at, "operate", {"action": action, "topic": "owned", "shadow": rng.choice(("mirror", "extra1"))})
 
 
 def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[str, Any]:
@@ -127,6 +200,10 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
         "batches": min(rng.choice((10, 40, 40, 40)), int(lasts / every) + 1),
         "burst": rng.choice((1, 1, 2, 5)),
         "partitions": rng.choice((1, 2, 2)),
+        "compressed": rng.random() < 0.15,
+        "size": rng.choice((0,) * 12 + (2_000, 90_000)),
+        "names": rng.choice((1, 1, 1, 2, 5)),
+        "repeats": rng.choice((0.0, 0.0, 0.1, 0.3)),
     }
 
 
@@ -136,7 +213,7 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
 def _faults(rng: random.Random, length: float, shape: Shape) -> Iterator[Step]:
     kinds = rng.choices(sorted(FAULTS), [WEIGHTS.get(kind, 1) for kind in sorted(FAULTS)], k=rng.choice((1, 2, 3, 5)))
     at = rng.uniform(0.2, length)
-    for _ in range(rng.choice((0, 1, 2, 2, 3, 3, 4, 6, 8))):
+    for _ in range(rng.choice((0, 1, 2, 3, 4, 5, 6, 8, 10))):
         kind = rng.choice(kinds)
         yield Step(round(at, 4), kind, FAULTS[kind](rng, shape))
         is_soon = rng.random() < 0.5  # what mends the first one meets the second
@@ -156,7 +233,9 @@ def _broker(rng: random.Random, shape: Shape) -> int:
 
 
 def _partition(rng: random.Random) -> dict[str, Any]:
-    topic = rng.choice(("owned", "shared", "counted", "queued", "ledger", "split", "__sidecar_default", "busy", "busy"))
+    topic = rng.choice(
+        ("owned", "shared", "counted", "queued", "ledger", "split", "tallied", "__sidecar_default", "busy", "busy")
+    )
     return {"topic": topic, "partition": 0 if topic.startswith("__") else rng.randint(0, 1)}
 
 
@@ -207,6 +286,11 @@ FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = 
         "one": _broker(rng, shape), "other": rng.choice((-1, 1, 2, 3)), "lasts": _lasts(rng),
     },
     "refuse": lambda rng, shape: _refusal(rng, shape, after_append=rng.random() < 0.5),
+    "delete topic": lambda rng, shape: {"topic": "busy", "lasts": _lasts(rng)},
+    "skew broker": lambda rng, shape: {
+        "broker": _broker(rng, shape), "seconds": rng.choice((-3600.0, -5.0, 2.0, 60.0, 3600.0)), "lasts": _lasts(rng),
+    },
+    "raise epoch": lambda rng, shape: {"topic": "busy", "to": rng.choice((31_999, 32_000, 32_765, 32_766))},
     "empty fetches": lambda rng, shape: {"broker": _broker(rng, shape), "times": rng.choice((1, 3, 10))},
     "empty redis": lambda rng, shape: {},
     "roll back redis": lambda rng, shape: {},

@@ -10,13 +10,19 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.node.view import NodeView
 from sidecar.v1 import control_pb2 as control
 from tests.sim import clients, wire
 from tests.sim.checker import Evidence, check
+from tests.sim.claimants import Claimant, Wishes
 from tests.sim.collect import collect
 from tests.sim.host import Host
+from tests.sim.inside import Inside, at_rest
 from tests.sim.ledger import Told
+from tests.sim.members import Member
 from tests.sim.net import Weather
+from tests.sim.operators import LOOSENING, Operator, operate
+from tests.sim.strangers import Stranger, transact
 from tests.sim.world import REDIS, TOPICS
 
 if TYPE_CHECKING:
@@ -31,6 +37,7 @@ _CALM_S: Final = 12.0
 """What a healed world gets before it is asked to go on."""
 _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
+_REST_S: Final = 10.0
 _LOOK_S: Final = 0.05
 _MOST_PARTITIONS: Final = 3
 _OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
@@ -49,7 +56,8 @@ class App:
     left: int = 0
     closed: bool = False
     records: list[Sent] = field(default_factory=list)
-    next_ids: dict[int, int] = field(default_factory=dict)
+    next_ids: dict[tuple[int, str], int] = field(default_factory=dict)
+    """By partition and producer name."""
 
 
 @dataclass(slots=True)
@@ -78,8 +86,17 @@ class Play:
         self.apps: dict[str, App] = {}
         self.producers: list[tuple[clients.Producer, Host]] = []
         self.consumers: list[tuple[clients.Consumer, Host]] = []
+        self.members: list[Member] = []
+        self.strangers: list[Stranger] = []
+        self.guests: list[Host] = []
+        """Hosts of clients that nobody waits for."""
+        self.aborting: set[str] = set()
+        """Topics that somebody writes to in transactions."""
         self.topics: set[str] = set()
         self.loose: set[str] = set()
+        self.reborn: set[str] = set()
+        """Topics that were deleted and created again."""
+        self.shadows = 0
         self.torn: set[str] = set()
         self.bare: set[str] = set()
         self.counts = {name: plan.partitions for name, plan in TOPICS.items()}
@@ -90,6 +107,7 @@ class Play:
         self._heals: list[Callable[[], None]] = []
         self._tasks: list[Any] = []
         self._wall_ms = world.scheduler.wall_ms
+        self.inside = Inside(world)
 
     def run(self) -> Outcome:
         """Play it from beginning to end."""
@@ -97,6 +115,7 @@ class Play:
         world.begin(history.seed)
         world.network.weather = Weather(**history.weather)
         begin = world.now + world.rng.random()
+        self.inside.start()
         for step in history.steps:
             world.loop.at(None, begin + step.at, self._take, step)
         world.run(begin + history.length)
@@ -104,6 +123,7 @@ class Play:
         self._heal()
         self._go_on()
         self._probe()
+        self._rest()
         evidence = self._evidence()
         return Outcome(
             history.seed,
@@ -139,6 +159,8 @@ class Play:
     def _produce(self, app: str, **args: Any) -> None:
         found = self.apps[app] = App(app, args, left=args["batches"])
         self.topics.add(args["topic"])
+        if args["topic"] == "ordinary" and args["mode"]:
+            self.loose.add("ordinary")  # it gets a policy
         self._session(found)
 
     def _session(self, app: App) -> None:
@@ -153,6 +175,7 @@ class Play:
             app.producer = clients.Producer(
                 clients.LIBRARIES[args["library"]], f"{app.name}.{app.sessions}", client_id, self.world.addresses,
                 args["topic"], self.world.ledger, self.world.rng, self._wall_ms,
+                compressed=args.get("compressed", False),
             )  # fmt: skip
         self.producers.append((app.producer, host))
         self.world.spawn(host, self._write(app, app.producer))
@@ -173,33 +196,61 @@ class Play:
                 continue
             most = self.counts[args["topic"]] if args["partitions"] > 1 else 1
             partition, count = rng.randrange(most), rng.randint(1, args["burst"])
-            ids = None
+            ids, names = None, None
             if args["ids"]:
-                if again:
-                    partition, ids = again.pop(0)
-                else:
-                    first = app.next_ids.get(partition, 0)
-                    ids = list(range(first, first + count))
-                    app.next_ids[partition] = first + count
-                    app.left -= 1
+                if not again and rng.random() < args.get("repeats", 0.0):
+                    again = self._unfinished(app)
+                partition, ids, names = self._ids(app, again, partition, count)
                 count = len(ids)
             else:
                 app.left -= 1
-            values = [b"%s/%d/%d" % (producer.session.encode(), partition, len(app.records) + n) for n in range(count)]
-            app.records += producer.send(partition, values, ids=ids, name=app.name)
+            size = args.get("size", 0)
+            values = [
+                b"%s/%d/%d%s" % (producer.session.encode(), partition, len(app.records) + n, b"." * size)
+                for n in range(count)
+            ]
+            several = names if args.get("names", 1) > 1 else None
+            app.records += producer.send(partition, values, ids=ids, name=app.name, names=several)
 
-    def _unfinished(self, app: App) -> list[tuple[int, list[int]]]:
+    def _ids(
+        self, app: App, again: list[tuple[int, str, int]], partition: int, count: int
+    ) -> tuple[int, list[int], list[str]]:
+        """The ids of the next batch, each with its name: what is to be sent `again`, and what is new behind it."""
+        rng, several = self.world.rng, app.args.get("names", 1)
+        ids, names = list[int](), list[str]()
+        if again:
+            partition = again[0][0]
+            while again and again[0][0] == partition and len(ids) < app.args["burst"]:
+                _, name, each = again.pop(0)
+                ids.append(each)
+                names.append(name)
+            if again or rng.random() < 0.5:
+                return partition, ids, names
+        app.left -= 1
+        for _ in range(count):
+            name = app.name if several == 1 else f"{app.name}-{rng.randrange(several)}"
+            first = app.next_ids.get((partition, name), 0)
+            app.next_ids[partition, name] = first + 1
+            ids.append(first)
+            names.append(name)
+        return partition, ids, names
+
+    def _unfinished(self, app: App) -> list[tuple[int, str, int]]:
         """Ids from the first one on that was not acknowledged, in each partition: what an application that comes back
         sends again.
         """
         if not app.args["ids"]:
             return []
-        found: list[tuple[int, list[int]]] = []
-        for partition, behind in sorted(app.next_ids.items()):
-            done = {sent.sequence_id for sent in app.records if sent.partition == partition and sent.delivered}
+        found: list[tuple[int, str, int]] = []
+        for (partition, name), behind in sorted(app.next_ids.items()):
+            done = {
+                sent.sequence_id
+                for sent in app.records
+                if (sent.partition, sent.name) == (partition, name) and sent.delivered
+            }
             first = next((each for each in range(behind) if each not in done), behind)
             first = max(0, first - self.world.rng.choice((0, 0, 1, 3)))  # it was behind with writing down how far it is
-            found += [(partition, [each]) for each in range(first, behind)]
+            found += [(partition, name, each) for each in range(first, behind)]
         return found
 
     def _restart(self, app: str) -> None:
@@ -207,6 +258,12 @@ class Play:
         if found is not None and not self._over:
             self._close(app)
             self._session(found)
+
+    def _renew(self, app: str) -> None:
+        """It asks for another producer id, in the name of the one it has."""
+        found = self.apps.get(app)
+        if found is not None and found.producer is not None and found.producer.initialise_again():
+            self._effect("producer id renewed")
 
     def _close(self, app: str) -> None:
         found = self.apps.get(app)
@@ -231,6 +288,106 @@ class Play:
             )
         self.consumers.append((consumer, host))
         self.world.spawn(host, consumer.run())
+
+    def _client(self, name: str) -> Host:
+        """A machine of its own for a client."""
+        self._clients += 1
+        host = Host(f"client-{name}{self._clients}")
+        host.on_death = self.world.network.died
+        return host
+
+    def _claim(self, group: str, strings: int, topic: str, partitions: list[int], mode: str, lasts: float) -> None:
+        """Somebody claims strings, or a topic for reading or writing, by the own API."""
+        host = self._client("claimant")
+        if topic and not group:
+            self.topics.add(topic)
+        wishes = Wishes(
+            group, tuple(f"string{each}" for each in range(strings)), topic, tuple(partitions),
+            self.world.rng.choice((None, None, None, 2, 7)) if topic == "" or group else None,
+        )  # fmt: skip
+        with self.world.loop.on(host):
+            claimant = Claimant(
+                host.name, wishes, self.world.addresses, self.counts, self.world.ledger, self.world.rng, self._effect,
+            )  # fmt: skip
+        self.world.spawn(host, claimant.run(lasts, lambda: self._over))
+        self.guests.append(host)
+
+    def _join(self, group: str, topic: str, joins: bool, slow: float) -> None:
+        """A consumer of a group."""
+        host = self._client("member")
+        count = self.counts.get(topic, 2)
+        with self.world.loop.on(host):
+            member = Member(
+                group, host.name, self.world.addresses, topic, count, self.world.ledger, self.world.rng, joins=joins
+            )
+        self.members.append(member)
+        self.world.spawn(host, member.run(lambda: self._over, slow))
+        self.guests.append(host)
+
+    def _stranger(self, topic: str, partition: int, what: str) -> None:
+        """A client of another make, or with mistakes, at the node that leads the partition or at any."""
+        host = self._client("stranger")
+        self.topics.add(topic)
+        if what in ("headers", "large", "many", "old", "blind"):
+            self.loose.add(topic)  # it writes under sequence ids of nobody's
+        stranger = Stranger(
+            host.name, self._address(topic, partition), topic, partition, self.world.ledger, self.world.rng,
+            self._wall_ms,
+        )  # fmt: skip
+
+        self.strangers.append(stranger)
+
+        async def come() -> None:
+            self._effect("stranger answered", await stranger.run(what))
+
+        self.world.spawn(host, come())
+        self.guests.append(host)
+
+    def _address(self, topic: str, partition: int) -> tuple[str, int]:
+        """Of the node that most probably serves a topic."""
+        rng, world = self.world.rng, self.world
+        for number, process in world.nodes.items():
+            rooms = process.node.rooms
+            if process.host.alive and rooms is not None and rooms.governor.serves(topic) and rng.random() < 0.9:
+                return world.address(number)
+        return rng.choice(world.addresses)
+
+    def _transact(self, topic: str, governed: str) -> None:
+        """A transactional producer."""
+        host = self._client("transact")
+        self.topics.add(topic)
+        self.aborting.add(topic)
+        stranger = Stranger(
+            host.name, self.world.rng.choice(self.world.addresses), topic, 0, self.world.ledger, self.world.rng,
+            self._wall_ms,
+        )  # fmt: skip
+
+        async def come() -> None:
+            addresses = self.world.addresses
+            done = await transact(stranger, lambda: self.world.rng.choice(addresses), governed, lambda: self._over)
+            self._effect("transaction committed", done)
+
+        self.world.spawn(host, come())
+        self.guests.append(host)
+
+    def _operate(self, action: str, topic: str, shadow: str) -> None:
+        """An operator asks a node for something."""
+        if action in LOOSENING:
+            self.loose.add(topic)
+            if action == "prefix":
+                self.loose |= {name for name in TOPICS if name.startswith(topic[:3])}
+        numbers = [each for each in self.world.nodes if self.world.serving(each)]
+        if not numbers:
+            return
+        number = self.world.rng.choice(numbers)
+        process = self.world.nodes[number]
+        who = Operator(NodeView(process.node), self.world.rng, topic, shadow, self.counts.get(topic, 2))
+
+        async def ask() -> None:
+            if await operate(action, who, lambda why: self.world.logged.update([f"{action}: {why}"])):
+                self._effect(f"operator: {action}")
+
+        self.world.spawn(process.host, ask())
 
     def _policy(self, topic: str, **fields: Any) -> None:
         self.loose.add(topic)
@@ -374,23 +531,61 @@ class Play:
         busy = sorted(self.topics - {"ordinary"}) or sorted(self.topics) or ["owned"]
         return self.world.rng.choice(busy) if topic == "busy" else topic
 
+    def _is_there(self, topic: str) -> bool:
+        return topic in self.world.cluster.controller.topics
+
     def _elect(self, topic: str, partition: int, broker: int) -> None:
         topic = self._named(topic)
-        if self.world.cluster.leader(topic, partition) != broker:
+        if self._is_there(topic) and self.world.cluster.leader(topic, partition) != broker:
             self._effect("leader elected", int(self.world.cluster.elect(topic, partition, broker)))
 
     def _elect_unclean(self, partition: int, broker: int) -> None:
         topic = self._named("busy")
-        if self.world.cluster.elect(topic, partition, broker, unclean=True):
+        if self._is_there(topic) and self.world.cluster.elect(topic, partition, broker, unclean=True):
             self.torn.add(topic)
 
     def _grow(self) -> None:
         """An operator adds a partition."""
         topic = self._named("busy")
-        if self.counts[topic] < _MOST_PARTITIONS:
+        if self._is_there(topic) and self.counts[topic] < _MOST_PARTITIONS:
             self.counts[topic] += 1
             self.world.cluster.controller.grow(topic, self.counts[topic])
             self._effect("topic grown")
+
+    def _delete_topic(self, topic: str, lasts: float) -> None:
+        """Past the nodes; it is created again under its name."""
+        controller, topic = self.world.cluster.controller, self._named(topic)
+        if topic not in controller.topics:
+            return
+        self.reborn.add(topic)
+        controller.delete(topic)
+        self._effect("topic deleted")
+
+        def create() -> None:
+            if topic not in controller.topics:
+                self.counts[topic] = TOPICS[topic].partitions
+                controller.create(topic, self.counts[topic], len(controller.live), {})
+
+        self._later(lasts, create)
+
+    def _skew_broker(self, broker: int, seconds: float, lasts: float) -> None:
+        """Its clock is wrong for a while."""
+        found = self.world.cluster.brokers[broker]
+        if found.skew_ms:
+            return
+        found.skew_ms = int(seconds * 1000)
+        self._effect("broker's clock skewed")
+
+        def right() -> None:
+            found.skew_ms = 0
+
+        self._later(lasts, right)
+
+    def _raise_epoch(self, topic: str, to: int) -> None:
+        """The slot has been opened so often that its epochs come to their end."""
+        topic = self._named(topic)
+        slot = ".p0" if TOPICS[topic].scope else ""
+        self._effect("epochs used up", int(self.world.cluster.raise_epoch(f"sidecar.default.{topic}{slot}", to)))
 
     def _compact(self, topic: str) -> None:
         """Everything in the log so far is compacted."""
@@ -556,6 +751,8 @@ class Play:
         world = self.world
         for producer, host in self.producers:
             self._leave(producer, host)
+        for host in self.guests:
+            world.loop.kill(host)
         world.run(world.now + 0.5)
         host, left = Host("client-probe"), dict[str, str]()
         for topic in sorted(self.topics):
@@ -600,8 +797,17 @@ class Play:
             for consumer, host in self.consumers:
                 self._leave(consumer, host)
 
+    def _rest(self) -> None:
+        """Everybody leaves: nothing of them is left in the nodes."""
+        for producer, host in self.producers:
+            self._leave(producer, host)
+        self._wait(_REST_S, lambda: not list(at_rest(self.world.nodes)))
+        self.stuck += at_rest(self.world.nodes)
+
     def _behind(self, consumer: clients.Consumer) -> str:
         source = TOPICS[consumer.topic].shadow_of or consumer.topic
+        if source in self.reborn or consumer.topic in self.loose:
+            return ""  # its place is one of another log; a shadow that an operator changed may be closed to it
         found: list[str] = []
         for partition in range(self.counts[source]):
             batches = self.world.cluster.committed(source, partition)
@@ -614,10 +820,15 @@ class Play:
         sessions: dict[str, set[str]] = {}
         for producer, _ in self.producers:
             sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
+        for stranger in self.strangers:
+            sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
         counted = {name for name in self.topics if TOPICS[name].dedup and name not in self.loose}
         evidence = collect(self.world, {topic: self.counts[topic] for topic in self.topics})
-        evidence.sessions, evidence.counted, evidence.loose = sessions, counted, self.loose
-        evidence.stuck, evidence.torn, evidence.bare = self.stuck, self.torn, self.bare
+        evidence.sessions, evidence.counted = sessions, counted
+        evidence.stuck, evidence.torn = self.stuck, self.torn | self.reborn
+        evidence.bare, evidence.loose = self.bare | self.reborn, self.loose | self.reborn
+        evidence.inside = self.inside.wrong
+        evidence.sometimes = {name for name in self.topics if TOPICS[name].dedup} | self.loose
         return evidence
 
 

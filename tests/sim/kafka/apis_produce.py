@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from sidecar.protocol.schema import Values
 from tests.sim.kafka import batches, errors
@@ -13,6 +15,9 @@ from tests.sim.kafka.channel import Request
 from tests.sim.kafka.cleaner import parse
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.replica import Appended, Replica, Waiting
+
+_GZIP: Final = 1
+_HEADER_BYTES: Final = 61
 
 
 class _Produce:
@@ -87,6 +92,12 @@ class _Produce:
         """What the log does not say: keys of a compacted topic, a transaction that holds the partition (KIP-890)."""
         if replica.config.compacted and any(key is None for _, key, _, _ in parse(batch)):
             raise RefusedError(errors.INVALID_RECORD, "a record without a key on a compacted topic")
+        if batch.data[22] & 0x7 == _GZIP:
+            try:
+                gzip.decompress(batch.data[_HEADER_BYTES:])
+            except (OSError, EOFError, zlib.error):
+                # `GzipCompression.wrapForInput` raises KafkaException, for which there is no code of its own
+                raise RefusedError(errors.UNKNOWN_SERVER_ERROR, "records that cannot be decompressed") from None
         name: str | None = self.request.values.get("transactional_id")
         if batch.transactional:
             entry = replica.producers.entries.get(batch.pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+UNKNOWN_SERVER_ERROR: Final = -1
 NONE: Final = 0
 OFFSET_OUT_OF_RANGE: Final = 1
 CORRUPT_MESSAGE: Final = 2

@@ -1,0 +1,169 @@
+"""What operators ask of a node by REST, asked of the same object that its HTTP side asks.
+
+Each of `ACTIONS` is a coroutine that runs on the node's host. A node may refuse any of them, in words (`PortError`);
+whatever else it raises is a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.node import port
+from sidecar.node.shadow_port import ResetKind, ResetTo, ShadowChange
+from sidecar.node.view import NodeView
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable, Mapping
+
+EXTRA: Final = ("extra1", "extra2")
+"""Names of shadows that operators make."""
+GROUPS: Final = ("group0", "group1")
+_FOLLOWED: Final = 3
+_PATIENCE_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Who asks a node about a topic. `partitions`: how many it has."""
+
+    view: NodeView
+    rng: random.Random
+    topic: str
+    shadow: str
+    partitions: int
+
+    @property
+    def part(self) -> int | None:
+        """A partition, where the scope of the topic's owners is one."""
+        return self.rng.randrange(self.partitions) if self.topic == "split" else None
+
+    def generations(self) -> frozenset[int] | None:
+        """What an If-Match says: mostly nothing, else what may be, or not, the case."""
+        return self.rng.choice((None, None, None, frozenset({0}), frozenset(range(4)), frozenset({1, 2})))
+
+
+async def _fence(who: Operator) -> None:
+    await who.view.fence(who.topic, who.part, who.generations())
+
+
+async def _release(who: Operator) -> None:
+    await who.view.release(who.topic, who.part, who.generations())
+
+
+async def _policy(who: Operator) -> None:
+    await who.view.merge_policy(who.topic, _change(who.rng), _match(who))
+
+
+def _match(who: Operator) -> port.IfMatch | None:
+    wanted = who.generations()
+    return None if wanted is None else port.IfMatch(wanted, who.part)
+
+
+def _change(rng: random.Random) -> port.Policy:
+    fields: list[dict[str, Any]] = [
+        {"access_mode": rng.choice(list(port.AccessMode))},
+        {"deduplication": True},
+        {"deduplication": False},
+        {"exclusive_reader": rng.random() < 0.5},
+        {"scope": rng.choice(list(port.Scope))},
+        {"log_append_time": rng.random() < 0.7},
+    ]
+    return port.Policy(**rng.choice(fields))
+
+
+async def _unpolicy(who: Operator) -> None:
+    await who.view.delete_policy(who.topic, _match(who))
+
+
+async def _prefix(who: Operator) -> None:
+    """A policy of all topics whose names begin so: for a while, or for good."""
+    name = f"{who.topic[:3]}*"
+    await who.view.merge_policy(name, _change(who.rng))
+    await asyncio.sleep(who.rng.random())
+    if who.rng.random() < 0.7:
+        await who.view.delete_policy(name)
+
+
+async def _look(who: Operator) -> None:
+    view = who.view
+    await view.status()
+    await view.checks()
+    await view.topic_names(governed=who.rng.random() < 0.5)
+    await view.topics([who.topic, f"{who.topic[:3]}*", "missing"], producers=True)
+    await view.clients(0, 100)
+    await view.shadows.known()
+    await view.shadows.page(None, "", 10)
+    await view.shadows.readable([who.topic, who.shadow])
+
+
+async def _events(who: Operator) -> None:
+    rng = who.rng
+    after = rng.choice((None, None, -1, 3, 10**6))
+    topic = rng.choice((None, who.topic))
+    async with aclosing(who.view.events(after, rng.choice((0, 0, 3, 100)), topic)) as events:
+        seen = 0
+        async for _ in events:
+            seen += 1
+            if seen >= _FOLLOWED:
+                return
+
+
+async def _producers(who: Operator) -> None:
+    view, name = who.view, f"app{who.rng.randrange(3)}"
+    await view.producers(who.topic, 100)
+    await view.producer(who.topic, name)
+
+
+async def _make(who: Operator) -> None:
+    rng = who.rng
+    allow = rng.choice((None, ["User:*"], ["User:one", "User:two"], ["nobody"]))
+    await who.view.shadows.create(who.topic, rng.choice((who.shadow, *EXTRA)), allow, rng.choice((0, 0, 3, -1)))
+
+
+async def _unmake(who: Operator) -> None:
+    await who.view.shadows.delete(who.topic, who.shadow)
+
+
+async def _change_shadow(who: Operator) -> None:
+    rng = who.rng
+    allow = rng.choice((None, ["User:*"], ["User:one"]))
+    await who.view.shadows.change(who.shadow, ShadowChange(allow, rng.choice((None, 0, 2, 5))))
+
+
+async def _cursors(who: Operator) -> None:
+    await who.view.shadows.cursors(who.shadow)
+    await who.view.shadows.stats(who.shadow)
+
+
+async def _reset(who: Operator) -> None:
+    rng = who.rng
+    to = ResetTo(rng.choice(list(ResetKind)), rng.choice((0, 1, 5, 10**6, 1_760_000_003_000)))
+    partitions = rng.choice((None, None, [0], [0, 1], [7]))
+    await who.view.shadows.reset_cursor(who.shadow, rng.choice(GROUPS), to, partitions)
+
+
+ACTIONS: Final[Mapping[str, Callable[[Operator], Awaitable[None]]]] = {
+    "fence": _fence, "release": _release, "policy": _policy, "delete policy": _unpolicy, "prefix": _prefix,
+    "look": _look, "events": _events, "producers": _producers, "make shadow": _make,
+    "delete shadow": _unmake, "change shadow": _change_shadow, "cursors": _cursors, "reset cursor": _reset,
+}  # fmt: skip
+LOOSENING: Final = frozenset({"policy", "delete policy", "prefix"})
+"""Actions after which a topic's policy may be another."""
+
+
+async def operate(action: str, who: Operator, refused: Callable[[str], None]) -> bool:
+    """Do it; whether it was done. `refused` hears why not."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await ACTIONS[action](who)
+    except port.PortError as error:
+        refused(type(error).__name__)
+    except TimeoutError:
+        refused("TimeoutError")
+    else:
+        return True
+    return False
