@@ -109,8 +109,10 @@ def _is_counted(evidence: Evidence, sent: Sent) -> bool:
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
-    """What was acknowledged is in the log; of a duplicate, the record with its id is."""
-    ids = _ids(evidence)
+    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless an idempotent client gave
+    that one up and went on with higher ids.
+    """
+    ids = _ids(evidence) | _given_up(evidence)
     for sent in evidence.ledger.sent:
         if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn | evidence.bare:
             continue
@@ -330,6 +332,15 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
         (sent.topic, sent.partition, sent.name, sent.sequence_id)
         for sent in evidence.ledger.sent
         if sent.sequence_id is not None and evidence.places(sent)
+    }
+
+
+def _given_up(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
+    """As `_ids`, of what an idempotent session's application was told has failed."""
+    return {
+        (sent.topic, sent.partition, sent.name, sent.sequence_id)
+        for sent in evidence.ledger.sent
+        if sent.sequence_id is not None and sent.idempotent and sent.delivered is False
     }
 
 

@@ -46,9 +46,10 @@ WEIGHTS: Final = {
     "empty redis": 2, "roll back redis": 2, "silence redis": 2, "stop redis": 2, "lose answers": 2,
 }  # fmt: skip
 """How much more often than others a kind of fault is chosen."""
-_WITH_IDS: Final = frozenset({"counted", "ledger", "tallied"})
+_WITH_IDS_LIST: Final = ("counted", "ledger", "tallied")
+_WITH_IDS: Final = frozenset(_WITH_IDS_LIST)
 _BY_PARTITION: Final = frozenset({"split", "tallied"})
-_LONG_S: Final = 130.0
+_LONG_S: Final = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,14 @@ class History:
 def make(seed: int) -> History:
     """The history of a seed."""
     rng = random.Random(f"{seed} history")
-    brief = rng.random() < 0.1
+    brief = rng.random() < 0.05
     shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)), brief=brief)
     length = round(rng.uniform(1.5, 4.0) if not brief else rng.uniform(8.0, 25.0), 2)
     steps = [*_work(rng, length), *_guests(rng, length), *_faults(rng, length, shape)]
-    if rng.random() < 0.02:
+    if rng.random() < 0.05:
+        length += 8.0
+        steps += _shadows(rng, length)
+    if rng.random() < 0.015:
         steps += _long(rng, length)
         length += _LONG_S
     weather = {
@@ -150,7 +154,7 @@ def _guests(rng: random.Random, length: float) -> Iterator[Step]:
             yield Step(round(moment() / 2, 4), "join", args)
     if rng.random() < 0.15:
         for _ in range(rng.choice((1, 2, 4))):
-            topic = rng.choice([name for name in _TOPICS if name != "ordinary"])
+            topic = rng.choice((*[name for name in _TOPICS if name != "ordinary"], *_WITH_IDS_LIST))
             args = {"topic": topic, "partition": rng.randint(0, 1), "what": rng.choice(KINDS)}
             yield Step(moment(), "stranger", args)
     if rng.random() < 0.05:
@@ -179,10 +183,34 @@ def _claim(rng: random.Random) -> dict[str, Any]:
     return {**found, "topic": topic, "partitions": partitions if topic in _BY_PARTITION else []}
 
 
+def _shadows(rng: random.Random, length: float) -> Iterator[Step]:
+    """Readers of a shadow that come back when their cursor is far behind; then its source, or itself, is gone."""
+    args = {"library": "java", "mode": "", "ids": False, "every": 0.1, "batches": 40, "burst": 2, "partitions": 2}
+    yield Step(0.05, "produce", {"app": "source", "topic": "owned", **args})
+    for at, action in ((0.1, "limit shadow"), (rng.uniform(2.0, length), "cursors"), (3.0, "reset cursor")):
+        yield Step(at, "operate", {"action": action, "topic": "owned", "shadow": "mirror"})
+    group, joins = f"group{rng.randrange(2)}", rng.random() < 0.5
+    for at in (0.2, 2.5, 3.5, 4.5):
+        member = {"group": group, "topic": "mirror", "joins": joins, "slow": 0.02, "lasts": 0.4}
+        yield Step(at, "join", member)
+    end = rng.choice(("source", "shadow", "by the node", "grow", "nothing"))
+    at = round(rng.uniform(1.0, 5.0), 4)
+    if end == "by the node":
+        yield Step(at, "operate", {"action": "delete source", "topic": "owned", "shadow": "mirror"})
+    elif end == "grow":
+        yield Step(at, "grow")
+    elif end != "nothing":
+        topic = "owned" if end == "source" else "mirror"
+        yield Step(at, "delete topic", {"topic": topic, "lasts": rng.uniform(2.0, 9.0)})
+
+
 def _long(rng: random.Random, behind: float) -> Iterator[Step]:
     """More than two minutes in which little happens: what nodes do by the minute, topics that are gone for good."""
     topic = rng.choice(("owned", "counted", "ledger", "busy", "split"))
-    yield Step(round(behind + rng.uniform(0.0, 2.0), 4), "delete topic", {"topic": topic, "lasts": 125.0})
+    yield Step(round(behind + 0.5, 4), "delete topic", {"topic": topic, "lasts": _LONG_S - 5.0})
+    for number in range(5):
+        args = {"action": "touch", "topic": "ordinary", "shadow": "mirror"}
+        yield Step(round(behind + 2.0 + 32.0 * number, 4), "operate", args)
     for action in ("make shadow", "look", "cursors", "events"):
         at = round(behind + rng.uniform(0.0, _LONG_S), 4)
         yield Step(at, "operate", {"action": action, "topic": "owned", "shadow": rng.choice(("mirror", "extra1"))})
@@ -198,7 +226,7 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
         "ids": topic in _WITH_IDS and rng.random() < 0.9,
         "every": every,
         "batches": min(rng.choice((10, 40, 40, 40)), int(lasts / every) + 1),
-        "burst": rng.choice((1, 1, 2, 5)),
+        "burst": rng.choice((1, 1, 2, 5)) if rng.random() < 0.99 else 1_100,
         "partitions": rng.choice((1, 2, 2)),
         "compressed": rng.random() < 0.15,
         "size": rng.choice((0,) * 12 + (2_000, 90_000)),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sidecar.node import port
 from sidecar.node.shadow_port import ResetKind, ResetTo, ShadowChange
 from sidecar.node.view import NodeView
+from sidecar.shadow.subjects import Related, Standing, Subject, claim, topics
 
 if TYPE_CHECKING:
     import random
@@ -146,12 +147,53 @@ async def _reset(who: Operator) -> None:
     await who.view.shadows.reset_cursor(who.shadow, rng.choice(GROUPS), to, partitions)
 
 
+async def _limit(who: Operator) -> None:
+    """Cursors of the shadow that are a few records behind are reset."""
+    await who.view.shadows.change(who.shadow, ShadowChange(None, who.rng.choice((1, 2, 4))))
+
+
+async def _delete_source(who: Operator) -> None:
+    await who.view.shadows.delete_topic(who.topic, force=who.rng.random() < 0.7)
+
+
+async def _forget(who: Operator) -> None:
+    await who.view.forget_producer(who.topic, f"app{who.rng.randrange(3)}")
+
+
+async def _touch(who: Operator) -> None:
+    """Something that has nodes read the settings of topics again."""
+    await who.view.merge_policy("zzz*", port.Policy(exclusive_reader=True))
+
+
+async def _schemas(who: Operator) -> None:
+    """What the proxy of a schema registry asks before it passes a question on, and when it lists subjects."""
+    shadows = who.view.shadows
+    names = [f"{base}{rest}" for base in (who.topic, who.shadow) for rest in ("-value", "-key", "-x-value", "", "/")]
+    known = {found.name: found.source for found in await shadows.known()}
+    related = Related(known)
+    readable = dict(await shadows.readable([*related.names, who.topic, who.shadow]))
+    for text in [*names, ":.eu:" + names[0], ":*:" + names[-2], ":.broken"]:
+        subject = Subject.parse(text)
+        assert str(subject) == text
+        found = claim(subject, known)
+        if found is not None:
+            readable.update(await shadows.readable(found.questions))
+            is_open = found.standing(readable) is Standing.READABLE
+            assert not is_open or (readable[found.shadow] and found.read.name.startswith(found.source))
+            assert found.back(str(found.read)) == text
+        if not any(map(related.may_hide, topics(subject.name))):
+            shown = list(related.shown(subject, readable))
+            assert found is not None or subject in shown
+        assert subject.is_in(":*:")
+
+
 ACTIONS: Final[Mapping[str, Callable[[Operator], Awaitable[None]]]] = {
     "fence": _fence, "release": _release, "policy": _policy, "delete policy": _unpolicy, "prefix": _prefix,
     "look": _look, "events": _events, "producers": _producers, "make shadow": _make,
     "delete shadow": _unmake, "change shadow": _change_shadow, "cursors": _cursors, "reset cursor": _reset,
+    "limit shadow": _limit, "delete source": _delete_source, "forget": _forget, "touch": _touch, "schemas": _schemas,
 }  # fmt: skip
-LOOSENING: Final = frozenset({"policy", "delete policy", "prefix"})
+LOOSENING: Final = frozenset({"policy", "delete policy", "prefix", "forget"})
 """Actions after which a topic's policy may be another."""
 
 

@@ -38,6 +38,8 @@ _CALM_S: Final = 12.0
 _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
 _REST_S: Final = 10.0
+_CONVINCED: Final = 30
+"""Refusals in a row after which a newcomer takes them for what the topic's policy wants."""
 _LOOK_S: Final = 0.05
 _MOST_PARTITIONS: Final = 3
 _OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
@@ -312,8 +314,8 @@ class Play:
         self.world.spawn(host, claimant.run(lasts, lambda: self._over))
         self.guests.append(host)
 
-    def _join(self, group: str, topic: str, joins: bool, slow: float) -> None:
-        """A consumer of a group."""
+    def _join(self, group: str, topic: str, joins: bool, slow: float, lasts: float = 60.0) -> None:
+        """A consumer of a group, for so long."""
         host = self._client("member")
         count = self.counts.get(topic, 2)
         with self.world.loop.on(host):
@@ -321,7 +323,8 @@ class Play:
                 group, host.name, self.world.addresses, topic, count, self.world.ledger, self.world.rng, joins=joins
             )
         self.members.append(member)
-        self.world.spawn(host, member.run(lambda: self._over, slow))
+        until = self.world.now + lasts
+        self.world.spawn(host, member.run(lambda: self._over or self.world.now > until, slow))
         self.guests.append(host)
 
     def _stranger(self, topic: str, partition: int, what: str) -> None:
@@ -374,6 +377,8 @@ class Play:
         """An operator asks a node for something."""
         if action in LOOSENING:
             self.loose.add(topic)
+        if "shadow" in action or action == "delete source":
+            self.loose |= {shadow, "mirror"}
             if action == "prefix":
                 self.loose |= {name for name in TOPICS if name.startswith(topic[:3])}
         numbers = [each for each in self.world.nodes if self.world.serving(each)]
@@ -382,6 +387,10 @@ class Play:
         number = self.world.rng.choice(numbers)
         process = self.world.nodes[number]
         who = Operator(NodeView(process.node), self.world.rng, topic, shadow, self.counts.get(topic, 2))
+
+        if action == "delete source":
+            self.reborn.add(topic)
+            self._later(1.0, lambda: self._create(topic))
 
         async def ask() -> None:
             if await operate(action, who, lambda why: self.world.logged.update([f"{action}: {why}"])):
@@ -557,16 +566,19 @@ class Play:
         controller, topic = self.world.cluster.controller, self._named(topic)
         if topic not in controller.topics:
             return
-        self.reborn.add(topic)
         controller.delete(topic)
         self._effect("topic deleted")
+        if topic in TOPICS and TOPICS[topic].shadow_of:
+            self.loose.add(topic)
+            return
+        self.reborn.add(topic)
+        self._later(lasts, lambda: self._create(topic))
 
-        def create() -> None:
-            if topic not in controller.topics:
-                self.counts[topic] = TOPICS[topic].partitions
-                controller.create(topic, self.counts[topic], len(controller.live), {})
-
-        self._later(lasts, create)
+    def _create(self, topic: str) -> None:
+        controller = self.world.cluster.controller
+        if topic not in controller.topics:
+            self.counts[topic] = TOPICS[topic].partitions
+            controller.create(topic, self.counts[topic], len(controller.live), {})
 
     def _skew_broker(self, broker: int, seconds: float, lasts: float) -> None:
         """Its clock is wrong for a while."""
@@ -781,6 +793,9 @@ class Play:
                 del left[where]
                 return
             left[where] = f"code {record.code} {record.message}"
+            if attempt > _CONVINCED and producer.topic in self.loose and record.code in _DEFINITE:
+                del left[where]  # an operator's policy says so
+                return
             await asyncio.sleep(0.5)
 
     def _read_out(self) -> None:
