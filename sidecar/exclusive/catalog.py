@@ -59,8 +59,9 @@ async def _no_beat() -> None:
 
 
 class PolicyCatalog:
-    """`book` is what this node applies, `version` the newest of the policies in it: one that was deleted counts no more,
-    as nodes that start later never heard of it. `live` is what the last heartbeat said of the others. `beat` sends one now, `settings_changed` is called where a topic's settings in Kafka changed, `changed` where this node
+    """`book` is what this node applies, `version` the newest of the policies in it: one that was deleted counts no
+    more, as nodes that start later never heard of it. `live` is what the last heartbeat said of the others. `beat`
+    sends one now, `settings_changed` is called where a topic's settings in Kafka changed, `changed` where this node
     changed a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
     """
 

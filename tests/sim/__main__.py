@@ -20,6 +20,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tests.sim import histories, lines
+from tests.sim.play import is_fault
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker, WorkerError
 
@@ -184,7 +185,9 @@ def _one(seed: int, without: str, *, trace: bool, shrinks: bool) -> int:
 def _report(run: Run, seconds: float) -> None:
     print(f"{run.played} histories in {seconds:.0f} s: {run.played / seconds:.1f} a second, {len(run.failed)} failed")
     print(f"{run.virtual_s / 3600:.1f} virtual hours, {run.delivered} records acknowledged")
-    print("faults that took effect: " + ", ".join(f"{name} {run.effects[name]}" for name in sorted(run.effects)))
+    faults = sum(count for name, count in run.effects.items() if is_fault(name)) / max(1, run.played)
+    print(f"{faults:.1f} faults took effect in a history, on average")
+    print("what took effect: " + ", ".join(f"{name} {run.effects[name]}" for name in sorted(run.effects)))
     print("codes answered to batches: " + ", ".join(f"{code} ×{run.codes[code]}" for code in sorted(run.codes)))
     for seed, wrong in sorted(run.failed.items())[:_SHOWN]:
         print(f"\nseed {seed}: again: python -m tests.sim --seed {seed} --trace")

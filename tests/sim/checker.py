@@ -54,11 +54,12 @@ class Evidence:
 
     `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
     producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics
-    deduplicated all the time; `sometimes` those that were for a while. `shared`: topics that anybody may write to while
-    nobody owns them. `loose`: topics whose policy changed meanwhile. `torn`: topics that lost committed records by an unclean election. `bare`: topics without
-    a policy of which brokers refused batches: a client gets over that as well, or badly, as without a node.
-    `shadows`: source by shadow. `inside`: what did not hold within the nodes (`inside`). `claims`: the records of claims,
-    in the order of the ownership topic. `stuck`: what did not come to an end although nothing was wrong any more.
+    deduplicated all the time; `sometimes`: those that were for a while. `shared`: topics that anybody may write to
+    while nobody owns them. `loose`: topics whose policy changed meanwhile. `torn`: topics that lost committed records
+    by an unclean election. `bare`: topics without a policy of which brokers refused batches: a client gets over that
+    as well, or badly, as without a node. `shadows`: source by shadow. `inside`: what did not hold within the nodes
+    (`inside`). `claims`: the records of claims, in the order of the ownership topic; `zeroed`: those that somebody
+    claimed under generation 0. `stuck`: what did not come to an end although nothing was wrong any more.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -77,7 +78,11 @@ class Evidence:
     crashes: list[str] = field(default_factory=list)
     inside: list[str] = field(default_factory=list)
     claims: list[Claimed] = field(default_factory=list)
+    zeroed: set[str] = field(default_factory=set)
     _places: dict[tuple[str, int, bytes], list[int]] | None = None
+
+    wrecked: bool = False
+    """Records of the ownership topic were lost, without which no promise holds but that all goes on."""
 
     def places(self, sent: Sent) -> list[int]:
         """Offsets at which a record stands."""
@@ -92,7 +97,7 @@ class Evidence:
 def check(evidence: Evidence) -> list[str]:
     """All that is wrong, a few sentences for each rule."""
     found: list[str] = []
-    for rule in RULES:
+    for rule in RULES if not evidence.wrecked else (phantom, broken_protocol, stuck):
         sentences = list(rule(evidence))
         found += sentences[:_MOST]
         if len(sentences) > _MOST:
@@ -112,12 +117,12 @@ def lost(evidence: Evidence) -> Iterator[str]:
     """What was acknowledged is in the log; of a duplicate, the record with its id is, unless an idempotent client gave
     that one up and went on with higher ids.
     """
-    ids = _ids(evidence) | _given_up(evidence)
+    ids, gave_up = _ids(evidence), _gave_up(evidence)
     for sent in evidence.ledger.sent:
         if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn | evidence.bare:
             continue
         may_repeat = _is_counted(evidence, sent) or sent.topic in evidence.sometimes
-        if may_repeat and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
+        if may_repeat and ((sent.topic, sent.partition, sent.name, sent.sequence_id) in ids or gave_up(sent)):
             continue
         yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, told at {sent.told_at:.3f}"
 
@@ -269,7 +274,8 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
         if not claim.session:
             continue
         owners[claim.resource] = claim
-        if before is not None and claim.generation < before.generation:
+        from_zero = claim.generation == 1 and claim.resource in evidence.zeroed
+        if before is not None and claim.generation < before.generation and not from_zero:
             yield f"the generation of {claim.resource} fell from {before.generation} to {claim.generation}"
         elif before is not None and claim.generation == before.generation and claim.session != before.session:
             yield f"generation {claim.generation} of {claim.resource} is {before.session}, then {claim.session}"
@@ -335,13 +341,21 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
     }
 
 
-def _given_up(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
-    """As `_ids`, of what an idempotent session's application was told has failed."""
-    return {
-        (sent.topic, sent.partition, sent.name, sent.sequence_id)
+def _gave_up(evidence: Evidence) -> Callable[[Sent], bool]:
+    """Whether a client was told that the id of a record has failed, and went on all the same: an idempotent one, whose
+    sequences nothing is missing in, or the same session by another connection.
+    """
+    failed = {
+        (sent.topic, sent.partition, sent.name, sent.sequence_id, sent.session if not sent.idempotent else "")
         for sent in evidence.ledger.sent
-        if sent.sequence_id is not None and sent.idempotent and sent.delivered is False
+        if sent.sequence_id is not None and sent.delivered is False
     }
+
+    def gave_up(sent: Sent) -> bool:
+        key = sent.topic, sent.partition, sent.name, sent.sequence_id
+        return (*key, "") in failed or (*key, sent.session) in failed
+
+    return gave_up
 
 
 def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, Tenure]]]:

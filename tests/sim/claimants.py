@@ -111,6 +111,8 @@ class Claimant:
             group=wishes.group, claims=wishes.claims(), mode=mode, producer_name=self.name, token=self.token,
             wait_ms=wait_ms, producer_id=self._producer_id,
         )  # fmt: skip
+        if rng.random() < 0.1:
+            await self._mistake(request)
         answer = await self._ask(wire.OWN, request, control.OwnResponse)
         if answer is None:
             return False
@@ -122,6 +124,30 @@ class Claimant:
             self.token = rng.randbytes(16)  # another request
         self.granted = answer.error == control.NONE
         return self.granted
+
+    async def _mistake(self, request: control.OwnRequest) -> None:
+        """A request that cannot be granted, in front of the right one: of another token, or of none."""
+        wrong = control.OwnRequest()
+        wrong.CopyFrom(request)
+        wrong.token = self._rng.randbytes(16)
+        match self._rng.randrange(6):
+            case 0:
+                wrong.mode = control.SHARED
+            case 1:
+                wrong.claims.append(wrong.claims[0])
+            case 2:
+                del wrong.claims[:]
+            case 3:
+                wrong.token = b"short"
+            case 4:
+                wrong.claims.append(control.Claim(resource=control.Resource(topic="missing", partition=9)))
+            case _:
+                wrong.claims.extend(
+                    control.Claim(resource=control.Resource(name="s" * 200 + str(n))) for n in range(40)
+                )
+        answer = await self._ask(wire.OWN, wrong, control.OwnResponse)
+        if answer is not None and not answer.error:
+            await self._ask(wire.RELEASE, control.ReleaseRequest(token=wrong.token), control.ReleaseResponse)
 
     def _turn_to(self, node: int) -> None:
         if self._place != node - 1:

@@ -38,6 +38,8 @@ def read(world: World, topic: str, partition: int) -> list[Record]:
 
 
 def _note(record: Record, found: Evidence) -> None:
+    if record.producer_id < 0:
+        return  # no writer slot's: nodes pass over it too
     kind, _, rest = (record.key or b"").decode().partition("/")
     topic, _, slot = rest.rpartition("/")
     if kind == "claim":

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim.operators import ACTIONS
 from tests.sim.strangers import KINDS
-from tests.sim.world import Shape
+from tests.sim.world import TIGHT, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+WORST: Final = frozenset({"lose records"})
+"""Faults behind which no promise is left but that all goes on."""
 WORK: Final = frozenset(
     {
         "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",
@@ -49,6 +51,13 @@ WEIGHTS: Final = {
 _WITH_IDS_LIST: Final = ("counted", "ledger", "tallied")
 _WITH_IDS: Final = frozenset(_WITH_IDS_LIST)
 _BY_PARTITION: Final = frozenset({"split", "tallied"})
+_SETTINGS: Final = (
+    ("__sidecar_default", "min.insync.replicas", "1"),
+    ("__sidecar_default", "delete.retention.ms", "1000"),
+    ("__sidecar_default", "cleanup.policy", "delete"),
+    ("__sidecar_default_events", "retention.ms", "1000"),
+    ("__sidecar_default_snapshots", "max.message.bytes", "1000"),
+)
 _LONG_S: Final = 150.0
 
 
@@ -87,12 +96,15 @@ def make(seed: int) -> History:
     """The history of a seed."""
     rng = random.Random(f"{seed} history")
     brief = rng.random() < 0.05
-    shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)), brief=brief)
+    settings = TIGHT if not brief and rng.random() < 0.08 else ()
+    shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)), brief=brief, settings=settings)
     length = round(rng.uniform(1.5, 4.0) if not brief else rng.uniform(8.0, 25.0), 2)
     steps = [*_work(rng, length), *_guests(rng, length), *_faults(rng, length, shape)]
     if rng.random() < 0.05:
         length += 8.0
         steps += _shadows(rng, length)
+    if rng.random() < 0.02:
+        steps.append(Step(round(rng.uniform(0.5, length), 4), "lose records", {"broker": rng.randint(1, 3)}))
     if rng.random() < 0.015:
         steps += _long(rng, length)
         length += _LONG_S
@@ -232,6 +244,7 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
         "size": rng.choice((0,) * 12 + (2_000, 90_000)),
         "names": rng.choice((1, 1, 1, 2, 5)),
         "repeats": rng.choice((0.0, 0.0, 0.1, 0.3)),
+        "common": rng.random() < 0.2,
     }
 
 
@@ -241,7 +254,7 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
 def _faults(rng: random.Random, length: float, shape: Shape) -> Iterator[Step]:
     kinds = rng.choices(sorted(FAULTS), [WEIGHTS.get(kind, 1) for kind in sorted(FAULTS)], k=rng.choice((1, 2, 3, 5)))
     at = rng.uniform(0.2, length)
-    for _ in range(rng.choice((0, 1, 2, 3, 4, 5, 6, 8, 10))):
+    for _ in range(rng.choice((0, 2, 3, 4, 5, 6, 8, 10))):
         kind = rng.choice(kinds)
         yield Step(round(at, 4), kind, FAULTS[kind](rng, shape))
         is_soon = rng.random() < 0.5  # what mends the first one meets the second
@@ -317,6 +330,13 @@ FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = 
     "delete topic": lambda rng, shape: {"topic": "busy", "lasts": _lasts(rng)},
     "skew broker": lambda rng, shape: {
         "broker": _broker(rng, shape), "seconds": rng.choice((-3600.0, -5.0, 2.0, 60.0, 3600.0)), "lasts": _lasts(rng),
+    },
+    "intrude": lambda rng, shape: {
+        "topic": rng.choice(("__sidecar_default", "__sidecar_default", "__sidecar_default_snapshots",
+        "__sidecar_default_events")),
+    },
+    "misconfigure": lambda rng, shape: {**dict(zip(("topic", "setting", "value"), rng.choice(_SETTINGS), strict=True)),
+        "lasts": _lasts(rng),
     },
     "raise epoch": lambda rng, shape: {"topic": "busy", "to": rng.choice((31_999, 32_000, 32_765, 32_766))},
     "empty fetches": lambda rng, shape: {"broker": _broker(rng, shape), "times": rng.choice((1, 3, 10))},

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tests.sim.world import Process, World
 
@@ -37,9 +37,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All nodes at one moment. `marks`: the highest id in the log by the object that remembers it, partition and name.
-    `held`: bytes that each node's forwarder holds. `queues`: who waits, in order, each with the moment at which it came, by
-    node and what is waited for.
+    """All nodes at one moment. `marks`: the highest id in the log, and that was sent, by the object that remembers it,
+    partition and name. `held`: bytes that each node's forwarder holds, and may hold. `queues`: who waits, in order,
+    each with the moment at which it came, by node and what is waited for.
     """
 
     works: tuple[Work, ...] = ()
@@ -50,22 +50,7 @@ class Facts:
 
 def judge(before: Facts, now: Facts) -> Iterator[str]:
     """What is wrong with a moment, given the one before."""
-    stamps: dict[tuple[int, int], Work] = {}
-    owners: dict[tuple[tuple[str, str], int], Work] = {}
-    for work in now.works:
-        other = stamps.setdefault(work.stamp, work)
-        if other is not work:
-            yield f"nodes {other.node} and {work.node} both stamp {work.stamp} for {work.slot}"
-        other = owners.setdefault((work.slot, work.generation), work)
-        if other.session != work.session and _is_owned(work) and _is_owned(other):
-            yield (
-                f"generation {work.generation} of {work.slot} is {other.session} on node {other.node} and"
-                f" {work.session} on node {work.node}"
-            )
-        for partition, batches in work.under_way.items():
-            for (first, count), (second, more) in pairwise(sorted(set(batches))):
-                if second < first + count:
-                    yield f"{work.slot}/{partition}: sequences {first}+{count} and {second}+{more} are under way together"
+    yield from _judge_works(now.works)
     for key, (highest, sent) in now.marks.items():
         if sent < highest:
             yield f"{key}: id {highest} is in the log, {sent} the highest that was sent"
@@ -79,6 +64,26 @@ def judge(before: Facts, now: Facts) -> Iterator[str]:
         stayed = [places[each] for each in before.queues.get(where, ()) if each in places]
         if stayed != sorted(stayed):
             yield f"the queue of {where} was reordered: {before.queues[where]}, then {queue}"
+
+
+def _judge_works(works: Iterable[Work]) -> Iterator[str]:
+    stamps: dict[tuple[int, int], Work] = {}
+    owners: dict[tuple[tuple[str, str], int], Work] = {}
+    for work in works:
+        other = stamps.setdefault(work.stamp, work)
+        if other is not work:
+            yield f"nodes {other.node} and {work.node} both stamp {work.stamp} for {work.slot}"
+        other = owners.setdefault((work.slot, work.generation), work)
+        if other.session != work.session and _is_owned(work) and _is_owned(other):
+            yield (
+                f"generation {work.generation} of {work.slot} is {other.session} on node {other.node} and"
+                f" {work.session} on node {work.node}"
+            )
+        for partition, batches in work.under_way.items():
+            for (first, count), (second, more) in pairwise(sorted(set(batches))):
+                if second < first + count:
+                    where = f"{work.slot}/{partition}"
+                    yield f"{where}: sequences {first}+{count} and {second}+{more} are under way together"
 
 
 def _is_owned(work: Work) -> bool:

@@ -15,14 +15,14 @@ from sidecar.v1 import control_pb2 as control
 from tests.sim import clients, wire
 from tests.sim.checker import Evidence, check
 from tests.sim.claimants import Claimant, Wishes
-from tests.sim.collect import collect
+from tests.sim.collect import OWNERSHIP, collect
 from tests.sim.host import Host
 from tests.sim.inside import Inside, at_rest
 from tests.sim.ledger import Told
 from tests.sim.members import Member
 from tests.sim.net import Weather
 from tests.sim.operators import LOOSENING, Operator, operate
-from tests.sim.strangers import Stranger, transact
+from tests.sim.strangers import Stranger, intrude, transact
 from tests.sim.world import REDIS, TOPICS
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _CONVINCED: Final = 30
 _LOOK_S: Final = 0.05
 _MOST_PARTITIONS: Final = 3
 _OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
+ZEROED: Final = {"name:string0"}
+"""Keys of claims that may be made under generation 0."""
 _DEFINITE: Final = frozenset({42, 43, 44, 48, 87, 90, 32, 10})
 
 
@@ -90,6 +92,8 @@ class Play:
         self.consumers: list[tuple[clients.Consumer, Host]] = []
         self.members: list[Member] = []
         self.strangers: list[Stranger] = []
+        self.operations: list[Any] = []
+        """Of operators, which have to come to an end before the end is looked at."""
         self.guests: list[Host] = []
         """Hosts of clients that nobody waits for."""
         self.aborting: set[str] = set()
@@ -98,7 +102,7 @@ class Play:
         self.loose: set[str] = set()
         self.reborn: set[str] = set()
         """Topics that were deleted and created again."""
-        self.shadows = 0
+        self.wrecked = False
         self.torn: set[str] = set()
         self.bare: set[str] = set()
         self.counts = {name: plan.partitions for name, plan in TOPICS.items()}
@@ -230,7 +234,8 @@ class Play:
                 return partition, ids, names
         app.left -= 1
         for _ in range(count):
-            name = app.name if several == 1 else f"{app.name}-{rng.randrange(several)}"
+            whose = "all" if app.args.get("common") else app.name
+            name = app.name if several == 1 else f"{whose}-{rng.randrange(several)}"
             first = app.next_ids.get((partition, name), 0)
             app.next_ids[partition, name] = first + 1
             ids.append(first)
@@ -305,7 +310,7 @@ class Play:
             self.topics.add(topic)
         wishes = Wishes(
             group, tuple(f"string{each}" for each in range(strings)), topic, tuple(partitions),
-            self.world.rng.choice((None, None, None, 2, 7)) if topic == "" or group else None,
+            self._generation(group, strings) if topic == "" or group else None,
         )  # fmt: skip
         with self.world.loop.on(host):
             claimant = Claimant(
@@ -313,6 +318,12 @@ class Play:
             )  # fmt: skip
         self.world.spawn(host, claimant.run(lasts, lambda: self._over))
         self.guests.append(host)
+
+    def _generation(self, group: str, strings: int) -> int | None:
+        rng = self.world.rng
+        if strings == 1 and not group:
+            return rng.choice((None, None, 0, 1, 3, 2**63 - 1))
+        return rng.choice((None, None, None, 1, 2, 7))
 
     def _join(self, group: str, topic: str, joins: bool, slow: float, lasts: float = 60.0) -> None:
         """A consumer of a group, for so long."""
@@ -390,13 +401,15 @@ class Play:
 
         if action == "delete source":
             self.reborn.add(topic)
-            self._later(1.0, lambda: self._create(topic))
 
         async def ask() -> None:
             if await operate(action, who, lambda why: self.world.logged.update([f"{action}: {why}"])):
                 self._effect(f"operator: {action}")
 
-        self.world.spawn(process.host, ask())
+        if action == "delete source":
+            self.operations.append(self.world.spawn(process.host, ask()))
+        else:
+            self.world.spawn(process.host, ask())
 
     def _policy(self, topic: str, **fields: Any) -> None:
         self.loose.add(topic)
@@ -599,6 +612,49 @@ class Play:
         slot = ".p0" if TOPICS[topic].scope else ""
         self._effect("epochs used up", int(self.world.cluster.raise_epoch(f"sidecar.default.{topic}{slot}", to)))
 
+    def _lose_records(self, broker: int) -> None:
+        """An unclean election of the ownership topic's: the newest records are gone, for all nodes."""
+        cluster = self.world.cluster
+        leader = cluster.leader(OWNERSHIP, 0)
+        if leader < 0 or leader == broker:
+            return
+        self.wrecked = True
+        for other in cluster.brokers:
+            if other != leader:
+                cluster.cut(leader, other)
+
+        def elect() -> None:
+            self._effect("ownership records lost", int(cluster.elect(OWNERSHIP, 0, broker, unclean=True)))
+            for other in cluster.brokers:
+                if other != leader:
+                    cluster.heal(leader, other)
+
+        self._later(0.6, elect)
+
+    def _misconfigure(self, topic: str, setting: str, value: str, lasts: float) -> None:
+        """Somebody changes a setting of an internal topic that nodes rely on: they do not start with it."""
+        controller = self.world.cluster.controller
+        before = controller.topics[topic].config.own.get(setting)
+        controller.configure(topic, {setting: value})
+        self._effect("internal topic misconfigured")
+        self._later(lasts, lambda: controller.configure(topic, {setting: before}))
+
+    def _intrude(self, topic: str) -> None:
+        """Records that no node wrote, or that this version does not know, in an internal topic."""
+        cluster, rng = self.world.cluster, self.world.rng
+        partition = rng.randrange(len(cluster.controller.topics[topic].partitions))
+        leader = cluster.leader(topic, partition)
+        if leader < 0:
+            return
+        host = self._client("intruder")
+        address = cluster.brokers[leader].address
+
+        async def come() -> None:
+            self._effect("intruder wrote", int(await intrude(address, topic, partition, rng, self._wall_ms)))
+
+        self.world.spawn(host, come())
+        self.guests.append(host)
+
     def _compact(self, topic: str) -> None:
         """Everything in the log so far is compacted."""
         self.world.cluster.roll(topic)
@@ -735,6 +791,9 @@ class Play:
     def _go_on(self) -> None:
         """Whoever still writes gets on, unless it was refused or waits for its turn."""
         world = self.world
+        self._wait(_QUIET_S, lambda: all(task.done() for task in self.operations))
+        for topic in sorted(self.reborn):
+            self._create(topic)
         self._wait(_QUIET_S, lambda: all(not producer.waiting or producer.is_queued for producer, _ in self.producers))
         open_ones = [
             (producer, host) for producer, host in self.producers if not producer.closed and producer.fatal is None
@@ -843,8 +902,26 @@ class Play:
         evidence.stuck, evidence.torn = self.stuck, self.torn | self.reborn
         evidence.bare, evidence.loose = self.bare | self.reborn, self.loose | self.reborn
         evidence.inside = self.inside.wrong
+        evidence.wrecked, evidence.zeroed = self.wrecked, ZEROED
+        if self.history.shape.settings:  # names are forgotten for want of room
+            evidence.counted = set()
         evidence.sometimes = {name for name in self.topics if TOPICS[name].dedup} | self.loose
         return evidence
+
+
+_NO_FAULTS: Final = frozenset(
+    {
+        "broker_started", "broker_thawed", "claim released", "claimed", "elected", "elected_unclean", "fenced_broker",
+        "isr_expanded", "isr_shrunk", "leaderless", "metadata_lag", "owned by request", "policy changed",
+        "producer id renewed", "start refused", "stranger answered", "transaction committed", "truncated",
+    }
+)  # fmt: skip
+"""Effects that are work, or what follows from a fault."""
+
+
+def is_fault(effect: str) -> bool:
+    """Whether an effect is something that went wrong."""
+    return effect not in _NO_FAULTS and not effect.startswith("operator:")
 
 
 def _of(play: Play, producer: clients.Producer) -> list[Sent]:

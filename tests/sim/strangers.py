@@ -35,8 +35,10 @@ HEADERS: Final[tuple[tuple[tuple[bytes, bytes], ...], ...]] = (
     (),
 )
 CLIENT_IDS: Final = (
-    "stranger", "producer-1", "", "stranger;mode=sharde", "stranger;generation=x", "stranger;mode=exclusive;generation=0",
-    "stranger;mode=exclusive_with_fencing;generation=3", "stranger;mode=wait_for_exclusive;-1", "stranger;mode=shared",
+    "stranger", "producer-1", "", "stranger;mode=sharde", "stranger;generation=x",
+    "stranger;mode=exclusive;generation=0",
+    "stranger;mode=exclusive_with_fencing;generation=3",
+    "stranger;mode=wait_for_exclusive;-1", "stranger;mode=shared",
     "stranger;generation=1", "stranger;color=red",
 )  # fmt: skip
 
@@ -93,21 +95,7 @@ class Stranger:
                 records = [self.record(rng.choice(HEADERS)) for _ in range(rng.choice((1, 2, 3)))]
                 return [self._produce(self._batch(records, compressed=rng.random() < 0.5))] * rng.choice((1, 2))
             case "bytes":
-                batch = bytearray(self._batch([self.record(), self.record()]))
-                match rng.choice(("crc", "magic", "count", "length", "body", "empty")):
-                    case "crc":
-                        batch[17] ^= 0xFF
-                    case "magic":
-                        batch[16] = 1
-                    case "count":
-                        batch[60] ^= 0x7F
-                    case "length":
-                        batch = batch[:-7]
-                    case "body":
-                        batch[-3] ^= 0xFF
-                    case _:
-                        batch = bytearray()
-                return [self._produce(bytes(batch))]
+                return [self._produce(self._broken())]
             case "garbage":
                 batch = bytearray(self._batch([self.record()], compressed=True))
                 batch[70:] = rng.randbytes(len(batch) - 70)
@@ -131,6 +119,24 @@ class Stranger:
                 return [self._produce(batch)]
         raise AssertionError(what)
 
+    def _broken(self) -> bytes:
+        """A batch that is none."""
+        batch = bytearray(self._batch([self.record(), self.record()]))
+        match self.rng.choice(("crc", "magic", "count", "length", "body", "empty")):
+            case "crc":
+                batch[17] ^= 0xFF
+            case "magic":
+                batch[16] = 1
+            case "count":
+                batch[60] ^= 0x7F
+            case "length":
+                batch = batch[:-7]
+            case "body":
+                batch[-3] ^= 0xFF
+            case _:
+                batch = bytearray()
+        return bytes(batch)
+
     def _batch(self, records: Sequence[Writable], **more: Any) -> bytes:
         return wire.batch_of(records, self.wall_ms(), **more)
 
@@ -143,6 +149,29 @@ KINDS: Final = ("headers", "bytes", "garbage", "old", "large", "many", "blind", 
 
 def _headers(rng: random.Random) -> tuple[tuple[bytes, bytes], ...]:
     return rng.choice(((), ((_ID, b"%d" % rng.randrange(50)), (_NAME, b"stranger"))))
+
+
+KEYS: Final = (
+    b"future/thing", b"no key", b"\xff\xfe", b"tail/owned/0/x", b"ownership/owned", b"ownership/owned/0", b"claim/x",
+    b"serving/owned/no slot", b"slot//1", b"", b"owned/0/0/0", b"owned/zero/0/0", b"counted/0/1/0",
+    b"sequence-base/a/0/-1",
+)  # fmt: skip
+"""Under which an intruder writes to internal topics."""
+
+
+async def intrude(
+    leader: tuple[str, int], topic: str, partition: int, rng: random.Random, wall_ms: Callable[[], int]
+) -> bool:
+    """Somebody writes to an internal topic past the nodes, or a newer node does: whether the broker took it."""
+    records = [Writable(rng.randbytes(rng.choice((0, 1, 30))), (), rng.choice(KEYS)) for _ in range(3)]
+    batch = wire.batch_of(records, wall_ms())  # nodes go no further behind a compressed one
+    try:
+        to = await Wire.open(leader, "intruder")
+        answer = await to.call(wire.PRODUCE, wire.produce(topic, {partition: batch}, 3_000), _PATIENCE_S)
+    except LostError:
+        return False
+    to.close()
+    return not wire.produced(answer)[partition].error
 
 
 async def transact(

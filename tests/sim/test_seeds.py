@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sim import histories
-from tests.sim.histories import FAULTS, WORK, History, Step
+from tests.sim.histories import FAULTS, WORK, WORST, History, Step
 from tests.sim.play import Play
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker
@@ -109,7 +109,7 @@ def test_every_kind_of_fault_takes_effect(workers: Workers) -> None:
 
 def test_every_step_that_is_made_can_be_played() -> None:
     kinds = {step.kind for seed in range(500) for step in histories.make(seed).steps}
-    assert kinds <= WORK | FAULTS.keys()
+    assert kinds <= WORK | WORST | FAULTS.keys()
     assert kinds >= FAULTS.keys()
     assert all(hasattr(Play, "_" + kind.replace(" ", "_")) for kind in kinds)
 

@@ -157,6 +157,7 @@ class Writable:
 
     value: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    key: bytes | None = None
 
 
 def batch_of(
@@ -167,7 +168,8 @@ def batch_of(
     body = bytearray()
     for delta, record in enumerate(records):
         entry = bytearray(b"\x00\x00")  # attributes, timestamp delta
-        entry += _varint(delta) + _varint(-1) + _varint(len(record.value)) + record.value
+        entry += _varint(delta) + (_varint(-1) if record.key is None else _varint(len(record.key)) + record.key)
+        entry += _varint(len(record.value)) + record.value
         entry += _varint(len(record.headers))
         for name, value in record.headers:
             entry += _varint(len(name)) + name + _varint(len(value)) + value

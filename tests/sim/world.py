@@ -79,9 +79,18 @@ SETTINGS: Final[Mapping[str, Any]] = {
 }
 
 
+TIGHT: Final[tuple[tuple[str, Any], ...]] = (
+    ("linger_ms", 2),
+    ("producer_names_limit", 3),
+    ("queue_limit", 1),
+    ("retry_buffer_bytes", 1024 * 1024),
+)
+"""Settings of nodes that have room for little."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a world is made of. `brief`: brokers forget a producer after seconds, so that fences have to be kept alive."""
+    """What a world is made of. `brief`: brokers forget a producer within seconds: fences have to be kept alive."""
 
     nodes: int = 2
     brokers: int = 3
