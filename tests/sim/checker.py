@@ -275,9 +275,11 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
             continue
         owners[claim.resource] = claim
         from_zero = claim.generation == 1 and claim.resource in evidence.zeroed
-        if before is not None and claim.generation < before.generation and not from_zero:
+        if before is None or from_zero:
+            continue
+        if claim.generation < before.generation:
             yield f"the generation of {claim.resource} fell from {before.generation} to {claim.generation}"
-        elif before is not None and claim.generation == before.generation and claim.session != before.session:
+        elif claim.generation == before.generation and claim.session != before.session:
             yield f"generation {claim.generation} of {claim.resource} is {before.session}, then {claim.session}"
 
 

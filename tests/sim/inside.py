@@ -39,7 +39,8 @@ class Work:
 class Facts:
     """All nodes at one moment. `marks`: the highest id in the log, and that was sent, by the object that remembers it,
     partition and name. `held`: bytes that each node's forwarder holds, and may hold. `queues`: who waits, in order,
-    each with the moment at which it came, by node and what is waited for.
+    each with the moment at which it came, by node and what is waited for, under one slot epoch: at a takeover those
+    who waited at another node come in front.
     """
 
     works: tuple[Work, ...] = ()
@@ -130,9 +131,9 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
         for topic in rooms.governor._topics.values():
             for part in topic.parts:
                 works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.epoch]
-                if waiting := part.newcomers._waiting:
+                if part.epoch is not None and (waiting := part.newcomers._waiting):
                     found = tuple((session, since) for session, (_, since, _) in waiting.items())
-                    queues[number, part.domain.resource] = found
+                    queues[number, f"{part.domain.resource} under {part.epoch.tenure.stamp}"] = found
             for index, state in topic.ids.partitions.items() if topic.ids is not None else ():
                 known = state.marks
                 for mark in known:
