@@ -164,7 +164,7 @@ def _guests(rng: random.Random, length: float) -> Iterator[Step]:
             group, joins = f"group{rng.randrange(2)}", rng.random() < 0.4
             args = {"group": group, "topic": topic, "joins": joins, "slow": rng.choice((0.05, 0.3))}
             yield Step(round(moment() / 2, 4), "join", args)
-    if rng.random() < 0.15:
+    if rng.random() < 0.2:
         for _ in range(rng.choice((1, 2, 4))):
             topic = rng.choice((*[name for name in _TOPICS if name != "ordinary"], *_WITH_IDS_LIST))
             args = {"topic": topic, "partition": rng.randint(0, 1), "what": rng.choice(KINDS)}
@@ -173,12 +173,17 @@ def _guests(rng: random.Random, length: float) -> Iterator[Step]:
         yield Step(moment(), "transact", {"topic": "ordinary", "governed": rng.choice(("owned", "shared"))})
     if rng.random() < 0.25:
         for _ in range(rng.choice((1, 2, 4))):
-            topic = rng.choice(_TOPICS)
-            shadow = rng.choice(("mirror", "mirror", "extra1", "extra2"))
-            action = rng.choice(sorted(ACTIONS))
-            if shadow == "mirror" and action in ("delete shadow", "cursors", "reset cursor", "change shadow"):
-                topic = "owned"
-            yield Step(moment(), "operate", {"action": action, "topic": topic, "shadow": shadow})
+            yield Step(moment(), "operate", _operation(rng))
+
+
+def _operation(rng: random.Random) -> dict[str, Any]:
+    topic, action = rng.choice(_TOPICS), rng.choice(sorted(ACTIONS))
+    shadow = rng.choice(("mirror", "mirror", "extra1", "extra2"))
+    if action in ("forget", "producers"):
+        topic = rng.choice(_WITH_IDS_LIST)
+    if shadow == "mirror" and action in ("delete shadow", "cursors", "reset cursor", "change shadow"):
+        topic = "owned"
+    return {"action": action, "topic": topic, "shadow": shadow}
 
 
 def _claim(rng: random.Random) -> dict[str, Any]:
@@ -230,6 +235,9 @@ def _long(rng: random.Random, behind: float) -> Iterator[Step]:
 
 def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[str, Any]:
     library, every = rng.choice(_LIBRARIES), rng.choice((0.02, 0.05, 0.1, 0.2))
+    burst, size = rng.choice((1, 1, 2, 5)), rng.choice((0,) * 12 + (2_000, 90_000))
+    if rng.random() < 0.01:
+        burst, size = 1_100, 0
     return {
         "app": app,
         "topic": topic,
@@ -238,13 +246,13 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
         "ids": topic in _WITH_IDS and rng.random() < 0.9,
         "every": every,
         "batches": min(rng.choice((10, 40, 40, 40)), int(lasts / every) + 1),
-        "burst": rng.choice((1, 1, 2, 5)) if rng.random() < 0.99 else 1_100,
+        "burst": burst,
         "partitions": rng.choice((1, 2, 2)),
         "compressed": rng.random() < 0.15,
-        "size": rng.choice((0,) * 12 + (2_000, 90_000)),
+        "size": size,
         "names": rng.choice((1, 1, 1, 2, 5)),
         "repeats": rng.choice((0.0, 0.0, 0.1, 0.3)),
-        "common": rng.random() < 0.2,
+        "common": rng.random() < 0.5,
     }
 
 

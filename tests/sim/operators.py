@@ -113,8 +113,13 @@ async def _events(who: Operator) -> None:
                 return
 
 
+def _name(rng: random.Random) -> str:
+    """Of a producer that may have written sequence ids, and may have gone."""
+    return rng.choice(("app0", "app0", "app1", "app2", "app0-0", "app0-1", "all-0", "stranger", "many"))
+
+
 async def _producers(who: Operator) -> None:
-    view, name = who.view, f"app{who.rng.randrange(3)}"
+    view, name = who.view, _name(who.rng)
     await view.producers(who.topic, 100)
     await view.producer(who.topic, name)
 
@@ -157,7 +162,7 @@ async def _delete_source(who: Operator) -> None:
 
 
 async def _forget(who: Operator) -> None:
-    await who.view.forget_producer(who.topic, f"app{who.rng.randrange(3)}")
+    await who.view.forget_producer(who.topic, _name(who.rng))
 
 
 async def _touch(who: Operator) -> None:
@@ -193,6 +198,8 @@ ACTIONS: Final[Mapping[str, Callable[[Operator], Awaitable[None]]]] = {
     "delete shadow": _unmake, "change shadow": _change_shadow, "cursors": _cursors, "reset cursor": _reset,
     "limit shadow": _limit, "delete source": _delete_source, "forget": _forget, "touch": _touch, "schemas": _schemas,
 }  # fmt: skip
+OF_OWNERS: Final = frozenset({"fence", "release", "producers", "forget"})
+"""Actions that the node which serves the topic can do alone: operators are told which one it is."""
 LOOSENING: Final = frozenset({"policy", "delete policy", "prefix", "forget"})
 """Actions after which a topic's policy may be another."""
 

@@ -21,7 +21,7 @@ from tests.sim.inside import Inside, at_rest
 from tests.sim.ledger import Told
 from tests.sim.members import Member
 from tests.sim.net import Weather
-from tests.sim.operators import LOOSENING, Operator, operate
+from tests.sim.operators import LOOSENING, OF_OWNERS, Operator, operate
 from tests.sim.strangers import Stranger, intrude, transact
 from tests.sim.world import REDIS, TOPICS
 
@@ -396,6 +396,8 @@ class Play:
         if not numbers:
             return
         number = self.world.rng.choice(numbers)
+        if action in OF_OWNERS:
+            number = next((each for each in numbers if self.world.governor(each).serves(topic)), number)
         process = self.world.nodes[number]
         who = Operator(NodeView(process.node), self.world.rng, topic, shadow, self.counts.get(topic, 2))
 
