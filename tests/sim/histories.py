@@ -103,8 +103,9 @@ def make(seed: int) -> History:
     if rng.random() < 0.05:
         length += 8.0
         steps += _shadows(rng, length)
-    if rng.random() < 0.02:
-        steps.append(Step(round(rng.uniform(0.5, length), 4), "lose records", {"broker": rng.randint(1, 3)}))
+    if rng.random() < 0.025:
+        steps.append(Step(round(rng.uniform(0.1, 0.5), 4), "lose records", {"broker": rng.randint(1, 3)}))
+        length += 5.0
     if rng.random() < 0.015:
         steps += _long(rng, length)
         length += _LONG_S
@@ -177,7 +178,7 @@ def _guests(rng: random.Random, length: float) -> Iterator[Step]:
 
 
 def _operation(rng: random.Random) -> dict[str, Any]:
-    topic, action = rng.choice(_TOPICS), rng.choice(sorted(ACTIONS))
+    topic, action = rng.choice(_TOPICS), rng.choice((*sorted(ACTIONS), "make shadow"))
     shadow = rng.choice(("mirror", "mirror", "extra1", "extra2"))
     if action in ("forget", "producers"):
         topic = rng.choice(_WITH_IDS_LIST)

@@ -125,9 +125,17 @@ async def _producers(who: Operator) -> None:
 
 
 async def _make(who: Operator) -> None:
+    """A shadow, or one that cannot be."""
     rng = who.rng
-    allow = rng.choice((None, ["User:*"], ["User:one", "User:two"], ["nobody"]))
-    await who.view.shadows.create(who.topic, rng.choice((who.shadow, *EXTRA)), allow, rng.choice((0, 0, 3, -1)))
+    name, source = rng.choice((who.shadow, *EXTRA)), who.topic
+    allow = rng.choice((None, ["User:*"], ["User:one", "User:two"]))
+    if rng.random() < 0.4:
+        name = rng.choice(("ordinary", "no name!", "__sidecar_x", "x" * 300, source, ".."))
+    elif rng.random() < 0.3:
+        source = rng.choice(("missing", "mirror", "__sidecar_default", "no name!"))
+    elif rng.random() < 0.4:
+        allow = rng.choice((["nobody"], ["User:"], ["User:" + "x" * 2_000], [f"User:{n}" for n in range(2_000)]))
+    await who.view.shadows.create(source, name, allow, rng.choice((0, 0, 3, -1)))
 
 
 async def _unmake(who: Operator) -> None:
@@ -149,7 +157,8 @@ async def _reset(who: Operator) -> None:
     rng = who.rng
     to = ResetTo(rng.choice(list(ResetKind)), rng.choice((0, 1, 5, 10**6, 1_760_000_003_000)))
     partitions = rng.choice((None, None, [0], [0, 1], [7]))
-    await who.view.shadows.reset_cursor(who.shadow, rng.choice(GROUPS), to, partitions)
+    group = rng.choice((*GROUPS, *GROUPS, "", "g" * 40_000))
+    await who.view.shadows.reset_cursor(who.shadow, group, to, partitions)
 
 
 async def _limit(who: Operator) -> None:

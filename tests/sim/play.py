@@ -38,6 +38,7 @@ _CALM_S: Final = 12.0
 _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
 _REST_S: Final = 10.0
+_LAGS_S: Final = 4.5
 _CONVINCED: Final = 30
 """Refusals in a row after which a newcomer takes them for what the topic's policy wants."""
 _LOOK_S: Final = 0.05
@@ -615,23 +616,23 @@ class Play:
         self._effect("epochs used up", int(self.world.cluster.raise_epoch(f"sidecar.default.{topic}{slot}", to)))
 
     def _lose_records(self, broker: int) -> None:
-        """An unclean election of the ownership topic's: the newest records are gone, for all nodes."""
+        """A broker that lags for so long that it leaves the ISR of the ownership topic leads it after all: the newest
+        records are gone, for all nodes.
+        """
         cluster = self.world.cluster
-        leader = cluster.leader(OWNERSHIP, 0)
-        if leader < 0 or leader == broker:
-            return
+        others = [each for each in cluster.brokers if each != broker]
+        if cluster.leader(OWNERSHIP, 0) == broker:
+            cluster.elect(OWNERSHIP, 0, others[0])
         self.wrecked = True
-        for other in cluster.brokers:
-            if other != leader:
-                cluster.cut(leader, other)
+        for other in others:
+            cluster.cut(broker, other)
 
         def elect() -> None:
             self._effect("ownership records lost", int(cluster.elect(OWNERSHIP, 0, broker, unclean=True)))
-            for other in cluster.brokers:
-                if other != leader:
-                    cluster.heal(leader, other)
+            for other in others:
+                cluster.heal(broker, other)
 
-        self._later(0.6, elect)
+        self._later(_LAGS_S, elect)
 
     def _misconfigure(self, topic: str, setting: str, value: str, lasts: float) -> None:
         """Somebody changes a setting of an internal topic that nodes rely on: they do not start with it."""
