@@ -114,15 +114,15 @@ def _is_counted(evidence: Evidence, sent: Sent) -> bool:
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
-    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless an idempotent client gave
-    that one up and went on with higher ids.
+    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application was told
+    that it failed, and went on with higher ids.
     """
-    ids, gave_up = _ids(evidence), _gave_up(evidence)
+    ids = _ids(evidence) | _given_up(evidence)
     for sent in evidence.ledger.sent:
         if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn | evidence.bare:
             continue
         may_repeat = _is_counted(evidence, sent) or sent.topic in evidence.sometimes
-        if may_repeat and ((sent.topic, sent.partition, sent.name, sent.sequence_id) in ids or gave_up(sent)):
+        if may_repeat and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
             continue
         yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, told at {sent.told_at:.3f}"
 
@@ -343,21 +343,15 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
     }
 
 
-def _gave_up(evidence: Evidence) -> Callable[[Sent], bool]:
-    """Whether a client was told that the id of a record has failed, and went on all the same: an idempotent one, whose
-    sequences nothing is missing in, or the same session by another connection.
+def _given_up(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
+    """As `_ids`, of what an application was told has failed. One that goes on with higher ids all the same has what it
+    sends again later, by another session or connection, taken for a duplicate: ids of a name rise in the log.
     """
-    failed = {
-        (sent.topic, sent.partition, sent.name, sent.sequence_id, sent.session if not sent.idempotent else "")
+    return {
+        (sent.topic, sent.partition, sent.name, sent.sequence_id)
         for sent in evidence.ledger.sent
         if sent.sequence_id is not None and sent.delivered is False
     }
-
-    def gave_up(sent: Sent) -> bool:
-        key = sent.topic, sent.partition, sent.name, sent.sequence_id
-        return (*key, "") in failed or (*key, sent.session) in failed
-
-    return gave_up
 
 
 def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, Tenure]]]:
