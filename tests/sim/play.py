@@ -638,6 +638,8 @@ class Play:
         """Somebody changes a setting of an internal topic that nodes rely on: they do not start with it."""
         controller = self.world.cluster.controller
         before = controller.topics[topic].config.own.get(setting)
+        if before == value:
+            return  # it is already, and who did it puts it right
         controller.configure(topic, {setting: value})
         self._effect("internal topic misconfigured")
         self._later(lasts, lambda: controller.configure(topic, {setting: before}))
