@@ -96,7 +96,7 @@ class Key:
             raise ValueError(f"not a partition: {self!r}")
 
     def __hash__(self) -> int:
-        """By its texts: the hash of None is an address before Python 3.12, and order would be another in each process."""
+        """By its texts: before Python 3.12 the hash of None is an address, and each process had an order of its own."""
         return hash((self.kind.label, self.topic, self.slot or "", -1 if self.partition is None else self.partition))
 
     def encode(self) -> bytes:

@@ -263,7 +263,7 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
 def _faults(rng: random.Random, length: float, shape: Shape) -> Iterator[Step]:
     kinds = rng.choices(sorted(FAULTS), [WEIGHTS.get(kind, 1) for kind in sorted(FAULTS)], k=rng.choice((1, 2, 3, 5)))
     at = rng.uniform(0.2, length)
-    for _ in range(rng.choice((0, 2, 3, 4, 5, 6, 8, 10))):
+    for _ in range(rng.choice((5, 5, 5, 6, 6, 8, 10))):
         kind = rng.choice(kinds)
         yield Step(round(at, 4), kind, FAULTS[kind](rng, shape))
         is_soon = rng.random() < 0.5  # what mends the first one meets the second
