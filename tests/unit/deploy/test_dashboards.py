@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pytest
 
@@ -48,133 +46,11 @@ def test_every_metric_of_a_node_is_on_a_dashboard(metric: Metric):
     assert metric.name in shown
 
 
-def _panel(dashboard: Tree, title: str) -> Tree:
-    return next(panel for panel in dashboard["panels"] if panel["title"] == title)
-
-
 def _variable(dashboard: Tree, name: str) -> Tree:
     return next(variable for variable in dashboard["templating"]["list"] if variable["name"] == name)
 
 
-def _in_panel(title: str, key: str, value: Any) -> Callable[[Tree], None]:
-    return lambda dashboard: _panel(dashboard, title).update({key: value})
-
-
-def _in_query(title: str, **values: Any) -> Callable[[Tree], None]:
-    return lambda dashboard: _panel(dashboard, title)["targets"][0].update(values)
-
-
-def _in_variable(which: str, /, **values: Any) -> Callable[[Tree], None]:
-    return lambda dashboard: _variable(dashboard, which).update(values)
-
-
-def _at_top(**values: Any) -> Callable[[Tree], None]:
-    return lambda dashboard: dashboard.update(values)
-
-
-def _in_link(**values: Any) -> Callable[[Tree], None]:
-    return lambda dashboard: dashboard["links"][0].update(values)
-
-
-def _in_annotation(**values: Any) -> Callable[[Tree], None]:
-    return lambda dashboard: dashboard["annotations"]["list"][-1].update(values)
-
-
-def _asking(query: str) -> Callable[[Tree], None]:
-    return _in_query("Requests", expr=query.replace("SELECTED", 'job=~"$job", instance=~"$instance"'))
-
-
-def _labels_of(query: str) -> Callable[[Tree], None]:
-    return _in_variable("topic", definition=query, query={"query": query, "refId": "topic"})
-
-
 RULES = dashboard_rules
-MUTATIONS: tuple[tuple[Rule, Callable[[Tree], None], str], ...] = (
-    (RULES.template_datasource, _in_variable("datasource", query="loki"), "no variable `datasource`"),
-    (RULES.template_job, _in_variable("job", name="jobs"), "no variable job"),
-    (RULES.template_job, _in_variable("job", allValue=None), "variable job: allValue is None"),
-    (RULES.template_instance, _in_variable("instance", multi=False), "variable instance: multi is False"),
-    (RULES.template_label_promql, _labels_of("label_values(sidecar_generation, topic)"), "nobody exposes"),
-    (RULES.template_label_promql, _labels_of("label_values(sidecar_redis_up, topic)"), "has no label topic"),
-    (RULES.template_label_promql, _labels_of("sidecar_redis_up"), "is no label_values()"),
-    (RULES.template_on_time_change_reload, _in_variable("topic", refresh=1), "topic is not reloaded"),
-    (
-        RULES.panel_datasource,
-        _in_panel("Redis", "datasource", {"type": "prometheus", "uid": "x"}),
-        "Redis: data source",
-    ),
-    (RULES.panel_datasource, _in_query("Redis", datasource=None), "Redis: data source None"),
-    (RULES.panel_title_description, _in_panel("Redis", "description", ""), "no title or no description"),
-    (RULES.panel_units, _in_panel("Redis", "fieldConfig", {"defaults": {"unit": "byes"}}), "Redis: unit byes"),
-    (RULES.panel_no_targets, _in_panel("Redis", "targets", []), "Redis asks for nothing"),
-    (RULES.target_promql, _asking("sum(rate(sidecar_requests_total{SELECTED}[$__rate_interval])"), "does not parse"),
-    (RULES.target_promql, _asking("sum(sidecar_request_total{SELECTED})"), "nobody exposes sidecar_request_total"),
-    (RULES.target_promql, _asking('sidecar_redis_up{SELECTED, api="Fetch"}'), "sidecar_redis_up has no label api"),
-    (RULES.target_promql, _asking("sum by (topic) (sidecar_redis_up{SELECTED})"), "groups by topic"),
-    (RULES.target_promql, _asking("rate(sidecar_live_nodes{SELECTED}[$__rate_interval])"), "it has no rate"),
-    (
-        RULES.target_promql,
-        _asking("sum(sidecar_event_loop_lag_seconds_bucket{SELECTED})"),
-        "without histogram_quantile",
-    ),
-    (
-        RULES.target_promql,
-        _asking(
-            "histogram_quantile(0.9, sum(rate(sidecar_event_loop_lag_seconds_bucket{SELECTED}[$__rate_interval])))"
-        ),
-        "histogram_quantile over series without le",
-    ),
-    (
-        RULES.target_promql,
-        _asking("sidecar_redis_up{SELECTED} * on (topic) sidecar_live_nodes{SELECTED}"),
-        "joins on topic, which one side lacks",
-    ),
-    (RULES.target_rate_interval, _asking("rate(sidecar_requests_total{SELECTED}[5m])"), "Requests: range 5m"),
-    (RULES.target_rate_interval, _asking("increase(sidecar_requests_total{SELECTED}[$__range])"), "range $__range"),
-    (RULES.target_job, _asking('sidecar_redis_up{instance=~"$instance"}'), 'not selected by job=~"$job"'),
-    (RULES.target_job, _asking('sidecar_redis_up{job="$job"}'), "job is compared"),
-    (RULES.target_instance, _asking('sidecar_redis_up{job=~"$job", instance=~".+"}'), "not selected by instance"),
-    (RULES.target_counter_agg, _asking("sum(sidecar_requests_total{SELECTED})"), "is shown without a rate"),
-    (RULES.uneditable_dashboard, _at_top(editable=True), "can be edited"),
-    (RULES.identity, _at_top(uid=None), "uid is None"),
-    (RULES.identity, _at_top(id=7), "id is 7"),
-    (RULES.identity, _at_top(__inputs=[]), "form for sharing"),
-    (RULES.identity, _at_top(schemaVersion=16), "schemaVersion is 16"),
-    (RULES.identity, _at_top(tags=[]), "has no tags"),
-    (RULES.panel_ids, _in_panel("Redis", "id", 1), "2 panels have the id 1"),
-    (RULES.panel_ids, _in_panel("Redis", "id", None), "1 panels have the id None"),
-    (RULES.panel_ids, _in_query("Produce duration", refId="B"), "Produce duration: queries"),
-    (RULES.layout, _in_panel("Redis", "gridPos", {"x": 0, "y": 0, "w": 3, "h": 4}), "Redis lies on Nodes"),
-    (RULES.layout, _in_panel("Redis", "gridPos", {"x": 22, "y": 0, "w": 3, "h": 4}), "Redis hangs over the edge"),
-    (RULES.shown_labels, _in_query("Errors by code", legendFormat="{{code}}"), "shows code, which is not there"),
-    (RULES.shown_labels, _in_query("Versions", expr="sidecar_redis_up"), "Versions shows python"),
-    (RULES.used_variables, _asking('sidecar_redis_up{job=~"$jobs"}'), "$jobs is used but not defined"),
-    (RULES.used_variables, _in_variable("topic", name="subject"), "$subject is defined but not used"),
-    (RULES.dashboard_links, _at_top(links=[]), "no link to /d/sidecar-node"),
-    (RULES.dashboard_links, _in_link(url="/d/sidecar"), "a link to /d/sidecar, which is not there"),
-    (RULES.dashboard_links, _in_link(keepTime=False), "loses what was chosen"),
-    (RULES.stat_thresholds, _in_panel("Redis", "fieldConfig", {"defaults": {"unit": "none"}}), "Redis: thresholds []"),
-    (RULES.legends, _in_panel("Produce duration", "options", {}), "Produce duration: legend"),
-    (RULES.takeover_marks, _at_top(annotations={"list": []}), "marks []"),
-    (RULES.takeover_marks, _in_annotation(expr="changes(sidecar_generation[1m])"), "nobody exposes sidecar_generation"),
-    (RULES.takeover_marks, _in_annotation(textFormat="{{owner}}"), "shows owner, which is not there"),
-    (RULES.takeover_marks, _in_annotation(expr='sidecar_redis_up{job=~"$jobs"}'), "a variable that is not defined"),
-    (RULES.target_names, _in_query("Produce duration", legendFormat="__auto"), "query A has no name"),
-)
-
-
-@pytest.mark.parametrize(("rule", "mutate", "sentence"), MUTATIONS)
-def test_a_fault_put_into_the_dashboard_is_found(rule: Rule, mutate: Callable[[Tree], None], sentence: str):
-    dashboard = copy.deepcopy(load_json(OVERVIEW))
-    mutate(dashboard)
-
-    found = list(rule(dashboard))
-
-    assert any(sentence in problem for problem in found), found
-
-
-def test_every_rule_has_a_fault_that_it_finds():
-    assert {rule for rule, *_ in MUTATIONS} == set(dashboard_rules.RULES)
 
 
 def test_the_variables_of_a_query_are_found_and_grafanas_own_are_not():
