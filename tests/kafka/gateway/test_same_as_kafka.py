@@ -126,4 +126,4 @@ def test_a_producer_id_is_given_once(version: int, through: RawClient, one_node:
     second = through.ask(request(22, version, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1))
     assert first.error_code.value == second.error_code.value == 0
     assert first.producer_id != second.producer_id
-    assert one_node.sessions.told[-2:] == [("wire", first.producer_id, None), ("wire", second.producer_id, None)]
+    assert one_node.sessions.told[-2:] == [("raw", first.producer_id, None), ("raw", second.producer_id, None)]
