@@ -26,8 +26,8 @@ _MOST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """A record of the ownership topic: who got a topic (slot 0) or a partition, under which generation, from which
-    offsets on.
+    """A record of the ownership topic, where it has the offset `at`: who got a topic (slot 0) or a partition, under
+    which generation, from which offsets on.
     """
 
     topic: str
@@ -36,6 +36,7 @@ class Tenure:
     session: str
     start: tuple[tuple[int, int], ...]
     released: bool = False
+    at: int = -1
 
 
 @dataclass(slots=True)
@@ -63,6 +64,8 @@ class Evidence:
     bare: set[str] = field(default_factory=set)
     stuck: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
+    opened: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Where the ownership topic says that an epoch of a writer slot was opened, by producer id and epoch."""
     _places: dict[tuple[str, int, bytes], list[int]] | None = None
 
     def places(self, sent: Sent) -> list[int]:
@@ -200,10 +203,6 @@ def twice_counted(evidence: Evidence) -> Iterator[str]:
 def behind_the_fence(evidence: Evidence) -> Iterator[str]:
     """Behind the offsets at which a generation begins only its own session's records stand."""
     owners = {(sent.topic, sent.partition, sent.value): sent.session for sent in evidence.ledger.sent}
-    let_go = defaultdict[str, set[int]](set)
-    for each in evidence.tenures:
-        if each.released:
-            let_go[each.topic].add(each.generation)
     for (topic, partition), spans in _spans(evidence).items():
         if topic in evidence.loose:
             continue
@@ -211,7 +210,7 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
         for record in evidence.logs.get((topic, partition), ()):
             session = owners.get((topic, partition, record.value))
             tenure = next((each for start, each in reversed(spans) if record.offset >= start), None)
-            if session is None or tenure is None or (topic in evidence.shared and tenure.generation in let_go[topic]):
+            if session is None or tenure is None or (topic in evidence.shared and _is_free(evidence, tenure, record)):
                 continue
             names = evidence.sessions.get(session, set())
             if tenure.session.startswith("pid:") and tenure.session not in names:
@@ -310,6 +309,23 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
         for sent in evidence.ledger.sent
         if sent.sequence_id is not None and evidence.places(sent)
     }
+
+
+def _is_free(evidence: Evidence, tenure: Tenure, record: Record) -> bool:
+    """Whether a record behind the begin of a tenure was stamped under an epoch that was opened when its owner had let
+    go. True as well where nothing says when that was: compaction took the record of the epoch.
+    """
+    opened = evidence.opened.get((record.producer_id, record.producer_epoch))
+    if opened is None:
+        return any(each.released for each in _words_on(evidence, tenure))
+    said = [each for each in _words_on(evidence, tenure) if each.at <= opened]
+    return bool(said) and said[-1].released
+
+
+def _words_on(evidence: Evidence, tenure: Tenure) -> list[Tenure]:
+    """The records of a topic's generation, in order."""
+    same = tenure.topic, tenure.slot, tenure.generation
+    return [each for each in evidence.tenures if (each.topic, each.slot, each.generation) == same]
 
 
 def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, Tenure]]]:

@@ -410,7 +410,7 @@ class Play:
 
     def _move_coordinator(self, topic: str, partition: int) -> None:
         topic = self._named(topic)
-        slot = f".p{partition}" if TOPICS.get(topic) is not None and TOPICS[topic].scope else ""
+        slot = f"/p{partition}" if TOPICS.get(topic) is not None and TOPICS[topic].scope else ""
         self.world.cluster.move_coordinator(f"sidecar.default.{topic}{slot}")
 
     def _cut_brokers(self, one: int, other: int, lasts: float) -> None:

@@ -156,6 +156,18 @@ def test_two_plain_sessions_in_one_generation() -> None:
     assert len(only(checker.behind_the_fence, bad)) == 1
 
 
+@pytest.mark.parametrize(("opened", "wrong"), [(5, 2), (25, 0), (15, 2)])
+def test_a_shared_topics_owner_has_let_go_and_another_session_wrote_before_that(opened: int, wrong: int) -> None:
+    """Epochs that were opened before it, under it, and when it had let go."""
+    bad = good()
+    bad.shared = {"t"}
+    bad.tenures = [tenure(1, "pid:1", 1, at=10), tenure(1, "pid:1", 1, released=True, at=20)]
+    bad.opened = {(SLOT, 0): 9, (SLOT + 1, 0): opened}
+    bad.writers.add(SLOT + 1)
+    bad.logs["t", 0][2] = record(4, "b0", producer_id=SLOT + 1)
+    assert len(only(checker.behind_the_fence, bad)) == wrong
+
+
 def test_a_batch_in_a_clients_own_name_in_a_governed_topic() -> None:
     bad = good()
     bad.logs["t", 0][2] = record(4, "b0", producer_id=2)
