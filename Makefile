@@ -14,8 +14,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK := $(VENV)/.spark
 ARGS ?=
-# Two processes with a Kafka and a Valkey each, a file whole in one of them: most tests wait more than they work.
-BESIDE := -n 2 --dist loadfile
+# Two processes with a Kafka and a Valkey each: most tests wait more than they work. What takes long comes first.
+BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
@@ -65,7 +65,7 @@ demo: setup ## two rival producers, a kill, a takeover and a refused late batch
 test: setup spark ## the default test suite
 	@$(BIN)/pytest $(BESIDE) $(ARGS)
 
-test-slow: setup spark ## the long tests: other Kafka versions, long faults, Spark
+test-slow: setup spark ## the long tests: several brokers, other versions, browser, Spark
 	@$(BIN)/pytest -m slow $(ARGS)
 
 test-oldest: setup ## some tests with the oldest dependencies that pyproject.toml allows

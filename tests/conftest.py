@@ -15,7 +15,8 @@ from sidecar.local.jars import resolve
 from sidecar.local.kafka_config import default_version
 from sidecar.local.progress import Step
 from sidecar.local.tools import Tools, find_tools
-from tests.nodes import NodeProcess
+from tests.nodes import NodeProcess, running_node
+from tests.rest import Rest
 from tests.services import BACKENDS, CHOICE, Choice, NotStartedError, Services
 from tests.shown import fail_if_skipped
 
@@ -27,6 +28,8 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 settings.register_profile("patient", deadline=None)  # a busy machine is no failure
 settings.load_profile("patient")
 _KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
+_SLOW = Path(__file__).with_name("slow")
+_SLOW_FIXTURES = {"kafka_cluster", "own_kafka"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,6 +43,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHOICE] = Choice(str(config.getoption("--backend")), BACKENDS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is under `slow`, or has a Kafka of its own, runs with `make test-slow`, unless it is marked `smoke`."""
+    for item in items:
+        is_slow = _SLOW in item.path.parents or _SLOW_FIXTURES & set(getattr(item, "fixturenames", ()))
+        if is_slow and item.get_closest_marker("smoke") is None:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In several processes: a file, and of `slow` a directory, whole in one of them: none starts twice."""
+    from xdist.scheduler.loadfile import LoadFileScheduling  # noqa: PLC0415 - only where there are several
+
+    class Whole(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "/".join(file.split("/")[:3]) if file.startswith("tests/slow/") else file
+
+    return Whole(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -124,6 +149,18 @@ def kafka_tools() -> Tools:
 
 QUICK_RETURN = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
 """Overrides for a broker that is killed: it is let in again once its old session has ended, by default after 3 s."""
+
+
+@pytest.fixture(scope="session")
+def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """The node of all tests that need nothing special of it: other topics and clients are on it, too."""
+    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
+        yield process
+
+
+@pytest.fixture
+def rest(node: NodeProcess) -> Rest:
+    return Rest(node.admin_url)
 
 
 class OwnKafka(Protocol):

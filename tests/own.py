@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import secrets
-import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import Message
 
 from sidecar.v1 import control_pb2 as control
+from tests.frames import Frames
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    import socket
 
 AnswerT = TypeVar("AnswerT", bound=Message)
 
-PATIENCE_S = 30.0
-"""How long a test waits for an answer at most: far more than any takes."""
 EXCLUSIVE = control.EXCLUSIVE
 WAIT = control.WAIT_FOR_EXCLUSIVE
 FENCING = control.EXCLUSIVE_WITH_FENCING
@@ -44,28 +42,15 @@ def new_token() -> bytes:
     return secrets.token_bytes(16)
 
 
-class OwnClient:
+class OwnClient(Frames):
     """Asks the sidecar's own questions over one connection."""
 
     def __init__(self, bootstrap: str, client_id: str = "own", *, connected: socket.socket | None = None) -> None:
         """`connected`: a connection that something else has opened, and uses in turns with this."""
-        host, port = bootstrap.rsplit(":", 1)
-        self.socket = connected or socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        super().__init__(bootstrap, connected=connected)
         self._client_id = client_id.encode()
         self._correlation = 0
         self._expected: deque[int] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.socket.close()
 
     def own(
         self,
@@ -152,13 +137,13 @@ class OwnClient:
         self._correlation += 1
         self._expected.append(self._correlation)
         head = struct.pack(">hhih", key, version, self._correlation, len(self._client_id)) + self._client_id
-        self.socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        self.send_bytes(struct.pack(">i", len(head) + len(body)) + head + body)
 
     def finish(self, kind: type[AnswerT]) -> AnswerT:
         """Response header v0; of the first request that has no answer yet."""
-        size, correlation = struct.unpack(">ii", self._exactly(8))
-        assert correlation == self._expected.popleft()
-        return kind.FromString(self._exactly(size - 4))
+        frame = self.receive_frame()
+        assert int.from_bytes(frame[4:8], "big") == self._expected.popleft()
+        return kind.FromString(frame[8:])
 
     def is_severed(self) -> bool:
         """Wait for the node to close the connection."""
@@ -166,12 +151,3 @@ class OwnClient:
             return self.socket.recv(1) == b""
         except ConnectionError:
             return True
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self.socket.recv(size - len(data))
-            if not part:
-                raise ConnectionResetError("the node closed the connection")
-            data += part
-        return bytes(data)

@@ -5,60 +5,32 @@ It does nothing by itself: no retries, no refresh, no threads. What it does not 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import socket
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
-from tests.integration.gateway.requests import request
+from tests.frames import TIMEOUT, Frames
+from tests.kafka.gateway.requests import request
 from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from types import TracebackType
 
-TIMEOUT = 30.0
-"""Seconds a test waits for an answer at most: far more than any takes."""
+    from sidecar.protocol.schema import Message, Values
+
 PARKED_MS = int(2 * TIMEOUT * 1000)
 """`max_wait` of a Fetch that has to be answered before: who gets its answer only at the end of that has given up."""
 
 
-class ClosedError(ConnectionError):
-    """The other side closed the connection."""
-
-
-class RawClient:
-    """A client's socket to `host:port`. Requests may be sent without waiting; their answers come in order."""
+class RawClient(Frames):
+    """Requests may be sent without waiting; their answers come in order."""
 
     def __init__(self, address: str, client_id: str | None = "raw", *, receive_buffer: int | None = None) -> None:
-        host, port = address.split(",", maxsplit=1)[0].rsplit(":", 1)
+        super().__init__(address, receive_buffer=receive_buffer)
         self.client_id = client_id
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        if receive_buffer is not None:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(TIMEOUT)
-        self.opened = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        """When, as logs write it: the system gives the port of a client that is gone to a later one."""
-        try:
-            self.socket.connect((host, int(port)))
-        except OSError:
-            self.socket.close()
-            raise
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation = 0
         self._expected: list[tuple[int, Any]] = []
-        self._received = bytearray()
-
-    @property
-    def name(self) -> str:
-        """`host:port` of this end: what the other calls its peer."""
-        host, port = self.socket.getsockname()
-        return f"{host}:{port}"
-
-    # Messages
 
     def frame(self, message: Any) -> bytes:
         """A request's frame with the next correlation id. Whoever sends it himself takes no answer for it."""
@@ -87,64 +59,15 @@ class RawClient:
         self.send(message)
         return self.receive()
 
-    # Bytes
+    def ask_values(self, message: Message, request: Any) -> Values:
+        """As `ask`, the answer read by the node's own table: kio cannot read what has a time of -1."""
+        frame = self.ask_bytes(request)
+        return message.decode_answer(frame, 0, len(frame), int(type(request).__version__))
 
-    def send_bytes(self, data: bytes) -> None:
-        try:
-            self.socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise ClosedError(str(error)) from None
-
-    def receive_frame(self) -> bytes:
-        """The next frame, with its length."""
-        size = 4 + int.from_bytes(self._at_least(4)[:4], "big")
-        frame = bytes(self._at_least(size)[:size])
-        del self._received[:size]
-        return frame
-
-    def _at_least(self, size: int) -> bytearray:
-        while len(self._received) < size:
-            try:
-                chunk = self.socket.recv(1 << 16)
-            except ConnectionResetError as error:
-                raise ClosedError(str(error)) from None
-            if not chunk:
-                raise ClosedError("closed by the other side")
-            self._received += chunk
-        return self._received
-
-    def is_closed(self) -> bool:
-        """Wait until the other side closes. Raises TimeoutError where it does not, AssertionError where it answers."""
-        with contextlib.suppress(ClosedError):
-            raise AssertionError(f"answered: {bytes(self._at_least(1))[:100]!r}")
-        return True
-
-    def is_silent(self, seconds: float) -> bool:
-        """Whether nothing arrives for so long, not even the end of the connection."""
-        if self._received:
-            return False
-        self.socket.settimeout(seconds)
-        try:
-            self.socket.recv(1, socket.MSG_PEEK)
-        except TimeoutError:
-            return True
-        except ConnectionResetError:
-            return False
-        else:
-            return False
-        finally:
-            self.socket.settimeout(TIMEOUT)
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def ask_bytes(self, request: Any) -> bytes:
+        """As `ask`, the answer's frame as it came."""
+        self.send(request, answered=False)
+        return self.receive_frame()
 
 
 # Requests ---------------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ REQUIREMENTS: Final = ROOT / "requirements"
 TESTS: Final = (
     *(f"tests/unit/{room}" for room in ("admin", "cli", "client", "cluster", "dedup", "exclusive", "forwarder")),
     *(f"tests/unit/{room}" for room in ("gateway", "metadata", "network", "protocol", "settings", "telemetry", "v1")),
-    "tests/integration/exclusive/test_ownership.py",
-    "tests/integration/passthrough/test_fetch.py",
-    "tests/integration/client/test_sending.py",
-    "tests/integration/test_admin_http.py",
-    "tests/integration/test_cli_node.py",
+    "tests/kafka/exclusive/test_ownership.py",
+    "tests/kafka/passthrough/test_fetch.py",
+    "tests/kafka/client/test_sending.py",
+    "tests/http/test_admin_http.py",
+    "tests/http/test_cli_node.py",
 )
 """The product's own rooms, and nodes on real servers: ownership, reading, the client library, HTTP, commands."""
 

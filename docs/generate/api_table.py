@@ -18,7 +18,7 @@ _BEFORE: Final = """
 
 _SHADOWS: Final = """
     What becomes of a request that names a [shadow topic](../shadow-topics.md). An API without a rule would be refused,
-    and a test holds every refusal against every version (`tests/integration/gateway/test_shadow_rules.py`).
+    and a test holds every refusal against every version (`tests/kafka/gateway/test_shadow_rules.py`).
     """
 
 _OWN: Final = """

@@ -48,7 +48,7 @@ _NOTES: Final = {
     "sidecar dedup show": "Any node may be asked: it asks the one that serves the topic.",
     "sidecar dedup forget": "Any node may be asked: it asks the one that serves the topic.",
 }
-"""What a command's own help does not say of this version; tests/integration/docs holds it."""
+"""What a command's own help does not say of this version; tests/slow/docs holds it."""
 
 
 def page() -> str:

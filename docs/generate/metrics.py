@@ -83,7 +83,7 @@ _BEHIND: Final = """
     number of records in the log, where Kafka refused none; each refusal is counted once under its reason; takeovers
     and requests are as many as their durations; the sums of overhead and upstream make up that of the durations, and
     nothing is in flight where nobody asks
-    (`tests/integration/exclusive/test_ownership.py::test_metrics_agree_with_rest_and_with_the_log`).
+    (`tests/kafka/exclusive/test_ownership.py::test_metrics_agree_with_rest_and_with_the_log`).
 
     Where partitions have owners of their own `sidecar_producer_generation` is the highest of them, and no owner is
     named.

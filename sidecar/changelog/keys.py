@@ -95,6 +95,10 @@ class Key:
         if self.partition is not None and (self.slot is None or self.partition < 0):
             raise ValueError(f"not a partition: {self!r}")
 
+    def __hash__(self) -> int:
+        """By its texts: the hash of None is an address before Python 3.12, and order would be another in each process."""
+        return hash((self.kind.label, self.topic, self.slot or "", -1 if self.partition is None else self.partition))
+
     def encode(self) -> bytes:
         """The record's key."""
         parts = [self.kind.label, self.topic]

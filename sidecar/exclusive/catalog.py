@@ -59,7 +59,8 @@ async def _no_beat() -> None:
 
 
 class PolicyCatalog:
-    """`book` and `version` are what this node applies; `live` is what the last heartbeat said of the others. `beat`
+    """`book` is what this node applies, `version` the newest of the policies in it: one that was deleted counts no
+    more, as nodes that start later never heard of it. `live` is what the last heartbeat said of the others. `beat`
     sends one now, `settings_changed` is called where a topic's settings in Kafka changed, `changed` where this node
     changed a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
     """
@@ -69,6 +70,8 @@ class PolicyCatalog:
         self.book = PolicyBook({}, default)
         self._default = default
         self.version = 0
+        self._highest = 0
+        """The newest version that was ever read: none is given twice."""
         self.live: LiveNodes | None = None
         self.beat: Callable[[], Awaitable[None]] = _no_beat
         self.settings_changed: Callable[[], None] = lambda: None
@@ -81,7 +84,8 @@ class PolicyCatalog:
         """Apply what the changelog says."""
         entries = {entry.key.topic: entry.value for entry in self._around.changelog.view.policies()}
         self.book = PolicyBook({name: PolicyFields.of_record(value) for name, value in entries.items()}, self._default)
-        self.version = max([self.version, *[value.version for value in entries.values()]])
+        self.version = max((value.version for value in entries.values()), default=0)
+        self._highest = max(self._highest, self.version)
         return self.book
 
     def is_applied_everywhere(self) -> bool:
@@ -233,7 +237,7 @@ class PolicyCatalog:
         by_name = {
             name: Policy(PolicyFields.of_record(value).body(), max(1, value.version)) for name, value in entries.items()
         }
-        return Policies(max([self.version, *[policy.version for policy in by_name.values()]]), by_name)
+        return Policies(max([self._highest, *[policy.version for policy in by_name.values()]]), by_name)
 
 
 def _covers(name: str, topic: str) -> bool:

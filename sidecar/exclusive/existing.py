@@ -2,7 +2,7 @@
 
 Clients may name any number. A partition that is not there gets 3 UNKNOWN_TOPIC_OR_PARTITION at once: no operation is
 begun for it, nothing is remembered of it, and a flood of such names costs Kafka a few questions a second in all
-(`tests/integration/exclusive/test_strangers.py`).
+(`tests/kafka/exclusive/test_strangers.py`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ abort) writes one of the new epoch to every partition, and from then on each ref
 answers 0 when the abort is accepted and 0 again only when every marker is in its log; 51 in between. The same round at
 the same epoch refreshes the partitions' memory and leaves running sequences alone. A transaction that is left open is
 aborted by Kafka at an epoch above the owner's, so both requests leave in one write. KIP-98, KIP-360, KIP-890;
-tests/integration/fencing shows each sentence.
+tests/kafka/fencing shows each sentence.
 """
 
 from __future__ import annotations

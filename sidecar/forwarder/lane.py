@@ -242,7 +242,13 @@ class Lane:
             self._ship(append)
 
     def foreign_topic(self) -> None:
-        """Another topic has taken the name: nothing of this lane's epoch belongs there."""
+        """Another topic has taken the name: nothing of this lane's epoch belongs there. Its owner hears of it in the
+        next turn, as that closes what a batch came through: a gate hands one over while it stands in front.
+        """
+        if self._closed is None:
+            asyncio.get_running_loop().call_soon(self._end_foreign)
+
+    def _end_foreign(self) -> None:
         if self._closed is None:
             self._owner.fenced(self)
 

@@ -24,7 +24,7 @@ PADDING: Final = b"\x01" + b"\x90\x4e" + b"\x10" + bytes(16)
 """One tagged field, number 10,000, of 16 bytes, which clients step over (KIP-482). librdkafka 2.16 reserves four times
 the length of an answer for what it makes of it: too little for topics of one partition with short names, but for the 16
 bytes of a topic id that versions from 10 on have. It then takes the answer for broken, and never learns of a leader.
-`tests/integration/passthrough/test_metadata.py::test_librdkafka_reads_the_metadata_of_many_small_topics`."""
+`tests/kafka/passthrough/test_metadata.py::test_librdkafka_reads_the_metadata_of_many_small_topics`."""
 
 
 @dataclass(frozen=True, slots=True)

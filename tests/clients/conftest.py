@@ -15,7 +15,6 @@ from sidecar.local import KafkaConfig
 from sidecar.local.jars import Jars, resolve
 from sidecar.local.java import find_java
 from sidecar.local.kafka_config import default_version
-from tests.nodes import NodeProcess, running_node
 from tests.services import CHOICE, Services
 
 from . import gobuild, setting
@@ -99,12 +98,6 @@ def ownctl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if reason := gobuild.refusal():
         pytest.skip(reason)
     return gobuild.build(tmp_path_factory.mktemp("go") / "own")
-
-
-@pytest.fixture(scope="session")
-def node(services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("node"), services.kafka_bootstrap, services.redis_url) as process:
-        yield process
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

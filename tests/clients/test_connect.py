@@ -11,10 +11,11 @@ import pytest
 
 from sidecar.local.java import find_java
 from tests.conftest import Unique
-from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.logs import read_log
 from tests.nodes import NodeProcess
+from tests.rest import Rest
 from tests.services import Services
+from tests.topics import create_topic
 from tests.wait import wait_for
 
 from .connect import PATIENCE, Postgres, Worker, class_path, postgres_programs

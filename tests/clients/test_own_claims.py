@@ -12,11 +12,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import StartNode, Unique
-from tests.integration.dedup.ids import IdProducer
-from tests.integration.exclusive.conftest import Rest, create_topic
+from tests.kafka.dedup.ids import IdProducer
 from tests.nodes import NodeProcess
 from tests.own import EXCLUSIVE, FENCING, WAIT, OwnClient, new_token, string, topic
+from tests.rest import Rest
 from tests.services import Services
+from tests.topics import create_topic
 from tests.wait import wait_for
 
 from .ownctl import OwnCtl, token_of

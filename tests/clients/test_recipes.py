@@ -16,10 +16,11 @@ import pytest
 from sidecar.local.jars import Jars
 from sidecar.local.java import find_java
 from tests.conftest import Unique
-from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.logs import read_log
 from tests.nodes import NodeProcess
+from tests.rest import Rest
 from tests.services import Services
+from tests.topics import create_topic
 from tests.wait import wait_for
 
 from .recipes import CannotBuildError, Recipes, Writer, read
@@ -67,11 +68,6 @@ def command(recipes: Recipes, client: str) -> list[str]:
 @pytest.fixture
 def write(command: list[str], node: NodeProcess, tmp_path: Path) -> Write:
     return lambda client_id, topic: Writer(command, node.bootstrap, client_id, topic, tmp_path / "errors.log")
-
-
-@pytest.fixture
-def rest(node: NodeProcess) -> Rest:
-    return Rest(node.admin_url)
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from confluent_kafka import Producer  # pyright: ignore[reportPrivateImportUsage
 from sidecar.local.jars import resolve_lock
 from sidecar.local.java import find_java
 from tests.conftest import Unique
-from tests.integration.exclusive.conftest import Rest, create_topic
 from tests.logs import read_log
 from tests.nodes import NodeProcess
+from tests.rest import Rest
 from tests.services import Services
+from tests.topics import create_topic
 
 from .recipes import SOURCES
 

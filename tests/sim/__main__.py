@@ -2,6 +2,7 @@
 
     python -m tests.sim --minutes 10            as many as there is time for, from a random seed on
     python -m tests.sim --seeds 0-999           these
+    python -m tests.sim --seeds 0-1999 --coverage   these, and which lines of the product they ran
     python -m tests.sim --seed 7 --trace        one, with everything that happened
     python -m tests.sim --seed 7 --shrink       one, cut down to the steps that it takes to fail
 
@@ -18,7 +19,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tests.sim import histories
+from tests.sim import histories, lines
+from tests.sim.play import is_fault
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker, WorkerError
 
@@ -36,14 +38,15 @@ _SHOWN: Final = 20
 class Lane:
     """Plays one history after the other, each in a worker of its shape."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, watches: bool = False) -> None:
         self._workers: dict[Shape, Worker] = {}
+        self._watches = watches
 
     def play(self, history: History, *, trace: bool = False) -> Outcome:
         """Raises `WorkerError`."""
         worker = self._workers.get(history.shape)
         if worker is None:
-            worker = self._workers[history.shape] = Worker(history.shape)
+            worker = self._workers[history.shape] = Worker(history.shape, watches=self._watches)
         try:
             return worker.play(history, trace=trace)
         except WorkerError as error:
@@ -64,9 +67,11 @@ class Lane:
 
 
 class Run:
-    """Many histories on several lanes."""
+    """Many histories on several lanes. `watches`: `lines` is what of the product they ran."""
 
-    def __init__(self, seeds: Iterator[int], deadline: float | None) -> None:
+    def __init__(self, seeds: Iterator[int], deadline: float | None, *, watches: bool = False) -> None:
+        self.lines: dict[str, bytes] = {}
+        self.watches = watches
         self.played = 0
         self.virtual_s = 0.0
         self.delivered = 0
@@ -86,7 +91,7 @@ class Run:
             thread.join()
 
     def _lane(self) -> None:
-        lane = Lane()
+        lane = Lane(watches=self.watches)
         try:
             while (seed := self._next()) is not None:
                 history = histories.make(seed)
@@ -110,6 +115,7 @@ class Run:
             self.delivered += outcome.delivered
             self.effects.update(outcome.effects)
             self.codes.update(outcome.codes)
+            lines.add(self.lines, outcome.lines)
         if outcome.wrong:
             self._fail(outcome.seed, outcome.wrong)
 
@@ -129,19 +135,22 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: everything that happened")
     parser.add_argument("--without", default="", help="with --seed: leave out these steps, by number")
     parser.add_argument("--workers", type=int, default=_WORKERS)
+    parser.add_argument("--coverage", action="store_true", help="say which lines of the product ran, and which never")
     chosen = parser.parse_args()
     if chosen.seed is not None:
         return _one(chosen.seed, chosen.without, trace=chosen.trace, shrinks=chosen.shrink)
     began = time.monotonic()
     if chosen.seeds:
         first, _, last = chosen.seeds.partition("-")
-        run = Run(iter(range(int(first), int(last or first) + 1)), None)
+        run = Run(iter(range(int(first), int(last or first) + 1)), None, watches=chosen.coverage)
     else:
         first = int(time.time())
         print(f"seeds from {first} on")
-        run = Run(iter(range(first, first + 10**9)), began + 60 * (chosen.minutes or 1.0))
+        run = Run(iter(range(first, first + 10**9)), began + 60 * (chosen.minutes or 1.0), watches=chosen.coverage)
     run.go(chosen.workers)
     _report(run, time.monotonic() - began)
+    if chosen.coverage:
+        print("\n" + lines.report(run.lines))
     if chosen.shrink:
         for seed in sorted(run.failed)[:_SHOWN]:
             _one(seed, "", trace=False, shrinks=True)
@@ -176,7 +185,9 @@ def _one(seed: int, without: str, *, trace: bool, shrinks: bool) -> int:
 def _report(run: Run, seconds: float) -> None:
     print(f"{run.played} histories in {seconds:.0f} s: {run.played / seconds:.1f} a second, {len(run.failed)} failed")
     print(f"{run.virtual_s / 3600:.1f} virtual hours, {run.delivered} records acknowledged")
-    print("faults that took effect: " + ", ".join(f"{name} {run.effects[name]}" for name in sorted(run.effects)))
+    faults = sum(count for name, count in run.effects.items() if is_fault(name)) / max(1, run.played)
+    print(f"{faults:.1f} faults took effect in a history, on average")
+    print("what took effect: " + ", ".join(f"{name} {run.effects[name]}" for name in sorted(run.effects)))
     print("codes answered to batches: " + ", ".join(f"{code} ×{run.codes[code]}" for code in sorted(run.codes)))
     for seed, wrong in sorted(run.failed.items())[:_SHOWN]:
         print(f"\nseed {seed}: again: python -m tests.sim --seed {seed} --trace")

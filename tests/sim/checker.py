@@ -39,16 +39,28 @@ class Tenure:
     at: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A record of a claim to a string, or for reading; without a session: nobody's any more."""
+
+    resource: str
+    generation: int = 0
+    session: str = ""
+    token: bytes = b""
+
+
 @dataclass(slots=True)
 class Evidence:
     """Everything that a history left behind.
 
     `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
     producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics
-    deduplicated all the time. `shared`: topics that anybody may write to while nobody owns them. `loose`: topics whose
-    policy changed meanwhile. `torn`: topics that lost committed records by an unclean election. `bare`: topics without
-    a policy of which brokers refused batches: a client gets over that as well, or badly, as without a node.
-    `shadows`: source by shadow. `stuck`: what did not come to an end although nothing was wrong any more.
+    deduplicated all the time; `sometimes`: those that were for a while. `shared`: topics that anybody may write to
+    while nobody owns them. `loose`: topics whose policy changed meanwhile. `torn`: topics that lost committed records
+    by an unclean election. `bare`: topics without a policy of which brokers refused batches: a client gets over that
+    as well, or badly, as without a node. `shadows`: source by shadow. `inside`: what did not hold within the nodes
+    (`inside`). `claims`: the records of claims, in the order of the ownership topic; `zeroed`: those that somebody
+    claimed under generation 0. `stuck`: what did not come to an end although nothing was wrong any more.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -57,6 +69,7 @@ class Evidence:
     writers: set[int] = field(default_factory=set)
     sessions: dict[str, set[str]] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
+    sometimes: set[str] = field(default_factory=set)
     loose: set[str] = field(default_factory=set)
     shadows: dict[str, str] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
@@ -66,7 +79,13 @@ class Evidence:
     crashes: list[str] = field(default_factory=list)
     opened: dict[tuple[int, int], int] = field(default_factory=dict)
     """Where the ownership topic says that an epoch of a writer slot was opened, by producer id and epoch."""
+    inside: list[str] = field(default_factory=list)
+    claims: list[Claimed] = field(default_factory=list)
+    zeroed: set[str] = field(default_factory=set)
     _places: dict[tuple[str, int, bytes], list[int]] | None = None
+
+    wrecked: bool = False
+    """Records of the ownership topic were lost, without which no promise holds but that all goes on."""
 
     def places(self, sent: Sent) -> list[int]:
         """Offsets at which a record stands."""
@@ -95,7 +114,7 @@ class Finding(str):
 def check(evidence: Evidence) -> list[str]:
     """All that is wrong, a few sentences (`Finding`) for each rule."""
     found: list[str] = []
-    for rule in RULES:
+    for rule in RULES if not evidence.wrecked else (phantom, broken_protocol, stuck):
         sentences = [Finding.of(rule.__name__, sentence) for sentence in rule(evidence)]
         found += sentences[:_MOST]
         if len(sentences) > _MOST:
@@ -112,12 +131,15 @@ def _is_counted(evidence: Evidence, sent: Sent) -> bool:
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
-    """What was acknowledged is in the log; of a duplicate, the record with its id is."""
-    ids = _ids(evidence)
+    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application was told
+    that it failed, and went on with higher ids.
+    """
+    ids = _ids(evidence) | _given_up(evidence)
     for sent in evidence.ledger.sent:
         if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn | evidence.bare:
             continue
-        if _is_counted(evidence, sent) and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
+        may_repeat = _is_counted(evidence, sent) or sent.topic in evidence.sometimes
+        if may_repeat and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
             continue
         yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, told at {sent.told_at:.3f}"
 
@@ -257,6 +279,28 @@ def generations(evidence: Evidence) -> Iterator[str]:
             yield f"clients are told that generation {told.generation} of {told.resource} is {other} and {told.owner}"
 
 
+def claims_fall(evidence: Evidence) -> Iterator[str]:
+    """A claim's generation never falls while somebody has it, and stays with one session."""
+    owners: dict[str, Claimed] = {}
+    for claim in evidence.claims:
+        before = owners.pop(claim.resource, None)
+        if not claim.session:
+            continue
+        owners[claim.resource] = claim
+        from_zero = claim.generation == 1 and claim.resource in evidence.zeroed
+        if before is None or from_zero:
+            continue
+        if claim.generation < before.generation:
+            yield f"the generation of {claim.resource} fell from {before.generation} to {claim.generation}"
+        elif claim.generation == before.generation and claim.session != before.session:
+            yield f"generation {claim.generation} of {claim.resource} is {before.session}, then {claim.session}"
+
+
+def inside(evidence: Evidence) -> Iterator[str]:
+    """What holds within the nodes at every moment."""
+    yield from (f"within the nodes: {each}" for each in evidence.inside)
+
+
 def read_otherwise(evidence: Evidence) -> Iterator[str]:
     """What consumers got is what the log has there; of a shadow, what its source has."""
     values = {
@@ -298,7 +342,8 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
-    strange_writers, generations, read_otherwise, skipped, broken_protocol, stuck,
+    strange_writers, generations, claims_fall, inside, read_otherwise, skipped,
+    broken_protocol, stuck,
 )  # fmt: skip
 
 
@@ -326,6 +371,17 @@ def _words_on(evidence: Evidence, tenure: Tenure) -> list[Tenure]:
     """The records of a topic's generation, in order."""
     same = tenure.topic, tenure.slot, tenure.generation
     return [each for each in evidence.tenures if (each.topic, each.slot, each.generation) == same]
+
+
+def _given_up(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
+    """As `_ids`, of what an application was told has failed. One that goes on with higher ids all the same has what it
+    sends again later, by another session or connection, taken for a duplicate: ids of a name rise in the log.
+    """
+    return {
+        (sent.topic, sent.partition, sent.name, sent.sequence_id)
+        for sent in evidence.ledger.sent
+        if sent.sequence_id is not None and sent.delivered is False
+    }
 
 
 def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, Tenure]]]:

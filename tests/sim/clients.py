@@ -184,9 +184,10 @@ class Producer:
 
     def __init__(
         self, library: Library, session: str, client_id: str, nodes: Sequence[Address], topic: str, ledger: Ledger,
-        rng: random.Random, wall_ms: Callable[[], int],
+        rng: random.Random, wall_ms: Callable[[], int], *, compressed: bool = False,
     ) -> None:  # fmt: skip
         self.library = library
+        self.compressed = compressed
         self.session = session
         self.topic = topic
         self.ledger = ledger
@@ -203,21 +204,28 @@ class Producer:
         self._orders: dict[int, int] = {}
         self._initialising: asyncio.Lock = asyncio.Lock()
         self._tasks: list[Any] = []
+        self._former: tuple[int, int] | None = None
 
     # For applications ---------------------------------------------------------------------------------------------
 
     def send(
-        self, partition: int, values: Sequence[bytes], *, ids: Sequence[int] | None = None, name: str = ""
+        self,
+        partition: int,
+        values: Sequence[bytes],
+        *,
+        ids: Sequence[int] | None = None,
+        name: str = "",
+        names: Sequence[str] | None = None,
     ) -> list[Sent]:
-        """Have a batch written, behind all that was sent before."""
+        """Have a batch written, behind all that was sent before. `names`: each record under a name of its own."""
         loop = asyncio.get_running_loop()
         found: list[Sent] = []
         for index, value in enumerate(values):
             order = self._orders[partition] = self._orders.get(partition, -1) + 1
             found.append(
                 Sent(
-                    self.session, self.topic, partition, order, value, name, None if ids is None else ids[index],
-                    self.library.idempotent,
+                    self.session, self.topic, partition, order, value, name if names is None else names[index],
+                    None if ids is None else ids[index], self.library.idempotent, bears_name=names is not None,
                 )
             )  # fmt: skip
         self.ledger.sent += found
@@ -250,6 +258,15 @@ class Producer:
         """Whether all that waits does so because the node says that it is not its turn."""
         lanes = [lane for lane in self._lanes.values() if lane.batches]
         return all(_waits(lane.last_code, lane.last_message) for lane in lanes)
+
+    def initialise_again(self) -> bool:
+        """Ask for a new producer id, naming the one so far, as Java does where an epoch is used up; False where there
+        is none, or batches are under way.
+        """
+        if self.producer_id < 0 or self.waiting or self.closed:
+            return False
+        self._former, self.producer_id = (self.producer_id, self.epoch), -1
+        return True
 
     def close(self) -> None:
         """As an application that ends without waiting."""
@@ -323,7 +340,9 @@ class Producer:
 
     def _request(self, lane: Lane, batch: Batch) -> bytes:
         records = [wire.Writable(record.value, _headers(record)) for record in batch.records]
-        data = wire.batch_of(records, self._wall_ms(), batch.producer_id, batch.epoch, batch.sequence)
+        data = wire.batch_of(
+            records, self._wall_ms(), batch.producer_id, batch.epoch, batch.sequence, compressed=self.compressed
+        )
         return wire.produce(self.topic, {lane.partition: data}, int(self.library.request_s * 1000))
 
     async def _initialise(self) -> None:
@@ -331,13 +350,17 @@ class Producer:
             if self.producer_id >= 0:
                 return
             to = await self.connections.any()
-            error, producer_id, epoch = wire.producer_id(
-                await to.call(wire.INIT_PRODUCER_ID, wire.init_producer_id(), self.library.request_s)
-            )
+            if self._former is None:
+                answer = await to.call(wire.INIT_PRODUCER_ID, wire.init_producer_id(), self.library.request_s)
+            else:
+                body = wire.init_again(*self._former)
+                answer = await to.call(wire.INIT_PRODUCER_ID, body, self.library.request_s, version=3)
+            error, producer_id, epoch = wire.producer_id(answer, flexible=self._former is not None)
             if error:
+                self._former = None
                 self.ledger.answered(error)
                 raise LostError(f"InitProducerId: {error}", sent=True)
-            self.producer_id, self.epoch = producer_id, epoch
+            self.producer_id, self.epoch, self._former = producer_id, epoch, None
             self.producer_ids.append(producer_id)
             for lane in self._lanes.values():
                 self._restart(lane)
@@ -491,7 +514,8 @@ def _waits(code: int, message: str) -> bool:
 def _headers(record: Sent) -> tuple[tuple[bytes, bytes], ...]:
     if record.sequence_id is None:
         return ()
-    return ((b"sidecar-sequence-id", b"%d" % record.sequence_id),)
+    own = (b"sidecar-sequence-id", b"%d" % record.sequence_id)
+    return (own, (b"sidecar-producer-name", record.name.encode())) if record.bears_name else (own,)
 
 
 class Consumer:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import AccessMode
 from sidecar.v1 import state_pb2 as state
-from tests.sim.checker import Evidence, Tenure
+from tests.sim.checker import Claimed, Evidence, Tenure
 from tests.sim.wire import records_of
 from tests.sim.world import TOPICS
 
@@ -38,8 +38,13 @@ def read(world: World, topic: str, partition: int) -> list[Record]:
 
 
 def _note(record: Record, found: Evidence) -> None:
+    if record.producer_id < 0:
+        return  # no writer slot's: nodes pass over it too
     kind, _, rest = (record.key or b"").decode().partition("/")
     topic, _, slot = rest.rpartition("/")
+    if kind == "claim":
+        claim = state.Claim.FromString(record.value or b"")
+        found.claims.append(Claimed(rest, claim.generation, claim.session, claim.token))
     if not record.value:
         return
     if kind == "ownership":

@@ -10,15 +10,26 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim.world import Shape
+from tests.sim.operators import ACTIONS
+from tests.sim.strangers import KINDS
+from tests.sim.world import TIGHT, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-WORK: Final = frozenset({"produce", "restart", "close", "consume", "own", "policy"})
+WORST: Final = frozenset({"lose records"})
+"""Faults behind which no promise is left but that all goes on."""
+WORK: Final = frozenset(
+    {
+        "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",
+        "operate",
+    }
+)  # fmt: skip
 """Kinds of steps that are no faults."""
 _LIBRARIES: Final = ("java",) * 3 + ("librdkafka",) * 2 + ("sarama", "franz-go", "aiokafka") + ("plain",) * 2
-_TOPICS: Final = ("owned", "owned", "queued", "shared", "counted", "ledger", "split", "ordinary")
+_TOPICS: Final = (
+    "owned", "owned", "queued", "shared", "counted", "ledger", "split", "ordinary", "tallied", "guarded", "counted",
+)  # fmt: skip
 _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "owned": ("", "", "exclusive", "exclusive_with_fencing", "wait_for_exclusive"),
     "queued": ("", "wait_for_exclusive", "exclusive_with_fencing"),
@@ -26,13 +37,28 @@ _MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "counted": ("", "", "", "exclusive_with_fencing"),
     "ledger": ("", "exclusive_with_fencing", "wait_for_exclusive"),
     "split": ("", "wait_for_exclusive", "exclusive_with_fencing"),
-    "ordinary": ("",),
+    "ordinary": ("", "", "", "exclusive"),
+    "tallied": ("", "wait_for_exclusive", "exclusive_with_fencing"),
+    "guarded": ("", "", "exclusive"),
 }
 WEIGHTS: Final = {
-    "kill node": 4, "freeze node": 3, "refuse": 3, "kill broker": 2, "elect": 2, "cut path": 2, "reset": 2,
+    "kill node": 8, "freeze node": 6, "refuse": 6, "kill broker": 4, "elect": 4, "cut path": 4, "reset": 4,
+    "suspend node": 2, "drain node": 2, "jump clock": 2, "freeze broker": 2, "elect unclean": 2, "grow": 2,
+    "compact": 2, "lag metadata": 2, "hold markers": 2, "move coordinator": 2, "cut brokers": 2, "empty fetches": 2,
+    "empty redis": 2, "roll back redis": 2, "silence redis": 2, "stop redis": 2, "lose answers": 2,
 }  # fmt: skip
 """How much more often than others a kind of fault is chosen."""
-_WITH_IDS: Final = frozenset({"counted", "ledger"})
+_WITH_IDS_LIST: Final = ("counted", "ledger", "tallied")
+_WITH_IDS: Final = frozenset(_WITH_IDS_LIST)
+_BY_PARTITION: Final = frozenset({"split", "tallied"})
+_SETTINGS: Final = (
+    ("__sidecar_default", "min.insync.replicas", "1"),
+    ("__sidecar_default", "delete.retention.ms", "1000"),
+    ("__sidecar_default", "cleanup.policy", "delete"),
+    ("__sidecar_default_events", "retention.ms", "1000"),
+    ("__sidecar_default_snapshots", "max.message.bytes", "1000"),
+)
+_LONG_S: Final = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +95,20 @@ class History:
 def make(seed: int) -> History:
     """The history of a seed."""
     rng = random.Random(f"{seed} history")
-    shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)))
-    length = round(rng.uniform(1.5, 4.0), 2)
-    steps = [*_work(rng, length), *_faults(rng, length, shape)]
+    brief = rng.random() < 0.05
+    settings = TIGHT if not brief and rng.random() < 0.08 else ()
+    shape = Shape(nodes=rng.choice((1, 2, 2, 2, 3)), brief=brief, settings=settings)
+    length = round(rng.uniform(1.5, 4.0) if not brief else rng.uniform(8.0, 25.0), 2)
+    steps = [*_work(rng, length), *_guests(rng, length), *_faults(rng, length, shape)]
+    if rng.random() < 0.05:
+        length += 8.0
+        steps += _shadows(rng, length)
+    if rng.random() < 0.025:
+        steps.append(Step(round(rng.uniform(0.1, 0.5), 4), "lose records", {"broker": rng.randint(1, 3)}))
+        length += 5.0
+    if rng.random() < 0.015:
+        steps += _long(rng, length)
+        length += _LONG_S
     weather = {
         "latency": rng.choice((0.0002, 0.0005, 0.002)),
         "spikes": rng.choice((0.0, 0.0, 0.01, 0.05)),
@@ -93,7 +130,7 @@ def _work(rng: random.Random, length: float) -> Iterator[Step]:
         again = start
         while rng.random() < 0.3 and again < length:
             again = rng.uniform(again, length)
-            yield Step(round(again, 4), rng.choice(("restart", "restart", "close")), {"app": app})
+            yield Step(round(again, 4), rng.choice(("restart", "restart", "close", "renew")), {"app": app})
     if rng.random() < 0.5:
         topic = rng.choice(topics)
         yield Step(
@@ -106,17 +143,102 @@ def _work(rng: random.Random, length: float) -> Iterator[Step]:
             yield Step(round(rng.uniform(0.0, length), 4), "policy", {"topic": topic, **wanted})
     if rng.random() < 0.3:
         topic = rng.choice(topics)
-        if topic not in ("ordinary", "shared", "counted"):
+        if topic not in ("ordinary", "shared", "counted", "guarded"):
             mode = rng.choice(("exclusive", "wait_for_exclusive", "exclusive_with_fencing"))
-            yield Step(
-                round(rng.uniform(0.0, length), 4),
-                "own",
-                {"topic": topic, "partition": 0 if topic == "split" else -1, "mode": mode, "lasts": _lasts(rng)},
-            )
+            partition = 0 if topic in _BY_PARTITION else -1
+            args = {"topic": topic, "partition": partition, "mode": mode, "lasts": _lasts(rng)}
+            yield Step(round(rng.uniform(0.0, length), 4), "own", args)
+
+
+def _guests(rng: random.Random, length: float) -> Iterator[Step]:
+    """Clients of the other APIs, operators, clients with mistakes: in some histories, few at a time."""
+
+    def moment() -> float:
+        return round(rng.uniform(0.0, length), 4)
+
+    if rng.random() < 0.2:
+        for _ in range(rng.choice((1, 2, 3, 4))):
+            yield Step(moment(), "claim", _claim(rng))
+    if rng.random() < 0.2:
+        topic = rng.choice(("mirror", "mirror", "mirror", "guarded", "ordinary", "extra1"))
+        for _ in range(rng.choice((1, 1, 2))):
+            group, joins = f"group{rng.randrange(2)}", rng.random() < 0.4
+            args = {"group": group, "topic": topic, "joins": joins, "slow": rng.choice((0.05, 0.3))}
+            yield Step(round(moment() / 2, 4), "join", args)
+    if rng.random() < 0.2:
+        for _ in range(rng.choice((1, 2, 4))):
+            topic = rng.choice((*[name for name in _TOPICS if name != "ordinary"], *_WITH_IDS_LIST))
+            args = {"topic": topic, "partition": rng.randint(0, 1), "what": rng.choice(KINDS)}
+            yield Step(moment(), "stranger", args)
+    if rng.random() < 0.05:
+        yield Step(moment(), "transact", {"topic": "ordinary", "governed": rng.choice(("owned", "shared"))})
+    if rng.random() < 0.25:
+        for _ in range(rng.choice((1, 2, 4))):
+            yield Step(moment(), "operate", _operation(rng))
+
+
+def _operation(rng: random.Random) -> dict[str, Any]:
+    topic, action = rng.choice(_TOPICS), rng.choice((*sorted(ACTIONS), "make shadow"))
+    shadow = rng.choice(("mirror", "mirror", "extra1", "extra2"))
+    if action in ("forget", "producers"):
+        topic = rng.choice(_WITH_IDS_LIST)
+    if shadow == "mirror" and action in ("delete shadow", "cursors", "reset cursor", "change shadow"):
+        topic = "owned"
+    return {"action": action, "topic": topic, "shadow": shadow}
+
+
+def _claim(rng: random.Random) -> dict[str, Any]:
+    lasts, mode = _lasts(rng), ""
+    kind = rng.choice(("strings", "strings", "reading", "reading", "writing"))
+    found: dict[str, Any] = {"group": "", "strings": 0, "topic": "", "partitions": [], "mode": mode, "lasts": lasts}
+    if kind == "strings":
+        return {**found, "strings": rng.choice((1, 1, 2)), "group": rng.choice(("", "", "group0"))}
+    topic = rng.choice(("guarded", "guarded", "owned", "ordinary"))
+    partitions = rng.choice(([], [0], [1], [0, 1]))
+    if kind == "reading":
+        return {**found, "group": f"group{rng.randrange(2)}", "topic": topic, "partitions": partitions}
+    topic = rng.choice(("owned", "queued", "ledger", "split", "tallied"))
+    return {**found, "topic": topic, "partitions": partitions if topic in _BY_PARTITION else []}
+
+
+def _shadows(rng: random.Random, length: float) -> Iterator[Step]:
+    """Readers of a shadow that come back when their cursor is far behind; then its source, or itself, is gone."""
+    args = {"library": "java", "mode": "", "ids": False, "every": 0.1, "batches": 40, "burst": 2, "partitions": 2}
+    yield Step(0.05, "produce", {"app": "source", "topic": "owned", **args})
+    for at, action in ((0.1, "limit shadow"), (rng.uniform(2.0, length), "cursors"), (3.0, "reset cursor")):
+        yield Step(at, "operate", {"action": action, "topic": "owned", "shadow": "mirror"})
+    group, joins = f"group{rng.randrange(2)}", rng.random() < 0.5
+    for at in (0.2, 2.5, 3.5, 4.5):
+        member = {"group": group, "topic": "mirror", "joins": joins, "slow": 0.02, "lasts": 0.4}
+        yield Step(at, "join", member)
+    end = rng.choice(("source", "shadow", "by the node", "grow", "nothing"))
+    at = round(rng.uniform(1.0, 5.0), 4)
+    if end == "by the node":
+        yield Step(at, "operate", {"action": "delete source", "topic": "owned", "shadow": "mirror"})
+    elif end == "grow":
+        yield Step(at, "grow")
+    elif end != "nothing":
+        topic = "owned" if end == "source" else "mirror"
+        yield Step(at, "delete topic", {"topic": topic, "lasts": rng.uniform(2.0, 9.0)})
+
+
+def _long(rng: random.Random, behind: float) -> Iterator[Step]:
+    """More than two minutes in which little happens: what nodes do by the minute, topics that are gone for good."""
+    topic = rng.choice(("owned", "counted", "ledger", "busy", "split"))
+    yield Step(round(behind + 0.5, 4), "delete topic", {"topic": topic, "lasts": _LONG_S - 5.0})
+    for number in range(5):
+        args = {"action": "touch", "topic": "ordinary", "shadow": "mirror"}
+        yield Step(round(behind + 2.0 + 32.0 * number, 4), "operate", args)
+    for action in ("make shadow", "look", "cursors", "events"):
+        at = round(behind + rng.uniform(0.0, _LONG_S), 4)
+        yield Step(at, "operate", {"action": action, "topic": "owned", "shadow": rng.choice(("mirror", "extra1"))})
 
 
 def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[str, Any]:
     library, every = rng.choice(_LIBRARIES), rng.choice((0.02, 0.05, 0.1, 0.2))
+    burst, size = rng.choice((1, 1, 2, 5)), rng.choice((0,) * 12 + (2_000, 90_000))
+    if rng.random() < 0.01:
+        burst, size = 1_100, 0
     return {
         "app": app,
         "topic": topic,
@@ -125,8 +247,13 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
         "ids": topic in _WITH_IDS and rng.random() < 0.9,
         "every": every,
         "batches": min(rng.choice((10, 40, 40, 40)), int(lasts / every) + 1),
-        "burst": rng.choice((1, 1, 2, 5)),
+        "burst": burst,
         "partitions": rng.choice((1, 2, 2)),
+        "compressed": rng.random() < 0.15,
+        "size": size,
+        "names": rng.choice((1, 1, 1, 2, 5)),
+        "repeats": rng.choice((0.0, 0.0, 0.1, 0.3)),
+        "common": rng.random() < 0.5,
     }
 
 
@@ -136,7 +263,7 @@ def _producer(rng: random.Random, app: str, topic: str, lasts: float) -> dict[st
 def _faults(rng: random.Random, length: float, shape: Shape) -> Iterator[Step]:
     kinds = rng.choices(sorted(FAULTS), [WEIGHTS.get(kind, 1) for kind in sorted(FAULTS)], k=rng.choice((1, 2, 3, 5)))
     at = rng.uniform(0.2, length)
-    for _ in range(rng.choice((0, 1, 2, 2, 3, 3, 4, 6, 8))):
+    for _ in range(rng.choice((0, 2, 3, 4, 5, 6, 8, 10))):
         kind = rng.choice(kinds)
         yield Step(round(at, 4), kind, FAULTS[kind](rng, shape))
         is_soon = rng.random() < 0.5  # what mends the first one meets the second
@@ -156,7 +283,9 @@ def _broker(rng: random.Random, shape: Shape) -> int:
 
 
 def _partition(rng: random.Random) -> dict[str, Any]:
-    topic = rng.choice(("owned", "shared", "counted", "queued", "ledger", "split", "__sidecar_default", "busy", "busy"))
+    topic = rng.choice(
+        ("owned", "shared", "counted", "queued", "ledger", "split", "tallied", "__sidecar_default", "busy", "busy")
+    )
     return {"topic": topic, "partition": 0 if topic.startswith("__") else rng.randint(0, 1)}
 
 
@@ -207,6 +336,18 @@ FAULTS: Final[Mapping[str, Callable[[random.Random, Shape], dict[str, Any]]]] = 
         "one": _broker(rng, shape), "other": rng.choice((-1, 1, 2, 3)), "lasts": _lasts(rng),
     },
     "refuse": lambda rng, shape: _refusal(rng, shape, after_append=rng.random() < 0.5),
+    "delete topic": lambda rng, shape: {"topic": "busy", "lasts": _lasts(rng)},
+    "skew broker": lambda rng, shape: {
+        "broker": _broker(rng, shape), "seconds": rng.choice((-3600.0, -5.0, 2.0, 60.0, 3600.0)), "lasts": _lasts(rng),
+    },
+    "intrude": lambda rng, shape: {
+        "topic": rng.choice(("__sidecar_default", "__sidecar_default", "__sidecar_default_snapshots",
+        "__sidecar_default_events")),
+    },
+    "misconfigure": lambda rng, shape: {**dict(zip(("topic", "setting", "value"), rng.choice(_SETTINGS), strict=True)),
+        "lasts": _lasts(rng),
+    },
+    "raise epoch": lambda rng, shape: {"topic": "busy", "to": rng.choice((31_999, 32_000, 32_765, 32_766))},
     "empty fetches": lambda rng, shape: {"broker": _broker(rng, shape), "times": rng.choice((1, 3, 10))},
     "empty redis": lambda rng, shape: {},
     "roll back redis": lambda rng, shape: {},

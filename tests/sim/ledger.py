@@ -34,6 +34,8 @@ class Sent:
     message: str = ""
     doubtful: bool = False
     told_at: float = 0.0
+    bears_name: bool = False
+    """Its producer's name stands in a header of the record."""
 
 
 @dataclass(slots=True)

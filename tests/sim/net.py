@@ -280,6 +280,7 @@ class SocketEnd(End, asyncio.Transport):
             buffer = protocol.get_buffer(len(data))
             size = min(len(buffer), len(data))
             buffer[:size] = data[:size]
+            del buffer  # as a loop lets go of it: what it is a view of may have to grow
             protocol.buffer_updated(size)
             data = data[size:]
             if data and (self._closing or not self._reading):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sim import checker
-from tests.sim.checker import Evidence, Tenure, check
+from tests.sim.checker import Claimed, Evidence, Tenure, check
 from tests.sim.ledger import Ledger, Read, Sent, Told
 from tests.sim.wire import Record
 
@@ -199,6 +199,50 @@ def test_a_reader_that_passed_over_a_record(topic: str) -> None:
     bad = good()
     bad.ledger.read = [Read(topic, 0, 1, b"a0", 1.0), Read(topic, 0, 4, b"b0", 1.0)]
     assert len(only(checker.skipped, bad)) == 1
+
+
+@pytest.mark.parametrize("session", ["pid:1", "pid:2"])
+def test_a_claim_whose_generation_falls(session: str) -> None:
+    bad = good()
+    bad.claims += [Claimed("string", 2, "pid:1"), Claimed("string", 1, session)]
+    assert len(only(checker.claims_fall, bad)) == 1
+    bad.zeroed.add("string")
+    assert not list(checker.claims_fall(bad))
+
+
+def test_a_generation_of_a_claim_with_two_sessions() -> None:
+    bad = good()
+    bad.claims += [Claimed("string", 2, "pid:1"), Claimed("string", 2, "pid:2")]
+    assert len(only(checker.claims_fall, bad)) == 1
+
+
+def test_a_claim_that_was_let_go_begins_anew() -> None:
+    fine = good()
+    fine.claims += [Claimed("string", 2, "pid:1"), Claimed("string"), Claimed("string", 1, "pid:2")]
+    assert not list(checker.claims_fall(fine))
+
+
+def test_what_does_not_hold_within_the_nodes() -> None:
+    bad = good()
+    bad.inside.append("two nodes stamp alike")
+    assert len(only(checker.inside, bad)) == 1
+
+
+def test_a_duplicate_of_what_its_application_was_told_has_failed_is_its_own() -> None:
+    fine = good()
+    fine.ledger.sent[4].sequence_id = 7
+    assert len(list(checker.lost(fine))) == 1
+    fine.ledger.sent.append(sent("a9", 9, delivered=False, code=5, name="a", sequence_id=7))
+    assert not list(checker.lost(fine))
+
+
+def test_behind_lost_ownership_records_only_an_end_is_promised() -> None:
+    fine = good()
+    fine.wrecked = True
+    del fine.logs["t", 0][0]
+    assert check(fine) == []
+    fine.stuck.append("a newcomer")
+    assert len(check(fine)) == 1
 
 
 def test_what_hangs_and_what_raises() -> None:

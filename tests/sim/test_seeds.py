@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sim import histories
-from tests.sim.histories import FAULTS, WORK, History, Step
+from tests.sim.histories import FAULTS, WORK, WORST, History, Step
 from tests.sim.play import Play
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker
@@ -71,6 +71,34 @@ def test_a_topic_that_grows_takes_sequence_ids_of_new_sessions(workers: Workers)
     assert workers.play(History(1, Shape(nodes=1), 1.5, steps, {})).wrong == []
 
 
+def produced(**more: object) -> dict[str, object]:
+    """The arguments of an application that writes."""
+    args = {
+        "app": "app0", "topic": "counted", "library": "java", "mode": "", "ids": True, "every": 0.02, "batches": 60,
+        "burst": 1, "partitions": 1,
+    }  # fmt: skip
+    return {**args, **more}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_topic_created_anew_under_batches_that_wait_is_answered_once(workers: Workers, seed: int) -> None:
+    """The batch in front in a gate found another topic under its name: all that waited was answered, it too."""
+    work = produced(library="librdkafka", every=0.05, names=5, repeats=0.3)
+    steps = (Step(0.2, "produce", work), Step(1.0, "delete topic", {"topic": "counted", "lasts": 0.044}))
+    assert workers.play(History(seed, Shape(nodes=2), 1.05, steps, {"latency": 0.002})).wrong == []
+
+
+def test_a_node_that_starts_behind_a_deleted_policy_stops_nobody(workers: Workers) -> None:
+    """The nodes that had read the policy waited for ever for the one that never heard of it."""
+    steps = (
+        Step(0.1, "operate", {"action": "prefix", "topic": "counted", "shadow": "mirror"}),
+        Step(1.6, "kill node", {"node": 2, "fuse": 1, "lasts": 0.3, "silently": False}),
+        Step(2.0, "produce", produced(topic="ledger", every=0.1, batches=10)),
+    )
+    for seed in range(4):  # who asks which node for what goes by the seed
+        assert workers.play(History(seed, Shape(nodes=2), 4.0, steps, {})).wrong == []
+
+
 def test_every_kind_of_fault_takes_effect(workers: Workers) -> None:
     work = Step(0.0, "produce", {
         "app": "app0", "topic": "owned", "library": "java", "mode": "", "ids": False, "every": 0.02, "batches": 100,
@@ -87,7 +115,7 @@ def test_every_kind_of_fault_takes_effect(workers: Workers) -> None:
         Step(1.0, "kill broker", {"broker": 3, "lasts": 0.2}),
         Step(1.3, "lag metadata", {"broker": 2, "seconds": 0.5, "lasts": 1.0}),
         Step(1.4, "cut path", {"node": 1, "other": "redis", "lasts": 0.3}),
-        Step(1.6, "hold markers", {"partition": -1, "lasts": 1.5}),
+        Step(1.6, "hold markers", {"partition": -1, "lasts": 2.5}),
         Step(1.7, "kill node", {"node": 1, "fuse": 40, "lasts": 0.3, "silently": False}),
         Step(1.7, "kill node", {"node": 2, "fuse": 40, "lasts": 0.3, "silently": False}),
         Step(3.0, "suspend node", {"node": 1, "lasts": 0.3}),
@@ -109,7 +137,7 @@ def test_every_kind_of_fault_takes_effect(workers: Workers) -> None:
 
 def test_every_step_that_is_made_can_be_played() -> None:
     kinds = {step.kind for seed in range(500) for step in histories.make(seed).steps}
-    assert kinds <= WORK | FAULTS.keys()
+    assert kinds <= WORK | WORST | FAULTS.keys()
     assert kinds >= FAULTS.keys()
     assert all(hasattr(Play, "_" + kind.replace(" ", "_")) for kind in kinds)
 

@@ -7,6 +7,7 @@ the simulator use.
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections import deque
 from dataclasses import dataclass, field
 from struct import Struct
@@ -21,11 +22,30 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
 CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
+ADD_PARTITIONS_TO_TXN: Final = 24
+END_TXN: Final = 26
 OWN: Final = 1000
 RELEASE: Final = 1001
-_VERSIONS: Final = {PRODUCE: 8, FETCH: 4, LIST_OFFSETS: 1, METADATA: 4, CREATE_TOPICS: 3, INIT_PRODUCER_ID: 1}
+DESCRIBE_OWNERS: Final = 1002
+LAST_SEQUENCE: Final = 1003
+WATCH: Final = 1004
+_VERSIONS: Final = {
+    PRODUCE: 8, FETCH: 4, LIST_OFFSETS: 1, METADATA: 4, OFFSET_COMMIT: 5, OFFSET_FETCH: 2, FIND_COORDINATOR: 0,
+    JOIN_GROUP: 2, HEARTBEAT: 1, LEAVE_GROUP: 0, SYNC_GROUP: 1, CREATE_TOPICS: 3, DELETE_TOPICS: 1,
+    INIT_PRODUCER_ID: 1, ADD_PARTITIONS_TO_TXN: 0, END_TXN: 0,
+}  # fmt: skip
+_FLEXIBLE: Final = 3
+"""InitProducerId from here on is sent in its version with tagged fields."""
 
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
@@ -137,27 +157,37 @@ class Writable:
 
     value: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    key: bytes | None = None
 
 
 def batch_of(
-    records: Sequence[Writable], timestamp_ms: int, producer_id: int = -1, epoch: int = -1, sequence: int = -1
-) -> bytes:
-    """A record batch v2."""
+    records: Sequence[Writable], timestamp_ms: int, producer_id: int = -1, epoch: int = -1, sequence: int = -1,
+    *, compressed: bool = False, transactional: bool = False,
+) -> bytes:  # fmt: skip
+    """A record batch v2; `compressed`: with gzip."""
     body = bytearray()
     for delta, record in enumerate(records):
         entry = bytearray(b"\x00\x00")  # attributes, timestamp delta
-        entry += _varint(delta) + _varint(-1) + _varint(len(record.value)) + record.value
+        entry += _varint(delta) + (_varint(-1) if record.key is None else _varint(len(record.key)) + record.key)
+        entry += _varint(len(record.value)) + record.value
         entry += _varint(len(record.headers))
         for name, value in record.headers:
             entry += _varint(len(name)) + name + _varint(len(value)) + value
         body += _varint(len(entry)) + entry
+    attributes = int(compressed) | 0x10 * int(transactional)
+    if compressed:
+        body = bytearray(gzip.compress(bytes(body), 1, mtime=0))
     head = bytearray(
         _BATCH.pack(
-            0, BATCH_BYTES - 12 + len(body), -1, 2, 0, 0, len(records) - 1, timestamp_ms, timestamp_ms,
+            0, BATCH_BYTES - 12 + len(body), -1, 2, 0, attributes, len(records) - 1, timestamp_ms, timestamp_ms,
             producer_id, epoch, sequence, len(records),
         )
     )  # fmt: skip
-    data = bytes(head + body)
+    return with_crc(bytes(head + body))
+
+
+def with_crc(data: bytes) -> bytes:
+    """A batch under the checksum of what it holds."""
     return data[:17] + crc32c(memoryview(data)[21:]).to_bytes(4, "big") + data[21:]
 
 
@@ -172,9 +202,11 @@ def records_of(data: bytes) -> list[Record]:
         if end > len(data):
             break
         if not attributes & 0x20:
-            place = at + BATCH_BYTES
+            section, place = data, at + BATCH_BYTES
+            if attributes & 0x7:
+                section, place = gzip.decompress(data[place:end]), 0
             for _ in range(count):
-                place = _read_record(data, place, base, fields, found)
+                place = _read_record(section, place, base, fields, found)
         at = end
     return found
 
@@ -339,13 +371,50 @@ def fetched(data: bytes) -> dict[int, Fetched]:
     return found
 
 
-def init_producer_id() -> bytes:
-    return Writer().text(None).i32(60_000).done()
+def init_producer_id(transactional_id: str | None = None) -> bytes:
+    return Writer().text(transactional_id).i32(60_000).done()
 
 
-def producer_id(data: bytes) -> tuple[int, int, int]:
-    """Error, producer id, epoch."""
+def init_again(producer_id: int, epoch: int) -> bytes:
+    """Version 3, which names the producer id so far."""
+    return b"\x00" + Writer().i32(60_000).i64(producer_id).i16(epoch).done() + b"\x00"
+
+
+def add_partitions(transactional_id: str, producer_id: int, epoch: int, topic: str, partition: int) -> bytes:
+    out = Writer().text(transactional_id).i64(producer_id).i16(epoch).i32(1).text(topic)
+    return out.i32(1).i32(partition).done()
+
+
+def added(data: bytes) -> int:
+    """The error of the one partition."""
     read = Reader(data)
+    read.i32()
+    for _ in read.count():
+        read.text()
+        for _ in read.count():
+            read.i32()
+            return read.i16()
+    return 0
+
+
+def end_txn(transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> bytes:
+    return Writer().text(transactional_id).i64(producer_id).i16(epoch).i8(int(commit)).done()
+
+
+def ended(data: bytes) -> int:
+    return Reader(data, 4).i16()
+
+
+def delete_topics(topics: Sequence[str]) -> bytes:
+    out = Writer().i32(len(topics))
+    for topic in topics:
+        out.text(topic)
+    return out.i32(10_000).done()
+
+
+def producer_id(data: bytes, *, flexible: bool = False) -> tuple[int, int, int]:
+    """Error, producer id, epoch; `flexible`: behind the tags of the header."""
+    read = Reader(data, int(flexible))
     read.i32()
     return read.i16(), read.i64(), read.i16()
 
@@ -408,14 +477,15 @@ class Wire(asyncio.Protocol):
             return answer
         self._correlation += 1
         known = _VERSIONS.get(key, 0) if version is None else version
-        frame = _HEAD.pack(key, known, self._correlation) + Writer().text(self.client_id).done() + body
+        tags = b"\x00" if key == INIT_PRODUCER_ID and known >= _FLEXIBLE else b""
+        frame = _HEAD.pack(key, known, self._correlation) + Writer().text(self.client_id).done() + tags + body
         self._waiting.append((self._correlation, answer))
         self.transport.write(_I32.pack(len(frame)) + frame)
         return answer
 
-    async def call(self, key: int, body: bytes, timeout: float) -> bytes:
+    async def call(self, key: int, body: bytes, timeout: float, *, version: int | None = None) -> bytes:
         """As `send`; the connection is closed where no answer comes in time, as clients do."""
-        answer = self.send(key, body)
+        answer = self.send(key, body, version=version)
         await asyncio.wait([answer], timeout=timeout)
         if not answer.done():
             self.close()

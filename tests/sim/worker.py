@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
+from tests.sim import lines
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -44,12 +46,14 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process for histories of one shape. `edits`: with these changes of the product's text (`mutants`)."""
+    """A process for histories of one shape. `edits`: with these changes of the product's text (`mutants`). `watches`:
+    outcomes say which lines ran (`lines`).
+    """
 
-    def __init__(self, shape: Shape, edits: tuple[Edit, ...] = ()) -> None:
+    def __init__(self, shape: Shape, edits: tuple[Edit, ...] = (), *, watches: bool = False) -> None:
         self.shape = shape
         self._process = subprocess.Popen(
-            (sys.executable, "-m", "tests.sim.worker"),
+            (sys.executable, "-m", "tests.sim.worker", *(("--watch",) if watches else ())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_ROOT,
@@ -109,6 +113,8 @@ def _receive(source: BinaryIO | Any) -> Any:
 def _main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not get between the answers
+    if "--watch" in sys.argv:
+        lines.watch()
     edits = _receive(requests)
     if edits:
         from tests.sim.mutants.edits import install  # noqa: PLC0415 - it must come before the product is imported
@@ -136,14 +142,15 @@ def _play(world: Any, wish: Wish, answers: Any) -> None:
     from tests.sim.play import Play  # noqa: PLC0415
 
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S + 1))
-    lines: list[str] = []
+    told: list[str] = []
     if wish.trace:
         world.keeps_events = True
-        world.cluster.trace = lines.append
+        world.cluster.trace = told.append
     try:
         play = Play(world, wish.history)
         outcome = play.run()
-        outcome.trace = sorted([*lines, *map(str, world.events)])
+        outcome.trace = sorted([*told, *map(str, world.events)])
+        outcome.lines = {file: bytes(marks) for file, marks in lines.MARKS.items()}
         _send(answers, outcome)
     except BaseException:  # noqa: BLE001 - it has to be told, whatever it is
         _send(answers, f"seed {wish.history.seed}: {traceback.format_exc()}")

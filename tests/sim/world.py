@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 REDIS: Final = "redis"
 NODE_PORT: Final = 19092
+BRIEF_MS: Final = 16_000
+"""How long brokers remember a producer in a brief world: a fence that is not renewed is gone after this."""
 _RESTART_S: Final = 0.5
 _START_S: Final = 60.0
 
@@ -45,6 +47,7 @@ class TopicPlan:
     mode: AccessMode | None = None
     dedup: bool = False
     scope: Scope | None = None
+    exclusive_reader: bool | None = None
     shadow_of: str | None = None
 
     @property
@@ -52,7 +55,7 @@ class TopicPlan:
         """None: it is an ordinary topic."""
         if self.mode is None:
             return None
-        return PolicyFields(self.mode, self.dedup or None, None, self.scope)
+        return PolicyFields(self.mode, self.dedup or None, self.exclusive_reader, self.scope)
 
 
 TOPICS: Final[Mapping[str, TopicPlan]] = {
@@ -63,6 +66,8 @@ TOPICS: Final[Mapping[str, TopicPlan]] = {
     "counted": TopicPlan(mode=AccessMode.SHARED, dedup=True),
     "ledger": TopicPlan(mode=AccessMode.EXCLUSIVE, dedup=True),
     "split": TopicPlan(mode=AccessMode.EXCLUSIVE, scope=Scope.PARTITION),
+    "tallied": TopicPlan(mode=AccessMode.EXCLUSIVE, dedup=True, scope=Scope.PARTITION),
+    "guarded": TopicPlan(mode=AccessMode.SHARED, exclusive_reader=True),
     "mirror": TopicPlan(shadow_of="owned"),
 }
 SETTINGS: Final[Mapping[str, Any]] = {
@@ -74,12 +79,22 @@ SETTINGS: Final[Mapping[str, Any]] = {
 }
 
 
+TIGHT: Final[tuple[tuple[str, Any], ...]] = (
+    ("linger_ms", 2),
+    ("producer_names_limit", 3),
+    ("queue_limit", 1),
+    ("retry_buffer_bytes", 1024 * 1024),
+)
+"""Settings of nodes that have room for little."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a world is made of."""
+    """What a world is made of. `brief`: brokers forget a producer within seconds: fences have to be kept alive."""
 
     nodes: int = 2
     brokers: int = 3
+    brief: bool = False
     settings: tuple[tuple[str, Any], ...] = ()
 
 
@@ -136,8 +151,11 @@ class World:
         self.redis = SimRedis(self.loop, lambda: virtual.EPOCH_S + self.loop.now)
         self.network.acceptors[REDIS, 6379] = self.redis.accept
         self.scheduler = SimScheduler(self.loop, self.rng)
+        brief: dict[str, Any] = {} if not shape.brief else {
+            "producer_expiration_ms": BRIEF_MS, "transactional_id_expiration_ms": 4 * BRIEF_MS, "expiration_check": 1.0,
+        }  # fmt: skip
         settings = ClusterSettings(
-            brokers=tuple(range(1, shape.brokers + 1)), session=1.5, heartbeat=0.3, replica_lag=3.0
+            brokers=tuple(range(1, shape.brokers + 1)), session=1.5, heartbeat=0.3, replica_lag=3.0, **brief
         )
         self.cluster = Cluster(self.scheduler, settings)
         for number, broker in self.cluster.brokers.items():

@@ -27,6 +27,7 @@ def test_what_is_named_runs_with_all_others(entry: Entry) -> None:
     for test in entry.tests:
         file, _, name = test.partition("::")
         assert file in tracked()
+        assert not file.startswith("tests/slow/")
         assert (ROOT / file).name.startswith("test_")
         assert shown.why_not_run((ROOT / file).read_text(encoding="utf-8"), name) is None, test
 

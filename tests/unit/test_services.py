@@ -1,7 +1,7 @@
 """Which Kafka and Redis a session of tests gets: the first backend that starts, and a sentence about each that did not.
 
 The engine here speaks HTTP as Docker's does and has neither images nor a registry; containers on a real one are started
-by `tests/integration/test_containers.py`.
+by `tests/slow/local/test_containers.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from tests.sim.kafka import cleaner
 from tests.sim.kafka.controller import CONTROLLER, Controller
+from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tests.sim.kafka.transaction import AT_REST, NO_EPOCH, State
 
 if TYPE_CHECKING:
     from tests.sim.kafka.broker import Broker
@@ -107,6 +109,27 @@ class Faults:
         if moved:
             self.effect("coordinator_moved")
         return moved
+
+    def raise_epoch(self, transactional_id: str, epoch: int) -> bool:
+        """As after so many InitProducerId: the id is at rest under a higher epoch of the same producer id."""
+        index = self.transaction_partition(transactional_id)
+        leader = self.controller.topics[TRANSACTION_STATE].partitions[index].leader
+        if leader < 0 or not self.brokers[leader].alive:
+            return False
+        found = self.brokers[leader].transactions
+        try:
+            shard, transaction = found.find(transactional_id)
+        except RefusedError:
+            return False
+        if transaction is None or transaction.pending is not None or transaction.facts.state not in AT_REST:
+            return False
+        facts = transaction.facts
+        if facts.epoch >= epoch:
+            return False
+        raised = facts._replace(epoch=epoch, last_epoch=NO_EPOCH, state=State.EMPTY, partitions=frozenset())
+        transaction.pending = State.EMPTY
+        found.write(shard, transaction, raised, lambda _: None)
+        return True
 
     # Markers -------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import pytest
 
 from sidecar.protocol.calls import ApiVersions
 from sidecar.protocol.primitives import Reader
+from tests.sim import wire
 from tests.sim.kafka.harness import Connection, Simulated, fetch_fields
 from tests.sim.kafka.tables import MESSAGES
 
@@ -192,3 +193,27 @@ def test_api_versions_are_told_in_a_header_without_tags_and_an_unknown_version_g
     assert found[1] == (4, 12)
     assert Struct(">ih").unpack_from(connection.answers[1], 4) == (6, 0)
     assert Struct(">ih").unpack_from(connection.answers[2], 4) == (7, 35)
+
+
+def test_epochs_of_a_transactional_id_come_to_their_end_and_the_next_is_another_producers():
+    s = Simulated()
+    _, pid, epoch = s.init("slot")
+    assert s.cluster.raise_epoch("slot", 32_766)
+    s.pause(1)
+    error, other, first = s.init("slot")
+    assert (error, first) == (0, 0)
+    assert other != pid
+    assert not s.cluster.raise_epoch("slot", epoch)
+    assert not s.cluster.raise_epoch("nobody", 5)
+
+
+def test_records_that_cannot_be_decompressed_are_refused_and_leave_nothing():
+    s = Simulated()
+    topic = s.topic()
+    batch = bytearray(wire.batch_of([wire.Writable(b"a" * 50)], s.wall_ms(), compressed=True))
+    batch[75:] = bytes(len(batch) - 75)
+    fields = s.produce_fields(topic, [b"a"])
+    fields["topic_data"][0]["partition_data"][0]["records"] = wire.with_crc(bytes(batch))
+    row = s.ask(s.cluster.leader(topic, 0), 0, 8, fields)["responses"][0]["partition_responses"][0]
+    assert row["error_code"] == -1
+    assert s.latest(topic) == (0, 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sidecar.dedup.marks import Judgement, Mark, Pushed
-from sidecar.forwarder.lane import Append, Outcome
+from sidecar.forwarder.lane import Append, Lane, Outcome
 from sidecar.protocol.errors import ErrorCode
 from tests.unit.dedup.paper import Rec, batch, recs
 from tests.unit.dedup.paper_gate import HELD_S, MODULUS, Client, GateLoop, Partition, Shift, gate_time
@@ -915,6 +915,27 @@ def test_a_lane_that_was_closed_already_answers_what_the_gate_lets_go(client: Cl
     batches = [client.send(1), client.send(2)]
     client.gate.close(Outcome(NOT_LEADER))
     assert [batch.outcome for batch in batches] == [Outcome(NOT_LEADER), Outcome(OUT_OF_ORDER)]
+    client.finished()
+
+
+def test_a_batch_that_finds_another_topic_under_the_name_is_answered_once(client: Client) -> None:
+    """The lane's owner closes the gate upon it, while the batch stands in front there."""
+
+    def ship(lane: Lane, append: Append) -> None:
+        lane.foreign_topic()
+        client.loop.call_soon(lane.settled, append, Outcome(5))
+
+    def fenced(lane: Lane) -> None:
+        client.gate.close(Outcome(NOT_LEADER))
+        lane.close(Outcome(NOT_LEADER))
+
+    client.shipper.ship, client.owner.fenced = ship, fenced
+    client.partition.state.is_ready = False
+    batches = [client.send(1), client.send(2)]
+    client.partition.state.is_ready = True
+    client.gate.pump()
+    client.loop.turn()
+    assert [batch.error for batch in batches] == [NOT_LEADER, NOT_LEADER]
     client.finished()
 
 

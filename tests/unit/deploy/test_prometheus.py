@@ -169,6 +169,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("name", ALERTS)
 @pytest.mark.parametrize("damage", ["deaf", "altered"])
+@pytest.mark.slow  # promtool runs for each
 def test_a_damaged_alert_fails_its_tests(tmp_path: Path, name: str, damage: str):
     text = RULES.read_text(encoding="utf-8")
     [alert] = re.findall(rf"alert: {name}\n.*?runbook_url", text, re.DOTALL)

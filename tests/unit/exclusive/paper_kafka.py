@@ -1,6 +1,6 @@
 """A partition of Kafka on one page, as far as producers notice it: the log, and what is checked before an append.
 
-KIP-98 as brokers 3.9 to 4.3 do it (tests/integration/fencing and exclusive show each rule on a real one): an unknown
+KIP-98 as brokers 3.9 to 4.3 do it (tests/kafka/fencing and exclusive show each rule on a real one): an unknown
 producer id may begin anywhere; a lower epoch is refused (47), a higher one begins at 0, within one each batch follows
 the last (45); the last five are recognised, by their first and last sequence, and answered with their offset; a marker
 of a higher epoch, or of the same, ends nothing but lower epochs.

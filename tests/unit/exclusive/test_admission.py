@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sidecar.exclusive.admission import checked_header
 from sidecar.protocol.batch import Numbers, read_numbers, stamp, surely_newest
 from sidecar.protocol.errors import KafkaError
-from tests.integration.exclusive.producers import batch_of
+from tests.kafka.exclusive.producers import batch_of
 
 
 def refit(data: bytearray) -> None:

@@ -1,4 +1,4 @@
-"""State directories and run files; the parts themselves start in tests/integration/test_local_stack.py."""
+"""State directories and run files; the parts themselves start in tests/slow/local/test_local_stack.py."""
 
 import fcntl
 import json

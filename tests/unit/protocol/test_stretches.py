@@ -14,7 +14,7 @@ from sidecar.protocol import records
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.stretches import HEADERS, KEY, VALUE, Columns, Stretch, stretches, unpack
-from tests.pipeline.batches import ID, NAME, Written, encode, named
+from tests.slow.pipeline.batches import ID, NAME, Written, encode, named
 
 try:
     from sidecar.protocol import _records as compiled

@@ -16,7 +16,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * Consume, transform, produce by the Java client, as a process: {@code Copier BOOTSTRAP FROM TO GROUP TRANSACTIONAL_ID STOP_AT}.
- * What it does and tells is that of {@code tests/integration/shadow/copier.py}; the tests are the same.
+ * What it does and tells is that of {@code tests/kafka/shadow/copier.py}; the tests are the same.
  */
 public final class Copier {
     private Copier() {}

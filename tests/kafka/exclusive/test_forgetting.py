@@ -1,0 +1,270 @@
+"""Topics that come and go under a prefix policy: what is left of each is its generation, and nothing newer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
+from redis.asyncio import Redis
+
+from metadata.ownership import AccessMode
+from sidecar.changelog import Kind, View, read_batches
+from sidecar.cluster.logs import LogReader
+from sidecar.exclusive import forgetting
+from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.protocol.caller import FencedError, Lane
+from tests.conftest import Unique
+from tests.kafka.exclusive.room import Room, open_room, until
+from tests.services import Services
+from tests.topics import create_topic
+from tests.wait import wait_for
+
+OK = 0
+PREFIX = "come-and-go-"
+
+
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two looks need not be half a minute apart."""
+    monkeypatch.setattr(forgetting, "_APART_S", 0.0)
+
+
+@pytest.fixture
+def name(unique: Unique) -> str:
+    return unique(PREFIX.rstrip("-"))
+
+
+async def create(services: Services, topic: str, partitions: int = 2) -> None:
+    await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions, topic)
+
+
+async def delete(services: Services, topics: Collection[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
+
+    def work() -> None:
+        for done in admin.delete_topics(list(topics)).values():
+            done.result(20)
+        wait_for(lambda: not set(topics) & set(admin.list_topics(timeout=20).topics), "them to be gone")
+
+    await asyncio.to_thread(work)
+
+
+async def govern(room: Room, **fields: Any) -> None:
+    await room.governor.catalog.set(f"{PREFIX}*", PolicyFields(AccessMode.EXCLUSIVE, **fields))
+
+
+async def write(room: Room, topic: str, partition: int = 0) -> None:
+    owner = room.connect("owner")
+    await until(lambda: owner.send_ids(topic, [1, 2], partition=partition, sequence=0))
+    owner.close()
+
+
+async def forget(room: Room, topics: Collection[str]) -> list[str]:
+    """Two looks at topics that a broker does not know."""
+    assert await room.governor.forgetting.look(topics) == []
+    return await room.governor.forgetting.look(topics)
+
+
+def kinds(view: View, topic: str) -> list[Kind]:
+    return [entry.key.kind for entry in view.of_topic(topic)]
+
+
+async def in_redis(services: Services, room: Room, topics: Collection[str]) -> list[str]:
+    """Every field of every hash and sorted set of the cluster that names one of the topics."""
+    client = Redis.from_url(services.redis_url)
+    found: list[str] = []
+    async for key in client.scan_iter(f"sidecar:{{{room.governor.around.cluster}}}:*"):
+        kind = await client.type(key)
+        fields: Any = await client.hkeys(key) if kind == b"hash" else ()
+        fields = await client.zrange(key, 0, -1) if kind == b"zset" else fields
+        found += [f"{key} {field}" for field in fields if field.decode().split("/")[0] in topics]
+    await client.aclose()
+    return found
+
+
+async def in_snapshots(room: Room, topic: str) -> set[bytes]:
+    """The keys of a topic in the snapshot topic."""
+    changelog, logs = room.governor.changelog, LogReader(room.governor.around.upstream, Lane("test"))
+    place = changelog.snapshots_of(topic)
+    end = (await logs.ends(place.topic, [place.partition]))[place.partition]
+    found: dict[bytes, bytes | None] = {}
+    async for records in logs.read(place, 0, end):
+        for batch in read_batches(records):
+            found.update((record.key, record.value) for _, record in batch.records)
+    return {key for key, value in found.items() if value is not None and key.startswith(f"{topic}/".encode())}
+
+
+async def test_topics_that_come_and_go_leave_their_generation_and_nothing_else(
+    room: Room, services: Services, unique: Unique
+) -> None:
+    await govern(room, deduplication=True)
+    topics = [unique(PREFIX.rstrip("-")) for _ in range(2)]
+    for topic in topics:
+        await create(services, topic)
+        await write(room, topic)
+        ids = room.topic(topic).ids
+        assert ids is not None
+        await ids.save_all()
+    assert await in_redis(services, room, topics)
+    assert await in_snapshots(room, topics[0])
+    await delete(services, topics)
+
+    assert sorted(await forget(room, topics)) == sorted(topics)
+
+    assert [kinds(room.governor.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
+    assert await in_redis(services, room, topics) == []
+    assert [await in_snapshots(room, topic) for topic in topics] == [set(), set()]
+    assert not set(topics) & (set(room.governor._topics) | set(room.governor.known_topics()))
+    assert not any(room.governor.changelog.view.opened(topic) for topic in topics)
+    for topic in topics:
+        (entry,) = room.governor.changelog.view.of_topic(topic)
+        assert entry.value.generation == 1
+        assert len(entry.key.encode()) + entry.value.ByteSize() < len(topic) + 64
+    cluster = room.governor.around.cluster
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as fresh:
+        assert [kinds(fresh.governor.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
+        assert not set(topics) & (set(fresh.governor._topics) | set(fresh.governor.known_topics()))
+
+
+async def test_another_node_forgets_the_topic_too(room: Room, services: Services, name: str) -> None:
+    cluster = room.governor.around.cluster
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as other:
+        await govern(room)
+        await create(services, name)
+        await write(room, name)
+        other.governor.topic(name)
+        await delete(services, [name])
+        assert await forget(room, [name]) == [name]
+        await other.governor.changelog.tailer.read_to_end(20)
+        assert name not in other.governor._topics
+
+
+async def test_a_topic_created_anew_later_goes_on_with_its_generation(
+    room: Room, services: Services, name: str
+) -> None:
+    await govern(room)
+    await create(services, name)
+    await write(room, name)
+    await delete(services, [name])
+    assert await forget(room, [name]) == [name]
+    await create(services, name)
+    heir = room.connect("heir")
+    await until(lambda: heir.send(name, sequence=0))
+    assert room.topic(name).generation == 2
+    assert await heir.send(name, sequence=1) == OK
+
+
+async def test_no_generation_of_a_partition_falls_where_one_record_stands_for_all(
+    room: Room, services: Services, name: str
+) -> None:
+    await govern(room, scope=Scope.PARTITION)
+    await create(services, name)
+    for partition in (0, 1, 1):
+        owner = room.connect("owner;mode=exclusive_with_fencing", plain=True)
+        await until(lambda: owner.send(name, partition=partition))  # noqa: B023  at once
+        owner.close()
+    await delete(services, [name])
+    assert await forget(room, [name]) == [name]
+    assert kinds(room.governor.changelog.view, name) == [Kind.OWNERSHIP]
+    await create(services, name)
+    for partition in (0, 1):
+        owner = room.connect("heir")
+        await until(lambda: owner.send(name, partition=partition, sequence=0))  # noqa: B023  at once
+    parts = {part.domain.partition: part.generation for part in room.governor.topic(name).parts}
+    assert parts == {0: 3, 1: 3}
+
+
+async def test_a_broker_that_knows_the_topic_is_believed(room: Room, services: Services, name: str) -> None:
+    await govern(room)
+    await create(services, name)
+    await write(room, name)
+    assert await forget(room, [name]) == []
+    assert Kind.SERVING in kinds(room.governor.changelog.view, name)
+
+
+async def test_a_topic_that_came_back_between_two_looks_is_not_gone(room: Room, services: Services, name: str) -> None:
+    await govern(room)
+    await create(services, name)
+    await write(room, name)
+    await delete(services, [name])
+    look = room.governor.forgetting.look
+    assert await look([name]) == []
+    await create(services, name)
+    assert await look([name]) == []
+    assert await look([]) == []
+    await delete(services, [name])
+    assert await look([name]) == [], "the look before it came back counts no more"
+    assert Kind.SERVING in kinds(room.governor.changelog.view, name)
+
+
+async def test_a_topic_whose_client_is_connected_waits(room: Room, services: Services, name: str) -> None:
+    await govern(room)
+    await create(services, name)
+    owner = room.connect("owner")
+    assert await owner.send(name) == OK
+    await delete(services, [name])
+    assert await forget(room, [name]) == []
+    owner.close()
+    assert await room.governor.forgetting.look([name]) == [name]
+
+
+async def test_a_topic_that_somebody_lost_a_moment_ago_waits(room: Room, services: Services, name: str) -> None:
+    await govern(room)
+    await create(services, name)
+    owner, rival = room.connect("owner"), room.connect("rival;mode=exclusive_with_fencing")
+    assert await owner.send(name) == OK
+    assert await rival.send(name) == OK
+    for party in (owner, rival):
+        party.close()
+    await delete(services, [name])
+    assert await forget(room, [name]) == [], "who was deposed is refused for a day"
+
+
+async def test_a_topic_created_anew_while_it_is_fenced_keeps_everything(
+    room: Room, services: Services, name: str
+) -> None:
+    await govern(room)
+    await create(services, name)
+    await write(room, name)
+    await delete(services, [name])
+    assert await room.governor.forgetting.look([name]) == []
+    gate = room.gates.hold("InitProducerId")
+    look = asyncio.ensure_future(room.governor.forgetting.look([name]))
+    await gate.reached()
+    await create(services, name)
+    gate.open()
+    assert await look == []
+    assert Kind.SERVING in kinds(room.governor.changelog.view, name)
+    heir = room.connect("heir")
+    await until(lambda: heir.send(name, sequence=0))
+    assert room.topic(name).generation == 2
+
+
+async def test_who_takes_the_topic_over_in_front_of_the_last_batch_loses_nothing(
+    room: Room, services: Services, name: str
+) -> None:
+    await govern(room)
+    await create(services, name)
+    await write(room, name)
+    await delete(services, [name])
+    assert await room.governor.forgetting.look([name]) == []
+    gate = room.gates.hold("ProduceBatch")
+    look = asyncio.ensure_future(room.governor.forgetting.look([name]))
+    await gate.reached()
+    await create(services, name)
+    cluster = room.governor.around.cluster
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as rival:
+        heir = rival.connect("heir")
+        await until(lambda: heir.send(name, sequence=0))
+        gate.open()
+        assert await look == []
+        assert any(isinstance(error, FencedError) for error in room.told.failures)
+        assert await heir.send(name, sequence=1) == OK
+        assert rival.topic(name).generation == 2
+        for view in (room.governor.changelog.view, rival.governor.changelog.view):
+            serving = view.serving(name)
+            assert serving is not None
+            assert serving.value.node == 2

@@ -1,0 +1,268 @@
+"""Owners of single partitions (scope partition): the rules of owning hold for each of them by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # pyright: ignore[reportPrivateImportUsage]
+
+from metadata.ownership import AccessMode
+from sidecar.exclusive.policies import PolicyFields, Scope
+from tests.conftest import StartNode, Unique
+from tests.kafka.exclusive.checked import CheckedProducer
+from tests.kafka.exclusive.conftest import Connect
+from tests.kafka.exclusive.producers import RawProducer, fetch_batches
+from tests.kafka.exclusive.room import Room, open_room, until
+from tests.logs import read_log
+from tests.rest import Rest
+from tests.services import Services
+from tests.topics import create_topic
+from tests.wait import wait_for
+
+OK, UNKNOWN_TOPIC, AGAIN, REFUSED, STALE_EPOCH, FENCED = 0, 3, 7, 44, 47, 90
+WAITING, FENCING = "mode=wait_for_exclusive", "mode=exclusive_with_fencing"
+EACH = PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION)
+WHOLE = PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.TOPIC)
+
+
+def govern_each(rest: Rest, topic: str, **fields: Any) -> dict[str, Any]:
+    status, answer = rest.call(
+        "PUT", f"/v1/topics/{topic}/policy", {"access_mode": "exclusive", "scope": "partition", **fields}
+    )
+    assert status == 200, answer
+    return answer
+
+
+@pytest.fixture
+def topic(services: Services, rest: Rest) -> str:
+    """A topic of three partitions with an owner each."""
+    name = create_topic(services.kafka_bootstrap, 3)
+    govern_each(rest, name)
+    return name
+
+
+async def governed(room: Room, services: Services, policy: PolicyFields = EACH) -> str:
+    name = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
+    await room.governor.catalog.set(name, policy)
+    return name
+
+
+async def log(services: Services, topic: str, partition: int = 0) -> list[bytes]:
+    return await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, partition)
+
+
+def test_each_partition_has_an_owner_of_its_own(services: Services, topic: str, connect: Connect, rest: Rest) -> None:
+    one, two = connect("one"), connect("two")
+    assert one.send(topic, b"0", sequence=0).error == OK
+    assert two.send(topic, b"1", sequence=0, partition=1).error == OK
+    refused = two.send(topic, b"x", sequence=0)
+    assert refused.error == REFUSED
+    assert refused.message == "Topic has an existing exclusive producer: one (generation 1)"
+    assert one.send(topic, b"2", sequence=0, partition=2).error == OK, "one session may own several"
+    found = rest.topic(topic)
+    assert {partition: (each["name"], each["generation"]) for partition, each in found["owners"].items()} == {
+        "0": ("one", 1), "1": ("two", 1), "2": ("one", 1),
+    }  # fmt: skip
+    assert (found["owner"], found["generation"]) == (None, 1)
+    one.begin_all(topic, {0: (b"3", 1), 2: (b"4", 1)})
+    assert {partition: sent.error for partition, sent in one.finish_all().items()} == {0: OK, 2: OK}
+    one.begin_all(topic, {0: (b"5", 2), 1: (b"x", 0)})
+    assert {partition: sent.error for partition, sent in one.finish_all().items()} == {0: OK, 1: REFUSED}
+    assert read_log(services.kafka_bootstrap, topic, 0) == [b"0", b"3", b"5"]
+    assert read_log(services.kafka_bootstrap, topic, 1) == [b"1"]
+    stamps = {
+        partition: fetch_batches(services.kafka_bootstrap, topic, partition)[-1].producer_id for partition in range(3)
+    }
+    assert len(set(stamps.values())) == 3, "a slot for each partition"
+
+
+def test_an_owner_that_leaves_frees_its_partitions_and_nobody_elses(topic: str, connect: Connect, rest: Rest) -> None:
+    one, two, waiter = connect("one"), connect("two"), connect(f"waiter;{WAITING}")
+    assert one.send(topic, b"0", sequence=0).error == OK
+    assert two.send(topic, b"1", sequence=0, partition=1).error == OK
+    assert waiter.send(topic, b"w", sequence=0).error == AGAIN
+    assert waiter.send(topic, b"w", sequence=0, partition=1).error == AGAIN
+    assert waiter.send(topic, b"w", sequence=0, partition=2).error == OK
+    found = [(each["name"], each["partition"]) for each in rest.topic(topic)["waiting"]]
+    assert found == [("waiter", 0), ("waiter", 1)]
+    one.close()
+    wait_for(lambda: waiter.send(topic, b"w", sequence=0).error == OK, "its turn")
+    assert waiter.send(topic, b"w", sequence=0, partition=1).error == AGAIN
+    assert rest.topic(topic)["owners"]["0"]["generation"] == 2
+    assert rest.topic(topic)["owners"]["1"]["name"] == "two"
+
+
+def test_a_fencer_takes_one_partition_and_what_is_on_its_way_there_is_refused(
+    services: Services, topic: str, connect: Connect
+) -> None:
+    one, fencer = connect("one"), connect(f"fencer;{FENCING}")
+    assert [one.send(topic, b"%d" % index, sequence=0, partition=index).error for index in (0, 1)] == [OK, OK]
+    stale = [fetch_batches(services.kafka_bootstrap, topic, index)[-1] for index in (0, 1)]
+    assert fencer.send(topic, b"f", sequence=0).error == OK
+    assert one.send(topic, b"x", sequence=1).error == FENCED
+    assert one.send(topic, b"1", sequence=1, partition=1).error == OK, "the other partition is still its own"
+    with RawProducer(services.kafka_bootstrap, "late", stale[0].producer_id, epoch=stale[0].producer_epoch) as late:
+        assert late.send(topic, b"late", sequence=1).error == STALE_EPOCH
+    assert read_log(services.kafka_bootstrap, topic) == [b"0", b"f"]
+    assert read_log(services.kafka_bootstrap, topic, 1) == [b"1", b"1"]
+
+
+def test_the_owner_of_one_partition_is_fenced_or_released_by_name(topic: str, connect: Connect, rest: Rest) -> None:
+    one = connect("one")
+    assert [one.send(topic, b"x", sequence=0, partition=index).error for index in (0, 1)] == [OK, OK]
+    path = f"/v1/topics/{topic}"
+    status, answer = rest.call("POST", f"{path}/fence")
+    assert (status, answer["message"]) == (400, f"{topic} has the scope partition: say which one")
+    status, answer = rest.call("POST", f"{path}/fence?partition=2")
+    assert (status, answer["message"]) == (409, f"nobody owns {topic}-2")
+    assert rest.call("POST", f"{path}/release?partition=1")[0] == 200
+    assert list(rest.topic(topic)["owners"]) == ["0"]
+    assert one.send(topic, b"y", sequence=1, partition=1).error == OK, "who was released may claim again"
+    assert rest.call("POST", f"{path}/fence?partition=0")[0] == 200
+    assert one.send(topic, b"y", sequence=1).error == FENCED
+    assert list(rest.topic(topic)["owners"]) == ["1"]
+
+
+def test_a_partition_that_is_not_there_and_one_that_is_added(
+    services: Services, topic: str, connect: Connect, rest: Rest
+) -> None:
+    one = connect("one")
+    assert one.send(topic, b"0", sequence=0).error == OK
+    assert one.send(topic, b"x", sequence=0, partition=3).error == UNKNOWN_TOPIC
+    assert one.send(topic, b"x", sequence=0, partition=2**31 - 1).error == UNKNOWN_TOPIC
+    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(20)
+    wait_for(lambda: one.send(topic, b"3", sequence=0, partition=3).error == OK, "the new partition")
+    wait_for(lambda: one.send(topic, b"1", sequence=1).error == OK, "its first partition, which was fenced with it")
+    assert set(rest.topic(topic)["owners"]) == {"0", "3"}
+    assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1"]
+
+
+def test_who_asks_for_no_mode_owns_by_the_policys_and_nobody_shares(
+    services: Services, connect: Connect, rest: Rest
+) -> None:
+    topic = create_topic(services.kafka_bootstrap)
+    govern_each(rest, topic, access_mode="shared")
+    one = connect("one", plain=True)
+    refused = one.send(topic, b"x")
+    assert (refused.error, refused.message) == (
+        REFUSED, "partitions of this topic have one owner each: ask for a mode in client.id",
+    )  # fmt: skip
+    assert connect("owner;mode=exclusive").send(topic, b"0", sequence=0).error == OK
+
+
+async def test_a_session_that_comes_back_finds_its_place_in_each_partition(room: Room, services: Services) -> None:
+    topic = await governed(room, services)
+    one = room.connect("one")
+    assert await one.send(topic, b"0", sequence=0) == OK
+    assert [await one.send(topic, b"%d" % n, sequence=n, partition=1) for n in range(3)] == [OK] * 3
+    one.close()
+    other = room.connect(f"other;{FENCING}")
+    await until(lambda: other.send(topic, b"o", sequence=0, partition=1))
+    other.close()
+    back = room.connect("one", producer_id=one.producer_id)
+    await until(lambda: back.send(topic, b"1", sequence=1))
+    assert await back.send(topic, b"x", sequence=5, partition=1) in (45, FENCED)
+    back = room.connect("one", producer_id=one.producer_id)
+    await until(lambda: back.send(topic, b"3", sequence=3, partition=1))
+    assert await log(services, topic) == [b"0", b"1"]
+    assert await log(services, topic, 1) == [b"0", b"1", b"2", b"o", b"3"]
+
+
+async def test_partitions_that_are_none_leave_nothing_behind(services: Services, unique: Unique) -> None:
+    cluster, kafka, redis = unique("p"), services.kafka_bootstrap, services.redis_url
+    async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
+        topic = await governed(first, services)
+        one, two = first.connect("one"), second.connect("two")
+        assert await one.send(topic, b"x", partition=-1, sequence=0) == UNKNOWN_TOPIC
+        await until(lambda: one.send(topic, b"0", sequence=0))
+        for room, party in ((first, one), (second, two)):
+            for partition in range(1000, 1050):
+                assert await party.send(topic, b"x", partition=partition, sequence=0) in (UNKNOWN_TOPIC, 6)
+            assert len(list(room.governor.topic(topic).parts)) <= 2
+
+
+async def test_where_the_scope_changes_nobody_goes_on_with_what_he_had(room: Room, services: Services) -> None:
+    topic = await governed(room, services, WHOLE)
+    owner = room.connect("owner")
+    assert await owner.send(topic, b"0", sequence=0) == OK
+    await room.governor.catalog.set(topic, EACH)
+    one = room.connect("one")
+    await until(lambda: one.send(topic, b"1", sequence=0))
+    assert await owner.send(topic, b"x", sequence=1) == REFUSED
+    await until(lambda: owner.send(topic, b"0", sequence=0, partition=1))
+    await room.governor.catalog.set(topic, WHOLE)
+    whole = room.connect("whole")
+    await until(lambda: whole.send(topic, b"2", sequence=0))
+    assert await one.send(topic, b"x", sequence=1) == REFUSED
+    assert room.topic(topic).generation == 3
+    whole.close()
+    await room.governor.catalog.set(topic, EACH)
+    await until(lambda: one.send(topic, b"3", sequence=2))
+    found = room.governor.topic(topic)
+    assert [part.generation for part in found.parts if part.domain.partition == 0] == [4], "it was not its own between"
+    assert await log(services, topic) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_who_was_deposed_stays_so_and_generations_rise_whatever_the_scope(room: Room, services: Services) -> None:
+    topic = await governed(room, services)
+    one, fencer = room.connect("one"), room.connect(f"fencer;{FENCING};generation=7")
+    await until(lambda: one.send(topic, b"0", sequence=0))
+    assert await fencer.send(topic, b"f", sequence=0) == OK
+    await room.governor.catalog.set(topic, WHOLE)
+    again = room.connect("one", producer_id=one.producer_id)
+    assert await again.send(topic, b"x", sequence=1) == FENCED
+    whole = room.connect("whole")
+    await until(lambda: whole.send(topic, b"w", sequence=0))
+    assert room.topic(topic).generation == 8
+    await room.governor.catalog.set(topic, EACH)
+    again = room.connect("one", producer_id=one.producer_id)
+    assert await again.send(topic, b"x", sequence=1) == FENCED
+    other = room.connect("other")
+    await until(lambda: other.send(topic, b"o", sequence=0))
+    assert [part.generation for part in room.governor.topic(topic).parts if part.domain.partition == 0] == [9]
+
+
+async def test_the_slot_of_a_partition_does_not_get_in_behind_an_owner_of_the_whole(
+    services: Services, unique: Unique
+) -> None:
+    """The node stands still in the middle of giving a partition away, while scope and node of the topic change."""
+    cluster, kafka, redis = unique("p"), services.kafka_bootstrap, services.redis_url
+    async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
+        topic = await governed(first, services)
+        settled = first.connect("settled")
+        await until(lambda: settled.send(topic, b"s", sequence=0, partition=1))
+        gate = first.gates.hold("InitProducerId")
+        late = first.connect("late")
+        answer = late.begin(topic, b"late")
+        await gate.reached()
+        await first.gives_up(topic)
+        await second.governor.catalog.set(topic, WHOLE)
+        owner = second.connect(f"owner;{FENCING}")
+        await until(lambda: owner.send(topic, b"0", sequence=0))
+        gate.open()
+        assert (await answer).error in (5, 6)
+        await until(lambda: owner.send(topic, b"1", sequence=1))
+        assert await log(services, topic) == [b"0", b"1"]
+
+
+def test_partitions_go_on_at_another_node_when_their_own_is_killed(
+    services: Services, node_process: StartNode, unique: Unique
+) -> None:
+    cluster = unique("p")
+    nodes = [node_process(cluster=cluster, node_id=number, LEASE_MS="1000") for number in (1, 2)]
+    topic = create_topic(services.kafka_bootstrap, 1)
+    rest = Rest(nodes[0].admin_url)
+    govern_each(rest, topic)
+    with CheckedProducer(",".join(node.bootstrap for node in nodes), "a", topic) as producer:
+        producer.goes_on(500)
+        wait_for(lambda: rest.topic(topic)["serving_node"], "a node to serve it")
+        killed = nodes[rest.topic(topic)["serving_node"] - 1]
+        killed.kill()
+        producer.goes_on(500)
+        survivor = next(node for node in nodes if node is not killed)
+        assert Rest(survivor.admin_url).topic(topic)["owners"]["0"]["generation"] == 1
+    assert producer.failed == []
+    assert read_log(services.kafka_bootstrap, topic) == producer.sent

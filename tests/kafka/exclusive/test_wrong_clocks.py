@@ -1,0 +1,89 @@
+"""Nodes whose wall clocks are a day off, or jump: what they judge by age they judge by the brokers' clock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from metadata.ownership import AccessMode
+from sidecar.changelog import MASTER_SLOT, Clock, Entry, Opened
+from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.policies import PolicyFields
+from sidecar.exclusive.succession import Intent
+from sidecar.exclusive.tails import Look
+from sidecar.exclusive.takeover import Takeover
+from sidecar.protocol.calls import PartitionProducers
+from sidecar.protocol.ids import TopicPartition
+from tests.conftest import Unique
+from tests.kafka.exclusive.conftest import governed_in
+from tests.kafka.exclusive.room import Room, open_room
+from tests.services import Services
+from tests.topics import create_topic
+
+OK, FENCED = 0, 90
+FENCING = "mode=exclusive_with_fencing"
+DAY_S = 24 * 3600.0
+
+
+def off(seconds: float) -> Clock:
+    """A machine whose wall clock is so far ahead."""
+    return Clock(wall=lambda: time.time() + seconds)
+
+
+@pytest.mark.parametrize("ahead_s", [2 * DAY_S, -2 * DAY_S], ids=["ahead", "behind"])
+async def test_a_node_whose_clock_is_days_off_forgets_no_deposed_session(
+    services: Services, unique: Unique, ahead_s: float
+) -> None:
+    cluster = unique("room")
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
+        topic = await governed_in(room, services, 1)
+        first, second = room.connect("first"), room.connect(f"second;{FENCING}")
+        assert [await first.send(topic, b"0"), await second.send(topic, b"1")] == [OK, OK]
+        deposed = first.producer_id
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, clock=off(ahead_s)) as room:
+        assert await room.connect(f"third;{FENCING}").send(topic, b"2") == OK
+        record = room.governor.changelog.view.ownership(topic)
+        assert record is not None
+        assert f"pid:{deposed}" in [each.session for each in record.value.deposed]
+        assert abs(record.value.since_ms / 1000 - time.time()) < 3600
+    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
+        assert await room.connect("first", producer_id=deposed).send(topic, b"3", sequence=1) == FENCED
+
+
+async def test_names_are_not_idle_because_the_clock_of_a_node_is_ahead(services: Services, unique: Unique) -> None:
+    async with open_room(services.kafka_bootstrap, services.redis_url, unique("room"), clock=off(2 * DAY_S)) as room:
+        topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+        await room.governor.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+        owner = room.connect("billing")
+        assert await owner.send_ids(topic, [7]) == OK
+        ids = room.topic(topic).ids
+        assert ids is not None
+        mark = ids.partitions[0].marks.mark(b"billing")
+        assert mark is not None
+        assert abs(mark.seen - time.time()) < 3600
+
+
+async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room, services: Services) -> None:
+    """Of a slot's epoch that began 20 hours ago a leader may have forgotten everything; a node whose clock is a day
+    behind would take it for new.
+    """
+    topic = await governed_in(room, services, 1)
+    assert await room.connect("owner").send(topic, b"0") == OK
+    around, opened = room.governor.around, room.governor.changelog.view.opened(topic)[MASTER_SLOT]
+    aged = replace(opened, at_ms=opened.at_ms - (20 * 3600 * 1000))
+    look = Look({0: 9}, {0: 1}, {TopicPartition(topic, 0): PartitionProducers(0, None, ())})
+    intent = Intent("pid:5", "five", AccessMode.SHARED)
+
+    def trusted(clock: Clock, entry: Entry[Opened]) -> dict[int, int]:
+        takeover = Takeover(around, Domain(topic), intent, trusted_ms=6 * 3600 * 1000)
+        takeover._clock = clock
+        return takeover._trusted(Domain(topic, MASTER_SLOT), entry, look)
+
+    behind = off(-DAY_S)
+    assert trusted(behind, aged) == {}, "what time it is is not known yet"
+    behind.heard(opened.at_ms, behind.elapsed() - 1)
+    assert trusted(behind, aged) == {}
+    assert trusted(behind, opened) == {0: 9}

@@ -1,0 +1,129 @@
+"""Every cold API in every version, asked of a node and of Kafka itself: the answers are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sidecar.protocol.api import APIS
+from tests.kafka.gateway.conftest import create_internal_topics
+from tests.kafka.gateway.requests import request
+from tests.kafka.gateway.samples import samples
+from tests.kafka.gateway.virtual import VirtualCluster
+from tests.kafka_calls import kafka_calls
+from tests.raw import RawClient
+from tests.unit.protocol import kio_entities as kio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import OwnKafka, Unique
+    from tests.services import Services
+
+_HOT_OR_DESCRIBING_NODES = {0, 1, 2, 3, 10, 18, 21, 23, 60}
+_NEVER_THE_SAME_TWICE = {22}
+_REFUSED_ALWAYS = {45, 68}
+COLD = sorted(APIS.keys() - _HOT_OR_DESCRIBING_NODES - _NEVER_THE_SAME_TWICE - _REFUSED_ALWAYS)
+
+
+@pytest.fixture
+def through(one_node: VirtualCluster) -> Iterator[RawClient]:
+    with RawClient(one_node.bootstrap) as wire:
+        yield wire
+
+
+@pytest.fixture
+def direct(services: Services) -> Iterator[RawClient]:
+    with RawClient(services.kafka_bootstrap) as wire:
+        yield wire
+
+
+def versions_of(wire: RawClient) -> dict[int, range]:
+    answer = wire.ask(request(18, 3, client_software_name="tests", client_software_version="1"))
+    return {found.api_key: range(found.min_version, found.max_version + 1) for found in answer.api_keys}
+
+
+def comparable(answer: Any) -> Any:
+    """An answer without what is never twice the same: how full the disk is, the id a topic would have, the order."""
+    for name in ("results", "topics", "groups"):
+        if elements := getattr(answer, name, None):
+            answer = dataclasses.replace(answer, **{name: tuple(sorted(map(_steady, elements), key=repr))})
+    return answer
+
+
+def _steady(element: Any) -> Any:
+    changing = {"usable_bytes": 0, "topic_id": None}
+    return dataclasses.replace(element, **{name: to for name, to in changing.items() if hasattr(element, name)})
+
+
+def assert_answers_alike(key: int, through: RawClient, direct: RawClient, topic: str, group: str) -> None:
+    """One API in every version that the node announces."""
+    contents = samples(topic, group)
+    direct.ask(request(8, 2, **contents[8]))
+    served = versions_of(through).get(key, range(0))
+    for version in served:
+        assert APIS[key].first <= version <= APIS[key].last
+        if kio.has(key, version):
+            asked = request(key, version, **contents[key])
+            mine, theirs = comparable(through.ask(asked)), comparable(direct.ask(asked))
+            assert mine == theirs, f"{APIS[key].name} {version}:\n{mine}\n{theirs}"
+
+
+@pytest.mark.parametrize("key", COLD, ids=[APIS[key].name for key in COLD])
+async def test_a_node_answers_as_kafka_does(
+    key: int, through: RawClient, direct: RawClient, services: Services, unique: Unique
+) -> None:
+    topic, group = unique("orders"), unique("group")
+    async with kafka_calls(services.kafka_bootstrap) as calls:
+        await calls.create(topic, partitions=2)
+    assert key in versions_of(through)
+    assert_answers_alike(key, through, direct, topic, group)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.9.1", "4.3.1"])
+async def test_a_node_answers_as_other_versions_of_kafka_do(version: str, own_kafka: OwnKafka, unique: Unique) -> None:
+    kafka = own_kafka(version=version)
+    create_internal_topics(kafka.bootstrap)
+    with VirtualCluster(kafka.bootstrap, first_id=7) as cluster:
+        for key in COLD:
+            topic, group = unique("orders"), unique("group")
+            async with kafka_calls(kafka.bootstrap) as calls:
+                await calls.create(topic, partitions=2)
+            with RawClient(cluster.bootstrap) as through, RawClient(kafka.bootstrap) as direct:
+                assert_answers_alike(key, through, direct, topic, group)
+        assert (cluster.events.rejected, cluster.events.failed, cluster.events.crashed) == ([], [], [])
+
+
+def test_every_version_that_kafka_and_the_table_share_is_announced(through: RawClient, direct: RawClient) -> None:
+    upstream, announced = versions_of(direct), versions_of(through)
+    expected = {
+        key: range(max(api.first, upstream[key].start), min(api.last + 1, upstream[key].stop))
+        for key, api in APIS.items()
+        if key in upstream
+    }
+    assert {key: found for key, found in announced.items() if key != 0} == {
+        key: found for key, found in expected.items() if key != 0
+    }
+    assert announced[0] == range(10), "librdkafka needs Produce from 0"
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_the_consumer_protocol_is_refused_by_name(version: int, through: RawClient, one_node: VirtualCluster) -> None:
+    """KIP-848 names topics by id. A client that is not told waits for ever."""
+    answer = through.ask(request(68, version, **samples("orders", "group")[68]))
+    assert answer.error_code.value == 35
+    assert "group.protocol=classic" in answer.error_message
+    assert (answer.member_id, answer.assignment) == (None, None)
+    assert one_node.events.crashed == []
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_producer_id_is_given_once(version: int, through: RawClient, one_node: VirtualCluster) -> None:
+    first = through.ask(request(22, version, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1))
+    second = through.ask(request(22, version, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1))
+    assert first.error_code.value == second.error_code.value == 0
+    assert first.producer_id != second.producer_id
+    assert one_node.sessions.told[-2:] == [("wire", first.producer_id, None), ("wire", second.producer_id, None)]

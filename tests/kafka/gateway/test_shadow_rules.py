@@ -1,0 +1,120 @@
+"""The rule of every API for shadow topics (`sidecar.protocol.api.ShadowRule`), held against every version served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sidecar.protocol.api import APIS, ShadowRule
+from sidecar.protocol.errors import ErrorCode
+from tests import raw
+from tests.kafka.gateway.answers import codes
+from tests.kafka.gateway.requests import request
+from tests.kafka.gateway.samples import samples
+from tests.kafka.gateway.test_same_as_kafka import COLD, assert_answers_alike, versions_of
+from tests.kafka.gateway.test_shadows import Topics, fetched, topics
+from tests.raw import RawClient
+from tests.unit.protocol import kio_entities as kio
+
+if TYPE_CHECKING:
+    from tests.conftest import Unique
+
+__all__ = ["topics"]
+
+_ALWAYS_REFUSED = {68}
+"""Whatever it names: error 35."""
+
+
+def having(rule: ShadowRule) -> list[int]:
+    return [key for key, api in APIS.items() if api.shadow is rule]
+
+
+def named(keys: list[int]) -> Any:
+    return pytest.mark.parametrize("key", keys, ids=[APIS[key].name for key in keys])
+
+
+def contents(topic: str, group: str) -> dict[int, dict[str, Any]]:
+    """As `samples`, and the hot APIs that write."""
+    record = {"index": 0, "records": bytes(raw.batch())}
+    return samples(topic, group) | {
+        0: {"acks": -1, "timeout": 20_000, "topic_data": [{"name": topic, "partition_data": [record]}]},
+        20: {"topic_names": [topic]},
+        21: {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}]},
+    }
+
+
+def of_kafka(topics: Topics) -> list[object]:
+    """What nobody may change: both logs, layouts and settings."""
+    found: list[object] = [fetched(topics.kafka, 11, 0, [(topics.source, 0, 0), (topics.source, 1, 0)])]
+    names = [{"resource_type": 2, "resource_name": name} for name in (topics.source, topics.shadow)]
+    with RawClient(topics.kafka) as kafka:
+        ends = kafka.ask(raw.list_offsets({(topics.shadow, 0): -1, (topics.shadow, 1): -1, (topics.source, 0): -2}))
+        metadata = kafka.ask(request(3, 9, topics=[{"name": topics.source}, {"name": topics.shadow}]))
+        found += [ends, sorted(map(repr, metadata.topics)), kafka.ask(request(32, 4, resources=names))]
+    return found
+
+
+def test_every_api_that_a_kafka_serves_has_a_rule_and_refusal_is_the_default() -> None:
+    assert ShadowRule.REFUSED is type(APIS[0]).__dataclass_fields__["shadow"].default
+    assert set(having(ShadowRule.REFUSED)) == {0, 20, 21, 24, 33, 37, 43, 44, 45}, "an API was added: give it a rule"
+
+
+@named(having(ShadowRule.REFUSED))
+def test_a_write_to_a_shadow_is_refused_in_every_version(key: int, topics: Topics, unique: Unique) -> None:
+    before = of_kafka(topics)
+    sample = contents(topics.shadow, unique("group"))[key]
+    versions = [version for version in range(APIS[key].first, APIS[key].last + 1) if kio.has(key, version)]
+    assert versions
+    with RawClient(topics.node.bootstrap) as wire:
+        for version in versions:
+            asked = request(key, version, **sample)
+            assert topics.shadow.encode() in kio.request_frame(asked), "the sample has to name the shadow"
+            assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes(wire.ask(asked)), f"version {version}"
+    assert of_kafka(topics) == before
+
+
+@named([33, 37, 43, 44, 45])
+def test_what_else_a_request_names_is_changed_as_ever(key: int, topics: Topics, unique: Unique) -> None:
+    """One request for a shadow and for another topic: each is answered, in the form of its version."""
+    group = unique("group")
+    shadow, ordinary = contents(topics.shadow, group)[key], contents(topics.source, group)[key]
+    both = {name: [*value, *ordinary[name]] if isinstance(value, list) else value for name, value in shadow.items()}
+    with RawClient(topics.node.bootstrap) as wire:
+        for version in range(APIS[key].first, APIS[key].last + 1):
+            separate = codes(wire.ask(request(key, version, **ordinary)))
+            together = codes(wire.ask(request(key, version, **both)))
+            assert together - {0} == (separate | {29}) - {0}, f"version {version}"
+
+
+def test_a_shadows_name_is_taken(topics: Topics) -> None:
+    sample = {"topics": [{"name": topics.shadow, "num_partitions": 1, "replication_factor": 1}]}
+    assert having(ShadowRule.TAKEN) == [19]
+    with RawClient(topics.node.bootstrap) as wire:
+        for version in range(APIS[19].first, APIS[19].last + 1):
+            found = codes(wire.ask(request(19, version, **sample)))
+            assert found == {ErrorCode.TOPIC_ALREADY_EXISTS}, f"version {version}"
+
+
+@named(sorted(set(having(ShadowRule.OWN)) & set(COLD) - _ALWAYS_REFUSED))
+def test_what_is_kafkas_own_is_answered_as_kafka_does(key: int, topics: Topics, unique: Unique) -> None:
+    with RawClient(topics.node.bootstrap) as through, RawClient(topics.kafka) as direct:
+        assert key in versions_of(through)
+        assert_answers_alike(key, through, direct, topics.shadow, unique("group"))
+
+
+@named(sorted(set(having(ShadowRule.UNNAMED)) & set(COLD)))
+def test_what_names_no_topics_names_none(key: int, unique: Unique) -> None:
+    topic = unique("named")
+    for version in range(APIS[key].first, APIS[key].last + 1):
+        asked = request(key, version, **samples(topic, "group")[key])
+        assert topic.encode() not in kio.request_frame(asked)
+
+
+def test_replicas_cannot_be_moved_and_the_reason_is_told(topics: Topics) -> None:
+    parts = [{"partition_index": 0, "replicas": (1,)}, {"partition_index": 1, "replicas": None}]
+    with RawClient(topics.node.bootstrap) as wire:
+        answer = wire.ask(request(45, 0, topics=[{"name": topics.source, "partitions": parts}]))
+    (topic,) = answer.responses
+    assert [part.error_code.value for part in topic.partitions] == [39, 85]
+    assert all("ask Kafka directly" in part.error_message for part in topic.partitions)

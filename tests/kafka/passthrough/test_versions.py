@@ -1,0 +1,170 @@
+"""The versions that a node tells of: those of its table that Kafka serves too, and each of them works."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sidecar.protocol.api import APIS, NOT_SERVED
+from tests import raw
+from tests.kafka.gateway.requests import request
+from tests.kafka.gateway.samples import samples
+from tests.raw import RawClient
+from tests.unit.protocol import kio_entities as kio
+
+if TYPE_CHECKING:
+    from tests.conftest import Unique
+    from tests.kafka.passthrough.conftest import MakeTopic
+    from tests.nodes import NodeProcess
+    from tests.services import Services
+
+
+def ranges(client: RawClient, version: int = 3) -> dict[int, tuple[int, int]]:
+    answer = client.ask(raw.api_versions(version))
+    assert raw.code(answer) == 0
+    return {int(found.api_key): (int(found.min_version), int(found.max_version)) for found in answer.api_keys}
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_what_is_told_is_the_table_cut_to_what_kafka_serves(
+    version: int, node: NodeProcess, services: Services
+) -> None:
+    with RawClient(node.bootstrap) as client, RawClient(services.kafka_bootstrap) as direct:
+        told, upstream = ranges(client, version), ranges(direct, version)
+    expected = {}
+    for api in APIS.values():
+        low, high = upstream.get(api.key, (0, -1))
+        if max(api.first, low) <= min(api.last, high):
+            expected[api.key] = (
+                api.advertised_first if api.advertised_first is not None else max(api.first, low),
+                min(api.last, high),
+            )
+    assert told == expected
+    assert told.keys() <= upstream.keys()
+    assert not told.keys() & NOT_SERVED.keys()
+    assert len(told) > 35
+
+
+def test_no_features_are_told_though_kafka_has_some(node: NodeProcess, services: Services) -> None:
+    with RawClient(node.bootstrap) as client, RawClient(services.kafka_bootstrap) as direct:
+        assert direct.ask(raw.api_versions()).finalized_features
+        answer = client.ask(raw.api_versions())
+        assert (answer.supported_features, answer.finalized_features) == ((), ())
+        assert answer.finalized_features_epoch == -1
+
+
+def hot(topic: str, group: str) -> dict[int, dict[str, Any]]:
+    """Contents for the APIs that `samples` leaves out."""
+    one = [
+        {
+            "partition_index": 0,
+            "timestamp": -1,
+            "offset": 0,
+            "leader_epoch": 0,
+            "partition": 0,
+            "current_leader_epoch": -1,
+        }
+    ]
+    records = bytes(raw.batch())
+    return {
+        0: {
+            "acks": -1,
+            "timeout": 10_000,
+            "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": records}]}],
+        },
+        1: {
+            "replica_id": -1,
+            "session_epoch": -1,
+            "max_bytes": 2**20,
+            "topics": [
+                {
+                    "topic": topic,
+                    "partitions": [{"partition": 0, "partition_max_bytes": 2**20, "current_leader_epoch": -1}],
+                }
+            ],
+        },
+        2: {"replica_id": -1, "topics": [{"name": topic, "partitions": one}]},
+        3: {"topics": [{"name": topic}]},
+        10: {"key": group},
+        18: {"client_software_name": "raw", "client_software_version": "1"},
+        21: {"timeout": 10_000, "topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 0}]}]},
+        22: {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1},
+        23: {"replica_id": -1, "topics": [{"topic": topic, "partitions": one}]},
+        60: {"endpoint_type": 1},
+    }
+
+
+def known(cls: Any, contents: dict[str, Any]) -> dict[str, Any]:
+    """Contents without the fields that a message of this class does not have."""
+    fields = {field.name.removeprefix("v3_and_below_"): field for field in dataclasses.fields(cls)}
+    found: dict[str, Any] = {}
+    for name, value in contents.items():
+        if name not in fields:
+            continue
+        element = getattr(fields[name].type, "__args__", (None,))[0]
+        if isinstance(value, list) and dataclasses.is_dataclass(element):
+            value = [known(element, each) if isinstance(each, dict) else each for each in value]  # noqa: PLW2901
+        found[name] = value
+    return found
+
+
+def errors(found: Any) -> set[int]:
+    """Every error code in an answer."""
+    if isinstance(found, tuple):
+        return {code for each in found for code in errors(each)}
+    if not dataclasses.is_dataclass(found):
+        return set()
+    own = {raw.code(found)} if hasattr(found, "error_code") else set()
+    return own.union(*(errors(getattr(found, field.name)) for field in dataclasses.fields(found)))
+
+
+def test_every_version_told_is_answered_in_its_form(node: NodeProcess, topic: MakeTopic, unique: Unique) -> None:
+    """The answers of kio parse to their end, and those that must succeed do."""
+    name, group, asked = topic(partitions=2), unique("group"), 0
+    with RawClient(node.bootstrap) as client:
+        for key, (low, high) in ranges(client).items():
+            contents = {**samples(name, group), **hot(name, group)}[key]
+            for version in range(max(low, APIS[key].first), high + 1):
+                if not kio.has(key, version):
+                    continue
+                answer = client.ask(request(key, version, **known(kio.entity(key, version, "request"), contents)))
+                asked += 1
+                if key in hot(name, group):
+                    assert errors(answer) <= {0}, f"{APIS[key].name} v{version}: {answer}"
+    assert asked > 150
+
+
+@pytest.mark.parametrize("key", [0, 2, 21, 23], ids=lambda key: APIS[key].name)
+def test_a_node_answers_as_the_leader_does(key: int, node: NodeProcess, services: Services, topic: MakeTopic) -> None:
+    """Field by field, for what exists and for what does not, in every version."""
+    name, other = topic(partitions=2), topic(partitions=2)
+    with RawClient(node.bootstrap) as client, RawClient(services.kafka_bootstrap) as direct:
+        low, high = ranges(client)[key]
+        for version in range(max(low, APIS[key].first), high + 1):
+            if not kio.has(key, version):
+                continue
+            for where in (name, "no-such-topic"):
+                mine, theirs = (
+                    with_name(
+                        connection.ask(
+                            request(key, version, **known(kio.entity(key, version, "request"), hot(which, "g")[key]))
+                        ),
+                        which,
+                    )
+                    for connection, which in ((client, where), (direct, other if where == name else where))
+                )
+                assert mine == theirs, f"version {version}"
+
+
+def with_name(answer: Any, topic: str) -> Any:
+    """The answer with its topic's name left out: two topics, each written to as often as the other, answer alike."""
+    if isinstance(answer, tuple):
+        return tuple(with_name(each, topic) for each in answer)
+    if isinstance(answer, str):
+        return answer.replace(topic, "TOPIC")
+    if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
+        fields = {field.name: with_name(getattr(answer, field.name), topic) for field in dataclasses.fields(answer)}
+        return dataclasses.replace(answer, **fields)
+    return answer

@@ -1,0 +1,249 @@
+"""Coordinators in the test's own process, on the real Kafka and Redis, with the moments of their steps in hand
+(`tests/kafka/gates.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from metadata.nodes import LiveNodes
+from metadata.ownership import Ownership
+from sidecar.changelog import Changelog, Key, claim_key
+from sidecar.cluster.membership import Membership
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.network.tasks import Tasks
+from sidecar.protocol.errors import KafkaError
+from sidecar.resources.coordinator import Coordinator
+from sidecar.resources.requests import Decision, Request, Verdict, Wish
+from sidecar.v1 import control_pb2 as control
+from tests.kafka.gates import GatedUpstream, Gates, opened
+from tests.wait import wait_for_async
+
+CONNECTIONS = count(1)
+
+
+def wish(what: str | tuple[str, str, int | None], generation: int | None = None) -> Wish:
+    """A free string, or (group, topic, partition) for reading."""
+    if isinstance(what, str):
+        group, resource = "", control.Resource(name=what)
+    else:
+        group, topic, partition = what
+        resource = control.Resource(topic=topic, partition=partition)
+    return Wish(claim_key(group, resource), group, resource, generation)
+
+
+def keys(*names: str) -> list[Key]:
+    return [wish(name).key for name in names]
+
+
+@dataclass
+class Told:
+    """What the room tells the node. Implements `sidecar.resources.coordinator.Hooks`."""
+
+    outcomes: list[tuple[str, int]] = field(default_factory=list)
+    grants: list[tuple[str, int, int, str, str | None]] = field(default_factory=list)
+    terms: list[tuple[bool, int, str]] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+    let_go: list[str] = field(default_factory=list)
+
+    def claims_answered(self, outcome: str, resources: int) -> None:
+        self.outcomes.append((outcome, resources))
+
+    def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
+        self.grants.append((resource, resources, generation, session, deposed))
+
+    def claims_let_go(self, resource: str, resources: int, session: str) -> None:
+        self.let_go.append(session)
+
+    def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None:
+        self.terms.append((coordinates, claims, reason))
+
+    def claims_failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+class Caller:
+    """A client connection. Implements `sidecar.resources.requests.Asker`."""
+
+    def __init__(self, room: Room, name: str) -> None:
+        self.connection_id = next(CONNECTIONS)
+        self.session = f"conn:{room.node_id}-{room.boot}-{self.connection_id}"
+        self.address = f"caller {self.connection_id}"
+        self.name = name
+        self.severed = False
+        self._room = room
+        self._alive = True
+
+    def is_alive(self) -> bool:
+        return self._alive
+
+    def sever(self) -> None:
+        self.severed = True
+        self.close()
+
+    def close(self) -> None:
+        if self._alive:
+            self._alive = False
+            self._room.coordinator.connection_closed(self.connection_id)
+
+    def request(
+        self,
+        *wishes: Wish,
+        mode: control.AccessMode = control.EXCLUSIVE,
+        session: str | None = None,
+        token: bytes | None = None,
+    ) -> Request:
+        return Request(token or secrets.token_bytes(16), session or self.session, self.name, mode, wishes)
+
+    async def ask(self, request: Request) -> Verdict:
+        """As the gateway does, without waiting for a turn. Raises `KafkaError`."""
+        coordinator = self._room.coordinator
+        await coordinator.ready()
+        verdict = coordinator.look(request)
+        if verdict.decision is Decision.GRANT:
+            verdict = await coordinator.take(self, request)
+        if verdict.decision is Decision.WAIT:
+            verdict = coordinator.wait(self, request)
+        return verdict
+
+    async def own(
+        self,
+        *wishes: Wish,
+        mode: control.AccessMode = control.EXCLUSIVE,
+        session: str | None = None,
+        token: bytes | None = None,
+    ) -> list[int | str]:
+        """The generations that were granted, or the names of the errors."""
+        async with asyncio.timeout(30):
+            verdict = await self.ask(self.request(*wishes, mode=mode, session=session, token=token))
+        return [control.Error.Name(each.error) if each.error else each.generation for each in verdict.ownerships]
+
+
+class Asserted:
+    """What the heartbeat says: claims alone. Implements `sidecar.cluster.membership.Asserted`."""
+
+    def __init__(self, nodes: NodeDirectory) -> None:
+        self.coordinator: Coordinator | None = None
+        self._nodes = nodes
+
+    def served_topics(self) -> Collection[str]:
+        return self.coordinator.served_topics() if self.coordinator else ()
+
+    def owned(self) -> Collection[Ownership]:
+        return ()
+
+    def heard(self, live: LiveNodes, lost: set[str]) -> None:
+        self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
+        if self.coordinator is not None:
+            self.coordinator.heard(lost)
+
+    async def refill(self) -> None: ...
+
+
+@dataclass
+class Room:
+    """A node that does nothing but coordinate."""
+
+    node_id: int
+    boot: str
+    gates: Gates
+    told: Told
+    coordinator: Coordinator
+    membership: Membership
+    changelog: Changelog
+    upstream: GatedUpstream
+    tasks: Tasks
+    unexpected: list[BaseException]
+    is_dead: bool = False
+
+    def caller(self, name: str = "billing") -> Caller:
+        return Caller(self, name)
+
+    @property
+    def owners(self) -> dict[str, tuple[str, int]]:
+        """Session and generation by resource, as this node's view has them."""
+        return {
+            claim.value.resource.name or f"{claim.value.resource.topic}/{claim.value.resource.partition}": (
+                claim.value.session,
+                claim.value.generation,
+            )
+            for claim in self.changelog.view.claims()
+        }
+
+    async def sees(self, owners: dict[str, tuple[str, int]]) -> None:
+        async def same() -> bool:
+            return self.owners == owners
+
+        await wait_for_async(same, f"the view to have {owners}, not {self.owners}")
+
+    async def crash(self) -> None:
+        """It does nothing any more and says no goodbye; clients lose their connections."""
+        self.is_dead = True
+        self.upstream.is_closed = True
+        await self.tasks.cancel()
+        task = self.membership._task
+        assert task is not None
+        task.cancel()
+
+
+@asynccontextmanager
+async def open_room(
+    kafka: str,
+    redis: str,
+    cluster: str,
+    *,
+    node_id: int = 1,
+    reconnect_grace: float = 0.5,
+    disconnect_grace: float = 0.0,
+    lease_ms: int = 1000,
+    queue_limit: int = 100,
+) -> AsyncIterator[Room]:
+    """A room as a node composes it (sidecar/node/rooms.py)."""
+    async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms) as parts:
+        told, tasks = Told(), parts.tasks
+        coordinator = Coordinator(
+            parts.surroundings(), parts.nodes, tasks, told,
+            reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, queue_limit=queue_limit,
+        )  # fmt: skip
+        asserted = Asserted(parts.nodes)
+        asserted.coordinator = coordinator
+        membership = parts.membership(asserted)
+        await membership.join()
+        tasks.start(coordinator.run())
+        room = Room(
+            node_id, parts.boot, parts.gates, told, coordinator, membership, parts.changelog, parts.upstream, tasks,
+            parts.unexpected,
+        )  # fmt: skip
+        try:
+            yield room
+            for error in parts.unexpected:
+                raise AssertionError("nobody expected this") from error
+        finally:
+            parts.gates.heal()
+            if not room.is_dead:
+                await coordinator.drain()
+                await membership.leave()
+
+
+async def coordinating(*rooms: Room) -> tuple[Room, Room]:
+    """Of two rooms the one that coordinates, and the other one."""
+    found: list[Room] = []
+
+    async def one() -> bool:
+        found.clear()
+        for room in rooms:
+            try:
+                await room.coordinator.ready()
+            except KafkaError:
+                continue
+            found.append(room)
+        return len(found) == 1
+
+    await wait_for_async(one, "one node to coordinate")
+    (other,) = [room for room in rooms if room is not found[0]]
+    return found[0], other

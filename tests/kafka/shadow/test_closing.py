@@ -1,0 +1,276 @@
+"""Shadows whose source goes: what is told of them, where, how often."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+
+from sidecar.changelog import Changelog, Entry
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.metadata import TopicState
+from sidecar.shadow.keeper import ShadowKeeper
+from sidecar.shadow.records import ShadowRecords
+from sidecar.v1 import state_pb2 as state
+from tests.conftest import Unique
+from tests.kafka.gateway.test_shared_reads import Limits, ask
+from tests.kafka.node_log import events
+from tests.kafka.shadow.conftest import without_stats
+from tests.kafka.shadow.history import history
+from tests.kafka.shadow.test_records import Alone
+from tests.kafka_calls import kafka_calls
+from tests.nodes import NodeProcess
+from tests.raw import RawClient
+from tests.rest import Rest
+from tests.services import Services
+from tests.topics import create_topic
+from tests.wait import wait_for, wait_for_async
+
+
+def delete(services: Services, topic: str) -> None:
+    """Past the nodes."""
+    client = AdminClient({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
+    client.delete_topics([topic])[topic].result(20)
+
+
+def create(services: Services, topic: str) -> None:
+    client = AdminClient({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
+    client.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+
+
+@contextmanager
+def nodes_of_one_cluster(
+    services: Services, directory: Path, unique: Unique, count: int
+) -> Iterator[list[NodeProcess]]:
+    cluster = unique("c")
+    found = [
+        NodeProcess(directory, services.kafka_bootstrap, services.redis_url, cluster=cluster, node_id=number)
+        for number in range(1, count + 1)
+    ]
+    try:
+        for process in found:
+            process.start()
+        yield found
+    finally:
+        for process in found:
+            process.stop()
+    for process in found:
+        process.check_log()
+
+
+def gauge(node: NodeProcess) -> int:
+    with urllib.request.urlopen(f"{node.admin_url}/metrics", timeout=10) as answer:
+        found = re.search(r"^sidecar_shadows_closed (\S+)$", answer.read().decode(), re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))
+
+
+def logged(nodes: list[NodeProcess]) -> list[str]:
+    """What was closed, as the nodes' logs have it."""
+    return [event["shadow"] for node in nodes for event in events(node, "shadow_closed")]
+
+
+def shadow(node: NodeProcess, name: str) -> dict[str, Any]:
+    status, found = without_stats(Rest(node.admin_url).call("GET", f"/v1/shadows/{name}"))
+    assert status == 200, found
+    return found
+
+
+@pytest.mark.slow
+def test_a_shadow_is_closed_with_its_source_and_told_once_by_one_node(
+    services: Services, unique: Unique, tmp_path: Path
+) -> None:
+    """Every node says so: by REST, in its metrics, and after a start too. What else there is stays open."""
+    orders, payments, name, other = (
+        create_topic(services.kafka_bootstrap),
+        create_topic(services.kafka_bootstrap),
+        unique("audit"),
+        unique("copy"),
+    )
+    with nodes_of_one_cluster(services, tmp_path, unique, 2) as nodes:
+        rest = Rest(nodes[0].admin_url)
+        assert rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": name})[1]["state"] == "open"
+        assert rest.call("POST", f"/v1/topics/{payments}/shadows", {"name": other})[1]["reason"] is None
+        assert [gauge(node) for node in nodes] == [0, 0]
+        delete(services, orders)
+        for node in nodes:
+            wait_for(lambda: shadow(node, name)["state"] == "closed", "it to be closed", 30)  # noqa: B023
+            assert f"its source {orders} was deleted" in shadow(node, name)["reason"]
+            assert shadow(node, other)["state"] == "open"
+            assert gauge(node) == 1
+            assert Rest(node.admin_url).call("GET", f"/v1/topics/{orders}/shadows")[1]["items"] == [shadow(node, name)]
+        create(services, orders)
+        wait_for(lambda: "anew" in shadow(nodes[1], name)["reason"], "the reason to be another", 30)
+        assert rest.call("GET", f"/v1/topics/{orders}/shadows")[1]["items"] == [shadow(nodes[1], name)]
+        wait_for(lambda: len(logged(nodes)) == 2, "both to be logged")
+        for node in nodes:
+            node.stop()
+            node.start()
+        assert [shadow(node, name)["state"] for node in nodes] == ["closed", "closed"]
+        wait_for(lambda: [gauge(node) for node in nodes] == [1, 1], "the gauge of the new processes")
+        told = [event["detail"].partition(":")[0] for event in history(nodes[0], name)]
+        assert told == [f"of {orders}", "closed", "closed"]
+        assert logged(nodes) == [name, name]
+        assert rest.call("DELETE", f"/v1/topics/{orders}/shadows/{name}")[0] == 204
+        wait_for(lambda: [gauge(node) for node in nodes] == [0, 0], "the gauge to fall")
+
+
+class Heard:
+    """What a keeper tells of one shadow after the other."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str]] = []
+
+    def shadow_closed(self, shadow: str, reason: str) -> None:
+        self.heard.append(("closed", shadow))
+
+    def shadow_opened(self, shadow: str) -> None:
+        self.heard.append(("opened", shadow))
+
+    def shadow_forgotten(self, shadow: str, reason: str) -> None:
+        self.heard.append(("forgotten", shadow))
+
+    def shadow_failed(self, shadow: str, error: BaseException) -> None:
+        raise AssertionError(f"{shadow}: {error!r}")
+
+
+@dataclass
+class Kept:
+    """A shadow `name` of `orders`, and a keeper that looks when it is told to."""
+
+    orders: str
+    name: str
+    records: ShadowRecords
+    keeper: ShadowKeeper
+    hooks: Heard
+
+    async def look(self) -> list[tuple[str, str]]:
+        await self.keeper.look()
+        return self.hooks.heard
+
+
+@pytest.fixture
+async def kept(services: Services, unique: Unique) -> AsyncIterator[Kept]:
+    orders, name = create_topic(services.kafka_bootstrap, 1), create_topic(services.kafka_bootstrap, 1)
+    async with kafka_calls(services.kafka_bootstrap) as kafka:
+        upstream, hooks = kafka.upstream, Heard()
+        changelog = await Changelog.open(upstream, unique("c"))
+        nodes = NodeDirectory(NodeAddress(1, "127.0.0.1", 1))
+        records = ShadowRecords(changelog, nodes, Alone())
+        own, source = [(await upstream.layout(topic)).topic_id.bytes for topic in (name, orders)]
+        await records.write(name, state.Shadow(source=orders, source_topic_id=source, topic_id=own))
+        yield Kept(orders, name, records, ShadowKeeper(upstream, records, nodes, hooks), hooks)
+        await changelog.close()
+
+
+async def test_a_broker_that_lags_behind_closes_and_forgets_nothing(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows neither topic for a moment, again and again."""
+    ask, answers = kept.keeper._ask, 0
+
+    async def now_and_then(entries: list[Entry[state.Shadow]]) -> Mapping[str, TopicState]:
+        nonlocal answers
+        answers += 1
+        found = dict(await ask(entries))
+        if answers % 3 == 1:
+            found[kept.orders] = replace(found[kept.orders], error=3, partitions=())
+        if answers % 3 == 2:
+            found[kept.name] = replace(found[kept.name], error=3, partitions=())
+        return found
+
+    monkeypatch.setattr(kept.keeper, "_ask", now_and_then)
+    assert [list(await kept.look()) for _ in range(9)] == [[]] * 9
+    entry = kept.records.get(kept.name)
+    assert entry is not None
+    assert entry.value.closed == ""
+
+
+async def test_a_source_that_is_there_after_all_opens_its_shadow_again(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lagging answers in a row have closed it."""
+    ask, lags = kept.keeper._ask, True
+
+    async def lagging(entries: list[Entry[state.Shadow]]) -> Mapping[str, TopicState]:
+        found = dict(await ask(entries))
+        if lags:
+            found[kept.orders] = replace(found[kept.orders], error=3, partitions=())
+        return found
+
+    monkeypatch.setattr(kept.keeper, "_ask", lagging)
+    closed, opened = ("closed", kept.name), ("opened", kept.name)
+    assert [list(await kept.look()) for _ in range(4)] == [[], [closed], [closed], [closed]]
+    lags = False
+    assert [list(await kept.look()) for _ in range(4)] == [[closed], *[[closed, opened]] * 3]
+
+
+async def test_what_dies_between_telling_and_writing_tells_the_same_event_again(
+    kept: Kept, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes | None] = []
+    tell = kept.records.tell
+
+    async def listen(name: str, detail: str, identity: bytes | None = None) -> None:
+        told.append(identity)
+        await tell(name, detail, identity)
+        if len(told) == 1:
+            raise Crashed
+
+    monkeypatch.setattr(kept.records, "tell", listen)
+    delete(services, kept.orders)
+    with pytest.raises(Crashed):
+        await wait_for_async(kept.look, "it to be closed")
+    await wait_for_async(kept.look, "it to be closed by who comes next")
+    assert kept.hooks.heard == [("closed", kept.name)]
+    assert len(told) == 2
+    assert told[0] == told[1]
+    assert told[0] is not None
+
+
+class Crashed(BaseException):
+    """The process ends here."""
+
+
+def test_a_node_that_asked_nothing_meanwhile_reads_no_other_topic_under_its_name(
+    services: Services, tmp_path: Path, unique: Unique
+) -> None:
+    """The source is created anew while no Fetch waits: brokers take names, so no error tells this node of it."""
+    with nodes_of_one_cluster(services, tmp_path, unique, 2) as nodes, contextlib.ExitStack() as stack:
+        source, name = create_topic(services.kafka_bootstrap, 2), unique("audit")
+        put(services, source, "old")
+        rest = Rest(nodes[0].admin_url)
+        assert rest.call("POST", f"/v1/topics/{source}/shadows", {"name": name})[0] == 201
+        wires = [stack.enter_context(RawClient(node.bootstrap)) for node in nodes]
+        for wire in wires:
+            assert b"old" in ask(wire, [(name, 0, 0)], Limits(300))[name, 0].records
+        delete(services, source)
+        wait_for(lambda: not there(services, source), "the source is gone")
+        create(services, source)
+        put(services, source, "another topic's")
+        for node, wire in zip(nodes, wires, strict=True):
+            its = Rest(node.admin_url)
+            wait_for(lambda its=its: its.call("GET", f"/v1/shadows/{name}")[1]["state"] == "closed", "closed", 30)
+            found = ask(wire, [(name, 0, 0)], Limits(300))[name, 0]
+            assert (found.error, found.records) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, b"")
+
+
+def put(services: Services, topic: str, value: str) -> None:
+    producer = Producer({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
+    producer.produce(topic, value, partition=0)
+    producer.flush(20)
+
+
+def there(services: Services, topic: str) -> bool:
+    client = AdminClient({"bootstrap.servers": services.kafka_bootstrap, "log_level": 0})
+    return topic in client.list_topics(timeout=20).topics

@@ -1,0 +1,173 @@
+"""What must hold inside the nodes at every moment, looked at every few milliseconds of virtual time.
+
+`Inside.look` takes facts from the nodes' objects (`facts_of`) and hands them to `judge`, which is pure: each of its
+rules has a test with facts that break it (`test_inside.py`). `at_rest` is for the end, when nobody is connected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tests.sim.world import Process, World
+
+EVERY_S: Final = 0.03
+_MOST: Final = 5
+_TASKS: Final = 150
+"""A node at rest has some dozens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A slot epoch that a live node works under. `stamp`: producer id and epoch. `under_way`: first stamped sequence
+    and records of each batch that is under way, by partition.
+    """
+
+    node: int
+    slot: tuple[str, str]
+    stamp: tuple[int, int]
+    generation: int
+    session: str
+    under_way: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All nodes at one moment. `marks`: the highest id in the log, and that was sent, by the object that remembers it,
+    partition and name. `held`: bytes that each node's forwarder holds, and may hold. `queues`: who waits, in order,
+    each with the moment at which it came, by node and what is waited for, under one slot epoch: at a takeover those
+    who waited at another node come in front.
+    """
+
+    works: tuple[Work, ...] = ()
+    marks: Mapping[tuple[int, str, int, bytes], tuple[int, int]] = field(default_factory=dict)
+    held: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    queues: Mapping[tuple[int, str], tuple[tuple[str, float], ...]] = field(default_factory=dict)
+
+
+def judge(before: Facts, now: Facts) -> Iterator[str]:
+    """What is wrong with a moment, given the one before."""
+    yield from _judge_works(now.works)
+    for key, (highest, sent) in now.marks.items():
+        if sent < highest:
+            yield f"{key}: id {highest} is in the log, {sent} the highest that was sent"
+        if key in before.marks and highest < before.marks[key][0]:
+            yield f"{key}: the highest id in the log fell from {before.marks[key][0]} to {highest}"
+    for node, (held, limit) in now.held.items():
+        if not 0 <= held <= limit:
+            yield f"node {node} holds {held} bytes of batches, {limit} at most"
+    for where, queue in now.queues.items():
+        places = {each: place for place, each in enumerate(queue)}
+        stayed = [places[each] for each in before.queues.get(where, ()) if each in places]
+        if stayed != sorted(stayed):
+            yield f"the queue of {where} was reordered: {before.queues[where]}, then {queue}"
+
+
+def _judge_works(works: Iterable[Work]) -> Iterator[str]:
+    stamps: dict[tuple[int, int], Work] = {}
+    owners: dict[tuple[tuple[str, str], int], Work] = {}
+    for work in works:
+        other = stamps.setdefault(work.stamp, work)
+        if other is not work:
+            yield f"nodes {other.node} and {work.node} both stamp {work.stamp} for {work.slot}"
+        other = owners.setdefault((work.slot, work.generation), work)
+        if other.session != work.session and _is_owned(work) and _is_owned(other):
+            yield (
+                f"generation {work.generation} of {work.slot} is {other.session} on node {other.node} and"
+                f" {work.session} on node {work.node}"
+            )
+        for partition, batches in work.under_way.items():
+            for (first, count), (second, more) in pairwise(sorted(set(batches))):
+                if second < first + count:
+                    where = f"{work.slot}/{partition}"
+                    yield f"{where}: sequences {first}+{count} and {second}+{more} are under way together"
+
+
+def _is_owned(work: Work) -> bool:
+    return bool(work.session) and work.generation > 0
+
+
+class Inside:
+    """Looks at a world now and then. `wrong`: what it found."""
+
+    def __init__(self, world: World) -> None:
+        self.wrong: list[str] = []
+        self.looks = 0
+        self._world = world
+        self._before = Facts()
+
+    def start(self) -> None:
+        """From now on."""
+        self._world.loop.at(None, self._world.now + EVERY_S, self._again)
+
+    def _again(self) -> None:
+        self.look()
+        self.start()
+
+    def look(self) -> None:
+        """Once."""
+        self.looks += 1
+        now = facts_of(self._world.nodes)
+        if len(self.wrong) < _MOST:
+            self.wrong += [f"{self._world.now:.3f} {each}" for each in judge(self._before, now)]
+        self._before = now
+
+
+def facts_of(nodes: Mapping[int, Process]) -> Facts:
+    """What the nodes' objects say now."""
+    works: list[Work] = []
+    marks: dict[tuple[int, str, int, bytes], tuple[int, int]] = {}
+    held: dict[int, tuple[int, int]] = {}
+    queues: dict[tuple[int, str], tuple[tuple[str, float], ...]] = {}
+    for number, process in nodes.items():
+        rooms = process.node.rooms
+        if not process.host.alive or rooms is None:
+            continue
+        held[number] = rooms.forwarder.held_bytes, rooms.forwarder.buffer_bytes
+        for topic in rooms.governor._topics.values():
+            for part in topic.parts:
+                works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.epoch]
+                if part.epoch is not None and (waiting := part.newcomers._waiting):
+                    found = tuple((session, since) for session, (_, since, _) in waiting.items())
+                    queues[number, f"{part.domain.resource} under {part.epoch.tenure.stamp}"] = found
+            for index, state in topic.ids.partitions.items() if topic.ids is not None else ():
+                known = state.marks
+                for mark in known:
+                    marks[id(known), topic.name, index, mark.name] = mark.id, known.pushed(mark.name)
+    return Facts(tuple(works), marks, held, queues)
+
+
+def _work(number: int, writer: Any) -> Work:
+    epoch = writer.epoch
+    tenure = epoch.tenure
+    under_way = {
+        index: tuple(
+            (append.sequence, append.records)
+            for append in (*lane._queue, *lane._in_flight, *lane._retry)
+            if append.sequence is not None
+        )
+        for index, lane in epoch._lanes.items()
+        if not lane.idle
+    }
+    stamp = tenure.stamp.producer_id, tenure.stamp.epoch
+    slot = writer.domain.topic, str(writer.domain.slot)
+    return Work(number, slot, stamp, tenure.generation, tenure.session, under_way)
+
+
+def at_rest(nodes: Mapping[int, Process]) -> Iterator[str]:
+    """What is left in nodes that nobody is connected to, and has no work."""
+    for number, process in nodes.items():
+        rooms = process.node.rooms
+        if not process.host.alive or rooms is None:
+            continue
+        if rooms.forwarder.held_bytes:
+            yield f"node {number} still holds {rooms.forwarder.held_bytes} bytes of batches"
+        if rooms.governor._of_connection:
+            yield f"node {number} remembers connections that are gone: {len(rooms.governor._of_connection)}"
+        tasks = [task for task in process.host.tasks if not task.done()]
+        if len(tasks) > _TASKS:
+            yield f"node {number} has {len(tasks)} tasks, the last {tasks[-1].get_coro()}"

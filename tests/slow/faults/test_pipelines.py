@@ -1,0 +1,247 @@
+"""Sessions with several batches in flight, everything at once and seeded: frames cut on both sides of the node, the
+node killed at its failpoints, Redis emptied, applications that begin again from the first id.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from tests.conftest import Unique
+from tests.services import Services
+from tests.slow.faults.application import PATIENCE, REFUSED, Application, Connection
+from tests.slow.faults.checker import Floors, Key, Told
+from tests.slow.faults.conftest import StartFailing
+from tests.slow.faults.failing import FailingNode
+from tests.slow.faults.failing_node import POINTS
+from tests.slow.faults.frame_proxy import FrameProxy, Way, produce_to
+from tests.slow.faults.scene import assert_once, forget_redis, judge, make_topic
+
+_IN_FLIGHT = 5
+_LONGEST = 4
+"""Records of a batch at most."""
+
+
+class RefusedError(Exception):
+    """Another session of the name is alive still, as far as the node knows."""
+
+
+@dataclass
+class Planned:
+    """A batch with its place in the session."""
+
+    keys: list[Key]
+    batch: bytearray
+    sequence: int
+
+
+class Pipeline(Application):
+    """An idempotent session with up to five batches in flight. After a failure it sends again from the first one that
+    is not acknowledged, as clients do.
+    """
+
+    def __init__(self, name: str, topic: str, address: str, mode: str) -> None:
+        super().__init__(name, topic, [address], [], mode=mode)
+        self._left = deque[Planned]()
+        self._flying = deque[Planned]()
+        self._planned = self._at = 0
+
+    def life(self, rng: random.Random, partition: int, first: int, last: int) -> None:
+        """Write the ids from `first` to `last`, and some of them again."""
+        self._at, deadline = first, time.monotonic() + PATIENCE
+        while self._at < last or self._left:
+            before = len(self.history)
+            try:
+                self._fly(self.connect(), rng, partition, last)
+            except RefusedError:
+                self._at = min(planned.keys[0].id for planned in (*self._flying, *self._left))
+                self._lose_sight()
+                self.restart()
+            except OSError:
+                self._lose_sight()
+                self.elsewhere()
+            if any(attempt.told is Told.OK for attempt in self.history[before:]):
+                deadline = time.monotonic() + PATIENCE
+            elif time.monotonic() > deadline:
+                self.unfinished += [key for planned in self._left for key in planned.keys]
+                return
+            time.sleep(0.001)
+
+    def _fly(self, connection: Connection, rng: random.Random, partition: int, last: int) -> None:
+        """Send up to five batches, and read their answers. What failed is left, in its order."""
+        while self._at < last and len(self._left) < _IN_FLIGHT:
+            begin = max(0, self._at - rng.randrange(_LONGEST)) if rng.random() < 0.4 else self._at
+            end = min(last, begin + rng.randrange(1, _LONGEST + 1))
+            self._at = max(self._at, end)
+            self._left.append(self._plan(partition, range(begin, end)))
+        for _ in range(rng.randrange(1, len(self._left) + 1)):
+            connection.push(self.topic, partition, self._left[0].batch, 10_000)
+            self._flying.append(self._left.popleft())
+        failed: list[Planned] = []
+        try:
+            while self._flying:
+                sent = connection.finish()
+                if sent.error in REFUSED:  # its client would count the sequences behind it anew: a new session does
+                    raise RefusedError
+                planned = self._flying.popleft()
+                if not self.settles(planned.keys, sent):
+                    failed.append(planned)
+        finally:
+            self._flying.extendleft(reversed(failed))
+        self._left.extendleft(reversed(self._flying))
+        self._flying.clear()
+
+    def _lose_sight(self) -> None:
+        for planned in self._flying:
+            self.lost_sight(planned.keys)
+        self._left.extendleft(reversed(self._flying))
+        self._flying.clear()
+
+    def _plan(self, partition: int, ids: range) -> Planned:
+        keys = [self.key(number, partition) for number in ids]
+        sequence = self._planned
+        batch = self.batch(keys, sequence=sequence)
+        self._planned += len(keys)
+        return Planned(keys, batch, sequence)
+
+    def restart(self) -> None:
+        super().restart()
+        self._planned = 0
+        self._left.clear()
+
+
+@dataclass(frozen=True)
+class Line:
+    """Client, proxy, node, proxy, Kafka."""
+
+    near: FrameProxy
+    node: FailingNode
+    far: FrameProxy
+
+    @property
+    def resets(self) -> int:
+        return self.near.resets + self.far.resets
+
+
+@pytest.fixture(scope="session")
+def line(start_failing: StartFailing, services: Services) -> Iterator[Line]:
+    with ExitStack() as running:
+        far = running.enter_context(FrameProxy(services.kafka_bootstrap))
+        node = start_failing(kafka=far.address, haste=True)
+        near = running.enter_context(FrameProxy(node.bootstrap))
+        yield Line(near, node, far)
+        node.stop()
+
+
+class Work(threading.Thread):
+    """One application: life after life, each from the first id on, then one to the end."""
+
+    def __init__(self, pipeline: Pipeline, seed: int, enough: threading.Event) -> None:
+        super().__init__()
+        self.pipeline = pipeline
+        self._random = random.Random(seed)
+        self._enough = enough
+        self._acknowledged = self._looked_at = 0
+
+    def acknowledged(self) -> int:
+        """How many records were acknowledged so far."""
+        news = self.pipeline.history[self._looked_at :]
+        self._looked_at += len(news)
+        self._acknowledged += sum(attempt.told is Told.OK for attempt in news)
+        return self._acknowledged
+
+    def run(self) -> None:
+        rng, known = self._random, 0
+        while True:
+            is_last = self._enough.is_set()
+            first = 0 if is_last or rng.random() < 0.5 else known
+            last = known + rng.randrange(5, 60)
+            self.pipeline.life(rng, 0, first, last)
+            known = last
+            if is_last or self.pipeline.unfinished:  # ids behind those would make them duplicates
+                break
+            if rng.random() < 0.6:
+                self.pipeline.restart()
+        self.pipeline.disconnect()
+
+
+def break_something(line: Line, topic: str, rng: random.Random) -> None:
+    """Cut a frame on its way, arm a failpoint now and then."""
+    way, at = rng.choice([*Way]), rng.randrange(0, 400)
+    if rng.random() < 0.5:
+        line.near.cut(way, at)
+    else:
+        line.far.cut(way, at, produce_to(topic))
+    if rng.random() < 0.1:
+        line.node.arm(rng.choice([*POINTS]), rng.randrange(1, 10))
+        time.sleep(rng.uniform(0.0, 0.3))
+
+
+def disturb(
+    line: Line, topic: str, redis_url: str, rng: random.Random, seconds: float, acknowledged: Callable[[], int]
+) -> int:
+    """Something goes wrong every few milliseconds, as long as batches are acknowledged in between: if each attempt met
+    a fault, nothing would ever be written. How often the node died.
+    """
+    over, deaths, seen = time.monotonic() + seconds, 0, -1
+    while time.monotonic() < over:
+        count = acknowledged()
+        if count > seen:
+            seen = count
+            break_something(line, topic, rng)
+        time.sleep(rng.uniform(0.0, 0.1))
+        if line.node.is_dead:
+            deaths += 1
+            if rng.random() < 0.5:
+                forget_redis(redis_url, line.node.cluster)
+        line.node.recover()
+    return deaths
+
+
+def check_pipelines(line: Line, services: Services, unique: Unique, mode: str, seed: int, seconds: float) -> None:
+    line.node.recover()
+    topic = make_topic(services.kafka_bootstrap, line.node, mode)
+    names = ["billing"] if mode == "exclusive" else ["billing", "audit"]
+    enough = threading.Event()
+    works = [
+        Work(Pipeline(unique(name), topic, line.near.address, mode), seed * 10 + index, enough)
+        for index, name in enumerate(names)
+    ]
+    for work in works:
+        work.start()
+    before = line.resets
+    try:
+        deaths = disturb(
+            line, topic, services.redis_url, random.Random(seed), seconds, lambda: sum(map(Work.acknowledged, works))
+        )
+    finally:
+        enough.set()
+        line.near.forget()
+        line.far.forget()
+        for work in works:
+            work.join()
+    faults = deaths + line.resets - before
+    floors = Floors(30, int(seconds))
+    assert_once(
+        judge(services.kafka_bootstrap, topic, [work.pipeline for work in works], floors, faults=faults),
+    )
+    line.node.check_log()
+
+
+def test_pipelines_leave_each_id_once(line: Line, services: Services, unique: Unique) -> None:
+    check_pipelines(line, services, unique, "shared", 2, 4.0)
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_pipelines_leave_each_id_once_for_long(
+    line: Line, services: Services, unique: Unique, mode: str, seed: int
+) -> None:
+    check_pipelines(line, services, unique, mode, seed, 20.0)

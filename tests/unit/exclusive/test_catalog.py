@@ -1,0 +1,61 @@
+"""Which policies a node says it applies, and when it takes them for applied everywhere."""
+
+from __future__ import annotations
+
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
+
+from metadata import LiveNodes
+from sidecar.changelog.keys import policy_key
+from sidecar.exclusive.catalog import PolicyCatalog
+from sidecar.v1 import state_pb2 as state
+
+
+class Log:
+    """What a node has read of policies: names with their versions."""
+
+    def __init__(self, **versions: int) -> None:
+        self.versions = versions
+
+    def policies(self) -> list[Any]:
+        return [
+            SimpleNamespace(key=policy_key(name), value=state.Policy(version=version))
+            for name, version in self.versions.items()
+        ]
+
+
+def catalog(number: int, log: Log) -> PolicyCatalog:
+    around = SimpleNamespace(node_id=number, changelog=SimpleNamespace(view=log))
+    found = PolicyCatalog(cast(Any, around))
+    found.read()
+    return found
+
+
+def live(*others: PolicyCatalog) -> LiveNodes:
+    nodes = {
+        number: SimpleNamespace(node_id=number, policy_version=each.version) for number, each in enumerate(others, 2)
+    }
+    return LiveNodes(MappingProxyType(cast(Any, nodes)), MappingProxyType({}), 0)
+
+
+def test_a_node_that_started_behind_a_deleted_policy_applies_all_there_are() -> None:
+    log = Log(orders=1, payments=2)
+    old = catalog(1, log)
+    del log.versions["payments"]
+    old.read()
+    old.live = live(catalog(2, Log(orders=1)))
+    assert old.is_applied_everywhere()
+
+
+def test_a_node_that_has_not_read_the_newest_policy_does_not_apply_it() -> None:
+    node = catalog(1, Log(orders=1, payments=2))
+    node.live = live(catalog(2, Log(orders=1)))
+    assert not node.is_applied_everywhere()
+
+
+def test_the_version_of_a_deleted_policy_is_not_given_again() -> None:
+    log = Log(orders=1, payments=2)
+    node = catalog(1, log)
+    del log.versions["payments"]
+    node.read()
+    assert (node.version, node._known().version) == (1, 2)
