@@ -79,6 +79,12 @@ class Evidence:
     crashes: list[str] = field(default_factory=list)
     opened: dict[tuple[int, int], int] = field(default_factory=dict)
     """Where the ownership topic says that an epoch of a writer slot was opened, by producer id and epoch."""
+    believed: list[str] = field(default_factory=list)
+    """What nodes took on the word of a client that lied."""
+    held: list[str] = field(default_factory=list)
+    """Callbacks in which a node did more than it may at once."""
+    since: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Where a partition ended when its topic began to have sequence ids: from there on no id comes again."""
     inside: list[str] = field(default_factory=list)
     claims: list[Claimed] = field(default_factory=list)
     zeroed: set[str] = field(default_factory=set)
@@ -296,6 +302,31 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
             yield f"generation {claim.generation} of {claim.resource} is {before.session}, then {claim.session}"
 
 
+def too_credulous(evidence: Evidence) -> Iterator[str]:
+    """Nobody's word is taken for what the fence depends on."""
+    yield from evidence.believed
+
+
+def held_up(evidence: Evidence) -> Iterator[str]:
+    """Nobody's bytes hold a node's loop."""
+    yield from evidence.held
+
+
+def comes_again(evidence: Evidence) -> Iterator[str]:
+    """Behind the offset at which a topic began to have sequence ids none comes that stands in front of it."""
+    names = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
+    for (topic, partition), since in evidence.since.items():
+        seen: dict[tuple[str, int], int] = {}
+        for record in evidence.logs.get((topic, partition), ()):
+            sent = names.get((topic, partition, record.value))
+            if sent is None or sent.sequence_id is None:
+                continue
+            key = sent.name, sent.sequence_id
+            if record.offset >= since and key in seen:
+                yield f"id {key[1]} of {key[0]} again in {topic}/{partition}: offsets {seen[key]} and {record.offset}"
+            seen[key] = record.offset
+
+
 def inside(evidence: Evidence) -> Iterator[str]:
     """What holds within the nodes at every moment."""
     yield from (f"within the nodes: {each}" for each in evidence.inside)
@@ -342,7 +373,7 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
-    strange_writers, generations, claims_fall, inside, read_otherwise, skipped,
+    strange_writers, generations, claims_fall, too_credulous, held_up, comes_again, inside, read_otherwise, skipped,
     broken_protocol, stuck,
 )  # fmt: skip
 

@@ -168,6 +168,22 @@ def test_a_shared_topics_owner_has_let_go_and_another_session_wrote_before_that(
     assert len(only(checker.behind_the_fence, bad)) == wrong
 
 
+def test_a_node_takes_a_liars_word_or_does_too_much_at_once() -> None:
+    bad = good()
+    bad.believed, bad.held = ["old records were taken"], ["node-1 did 10 units of work"]
+    assert only(checker.too_credulous, bad) == bad.believed
+    assert only(checker.held_up, bad) == bad.held
+
+
+@pytest.mark.parametrize(("since", "wrong"), [(5, 1), (6, 0)])
+def test_an_id_of_before_the_policy_comes_again(since: int, wrong: int) -> None:
+    bad = good()
+    bad.counted, bad.since = set(), {("t", 0): since}
+    bad.ledger.sent.append(sent("a3", 3, "a.3", delivered=True, offset=5, name="a", sequence_id=0))
+    bad.logs["t", 0].append(record(5, "a3"))
+    assert len(only(checker.comes_again, bad)) == wrong
+
+
 def test_a_batch_in_a_clients_own_name_in_a_governed_topic() -> None:
     bad = good()
     bad.logs["t", 0][2] = record(4, "b0", producer_id=2)

@@ -1,14 +1,17 @@
-"""Mutants of deduplication by sequence id: one of them also in `tests/faults/failing_node.py`."""
+"""Mutants of deduplication by sequence id. Those of the failing node are in `tests/faults/failing_node.py`, too."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from tests.sim.histories import Step
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, produce, refusals, restarts
+from tests.sim.mutants.schedules import Schedule, hold, kills, produce, refusals, restarts
 
 MARKS: Final = "sidecar/dedup/marks.py"
+EPOCH: Final = "sidecar/exclusive/epoch.py"
+GATE: Final = "sidecar/dedup/gate.py"
 
 _TOO_LARGE: Final = Schedule(
     [
@@ -20,6 +23,41 @@ _TOO_LARGE: Final = Schedule(
     jitter=0.02,
 )
 """Kafka refuses a batch for good as its application ends: the next one sends it again."""
+
+_MOMENTS: Final = (0.6, 1.3, 2.0)
+_COUNTED: Final = produce(topic="counted", ids=True, batches=120, partitions=1)
+_TWICE: Final = Schedule(
+    [_COUNTED, *[step for at in _MOMENTS for step in (hold(at), *restarts(at + 0.12))]], jitter=0.05
+)
+"""What is under way is sent again by the next session of its name, while Kafka's answer is held back."""
+
+_DROPPED: Final = Schedule(
+    [
+        produce(topic="ledger", library="stubborn", ids=True),
+        *restarts(0.5, 1.2, 1.9),
+        *kills(0.8, 1.5, 2.2),
+    ],
+    jitter=0.15,
+)
+"""Duplicates are dropped, and the node dies: the same session goes on."""
+
+_FALLING: Final = Schedule(
+    [
+        produce(ids=True, batches=60, burst=3),
+        *restarts(0.35, 0.6, 0.85),
+        Step(1.0, "close", {"app": "app0"}),
+        Step(1.6, "policy", {"topic": "owned", "deduplication": True}),
+        *restarts(2.2),
+    ],
+    length=4.0,
+    jitter=0.05,
+)
+"""Ids fall in the log of a topic that gets sequence ids later; then its application sends them again."""
+
+_NOTHING_ELSEWHERE: Final = Edit(
+    MARKS, "        return self._sent.has_others(name, producer_id)\n", "        return False\n"
+)
+_BOUNDS: Final = "        return known, known if sent is None else max(known, *sent.values())"
 
 MUTANTS: Final = (
     Mutant(
@@ -51,5 +89,70 @@ MUTANTS: Final = (
             ),
         ),
         _TOO_LARGE,
+    ),
+    Mutant(
+        "mark after ack",
+        "failing node",
+        "An id is known only after its client was answered.",
+        (
+            Edit(MARKS, "        self._sent.add(found)\n        return found\n", "        return found\n"),
+            Edit(MARKS, "        self._sent.remove(batch)\n        return True", "        return True"),
+            Edit(
+                MARKS,
+                "        for name, sequence_id, delta in batch.marks:\n"
+                "            self.learn(Mark(name, sequence_id, offset + delta if offset >= 0 else NO_ID, now))\n",
+                "        import asyncio\n"
+                "        for name, sequence_id, delta in batch.marks:\n"
+                "            mark = Mark(name, sequence_id, offset + delta if offset >= 0 else NO_ID, now)\n"
+                "            asyncio.get_running_loop().call_later(0.05, self.learn, mark)\n",
+            ),
+        ),
+        _TWICE,
+    ),
+    Mutant(
+        "in flight is new",
+        "failing node",
+        "An id that is under way is judged new.",
+        (Edit(MARKS, _BOUNDS, "        return known, known"), _NOTHING_ELSEWHERE),
+        _TWICE,
+    ),
+    Mutant(
+        "replay by put",
+        "failing node",
+        "The newer record counts in a replay, not the higher id.",
+        (
+            Edit(MARKS, "        elif mark.id <= self._ids[row]:", "        elif mark.id == self._ids[row]:"),
+            Edit("sidecar/dedup/recovery.py", "_PORTION_RECORDS: Final = 5_000", "_PORTION_RECORDS: Final = 1"),
+        ),
+        _FALLING,
+    ),
+    Mutant(
+        "shift not recorded",
+        "failing node",
+        "Records are dropped without a SequenceBase: the session is told 45 for ever, as in the model.",
+        (
+            Edit(
+                EPOCH,
+                "        await tenure.journal.append("
+                "[Record(sequence_base_key(domain.topic, domain.slot, partition), record)])",
+                "        del record, domain",
+            ),
+        ),
+        _DROPPED,
+        by=("stuck",),
+    ),
+    Mutant(
+        "a drop is acknowledged before its record",
+        "model ShiftFirst",
+        "What moves the base is written down while the answer is on its way.",
+        (
+            Edit(
+                GATE,
+                "            await self._keeper.shift(partition, behind, base, space.base)\n",
+                "            self._keeper.start(self._keeper.shift(partition, behind, base, space.base))\n",
+            ),
+        ),
+        _DROPPED,
+        by=("stuck",),
     ),
 )

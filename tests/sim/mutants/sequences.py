@@ -13,6 +13,7 @@ SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 SUCCESSION: Final = "sidecar/exclusive/succession.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
 LANE: Final = "sidecar/forwarder/lane.py"
+SLOT: Final = "sidecar/fencing/slot.py"
 WRITER: Final = "sidecar/exclusive/writer.py"
 
 _FAILOVERS: Final = Bias(
@@ -25,6 +26,24 @@ _RAISES: Final = Bias(
     where={"refuse": {"api": (0,), "error": (10,), "broker": (0,), "after_append": (False,)}},
 )
 """Batches are refused for good, and clients raise their epochs."""
+
+_TROUBLE: Final = Bias(
+    ("owned", "shared"),
+    {"refuse": 5, "kill node": 2, "reset": 2, "freeze node": 1, "lose answers": 1, "cut path": 1},
+    count=(4, 6, 8, 10),
+    where={"refuse": {"api": (0,), "error": (10,), "broker": (0,), "after_append": (False,)}},
+    latency=(0.002, 0.01),
+)
+"""The same, and more goes wrong around it."""
+
+LEAVING: Final = Bias(
+    ("shared", "owned", "queued"),
+    {"reset": 4, "cut path": 2, "kill node": 1, "drain node": 1},
+    apps=(2, 3, 4),
+    count=(4, 6, 8),
+    where={"reset": {"other": ("clients",), "share": (0.5, 1.0)}, "cut path": {"other": ("clients",)}},
+)
+"""Sessions leave, others write, and they come back."""
 
 MUTANTS: Final = (
     Mutant(
@@ -115,6 +134,61 @@ MUTANTS: Final = (
             ),
         ),
         _FAILOVERS,
+        seeds=60,
+    ),
+    Mutant(
+        "a raise waits for nothing",
+        "model AwaitInflight",
+        "A raise from memory does not wait for what is in flight, nor asks whether anything is in doubt.",
+        (Edit(WRITER, "if await epoch.quiet() and epoch.certain and self.epoch is epoch:", "if self.epoch is epoch:"),),
+        _TROUBLE,
+        seeds=200,
+    ),
+    Mutant(
+        "a raise names no epoch",
+        "model RaiseMode",
+        "A raise from memory asks for the next epoch as a takeover does, so Kafka refuses it to nobody.",
+        (
+            Edit(
+                SLOT,
+                """            raised = await self._init(held)
+            if raised.producer_id != held.producer_id or raised.epoch != held.epoch + 1:
+                raise self._lose(ErrorCode.INVALID_PRODUCER_ID_MAPPING, held, f"raised to {raised}")
+""",
+                "            raised = await self._init(NO_STAMP)\n",
+            ),
+        ),
+        _TROUBLE,
+        seeds=60,
+    ),
+    Mutant(
+        "one client epoch for all partitions",
+        "model CepPerPartition",
+        "Where a client raised its epoch in one partition, it counts as raised in all.",
+        (
+            Edit(
+                EPOCH,
+                "        bases, begins = {**self.stands_at(), **raised}, {**self.tenure.begins, **ends}\n",
+                "        bases, begins = {**self.stands_at(), **raised}, {**self.tenure.begins, **ends}\n"
+                "        for newest in raised.values():\n"
+                "            bases = {index: Position(newest.client_epoch, at.sequence)"
+                " for index, at in bases.items()}\n",
+            ),
+        ),
+        _TROUBLE,
+    ),
+    Mutant(
+        "who left is forgotten",
+        "model KeepLeft",
+        "A takeover does not write down where the session stands that it replaces.",
+        (
+            Edit(
+                SUCCESSION,
+                'if opened is not None and opened.session not in ("", intent.session) and not intent.deposes:',
+                "if False and opened is not None:",
+            ),
+        ),
+        LEAVING,
         seeds=60,
     ),
 )
