@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-MOST: Final = 60_000
-"""Units in one callback: some 10 ms. Python makes several million calls in a second."""
+MOST: Final = 200_000
+"""Units in one callback: some 30 ms, of the 50 ms that `sidecar.protocol.limits` allows."""
 _BYTES_A_UNIT: Final = 64
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+import random
+from typing import TYPE_CHECKING, Final
 
 from tests.sim.histories import Step
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, hold, kills, produce, refusals, restarts
+
+if TYPE_CHECKING:
+    from tests.sim.histories import History
 
 MARKS: Final = "sidecar/dedup/marks.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
@@ -30,6 +34,21 @@ _TWICE: Final = Schedule(
     [_COUNTED, *[step for at in _MOMENTS for step in (hold(at), *restarts(at + 0.12))]], jitter=0.05
 )
 """What is under way is sent again by the next session of its name, while Kafka's answer is held back."""
+
+
+def _failing(seed: int) -> History:
+    """A session's last batch is under way when the next one of its name sends its ids; then Kafka refuses that batch,
+    for good: its answer was held back.
+    """
+    rng, steps = (
+        random.Random(f"{seed} failing"),
+        [produce(topic="counted", ids=True, partitions=1, every=0.03, burst=1)],
+    )
+    for moment in _MOMENTS:
+        at = moment + 0.05 * rng.random()
+        steps += [hold(at), *refusals(at, error=10, after_append=False), *restarts(at + 0.06 + 0.06 * rng.random())]
+    return Schedule(steps)(seed)
+
 
 _DROPPED: Final = Schedule(
     [
@@ -115,6 +134,25 @@ MUTANTS: Final = (
         "An id that is under way is judged new.",
         (Edit(MARKS, _BOUNDS, "        return known, known"), _NOTHING_ELSEWHERE),
         _TWICE,
+    ),
+    Mutant(
+        "in flight is duplicate",
+        "failing node",
+        "An id that is under way is judged to be in the log.",
+        (
+            Edit(
+                MARKS,
+                _BOUNDS,
+                "        known = known if sent is None else max(known, *sent.values())\n        return known, known",
+            ),
+            Edit(
+                GATE,
+                "content.last <= marks.persisted(content.marks[0].name)",
+                "content.last <= marks.pushed(content.marks[0].name)",
+            ),
+            _NOTHING_ELSEWHERE,
+        ),
+        _failing,
     ),
     Mutant(
         "replay by put",

@@ -178,9 +178,23 @@ MUTANTS: Final = (
         Schedule(
             [
                 produce(topic="counted", ids=True),
-                Step(0.8, "bomb", {"topic": "counted", "size": 8_000_000, "client": "stranger", "ids": True}),
+                Step(0.8, "bomb", {"topic": "counted", "size": 40_000_000, "client": "stranger", "ids": True}),
             ]
         ),
+        seeds=3,
+    ),
+    Mutant(
+        "names are read in one go",
+        "hole 7",
+        "The names that a client asks Metadata for are read in one turn of the loop.",
+        (
+            Edit(
+                "sidecar/protocol/metadata.py",
+                "        if not number % SLICE:\n            yield\n    topics = None",
+                "        if number < 0:\n            yield\n    topics = None",
+            ),
+        ),
+        Schedule([produce(), Step(0.8, "many names", {"count": 20_000, "length": 20})]),
         seeds=3,
     ),
     Mutant(

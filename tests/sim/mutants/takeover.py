@@ -203,4 +203,19 @@ MUTANTS: Final = (
         BESIDE,
         seeds=80,
     ),
+    Mutant(
+        "other slots' records are not asked",
+        "model Mentions",
+        "Where a session stands by the record of another slot that it had is not looked for.",
+        (
+            Edit(
+                TAKEOVER,
+                "        session, own = self._intent.session, self._domain.slot\n"
+                "        found = [\n            succession.mention(",
+                '        session, own = "", self._domain.slot\n        found = [\n            succession.mention(',
+            ),
+        ),
+        BESIDE,
+        seeds=120,
+    ),
 )
