@@ -627,7 +627,7 @@ class Play:
     def _raise_epoch(self, topic: str, to: int) -> None:
         """The slot has been opened so often that its epochs come to their end."""
         topic = self._named(topic)
-        slot = ".p0" if TOPICS[topic].scope else ""
+        slot = "/p0" if TOPICS[topic].scope else ""
         self._effect("epochs used up", int(self.world.cluster.raise_epoch(f"sidecar.default.{topic}{slot}", to)))
 
     def _lose_records(self, broker: int) -> None:
