@@ -83,7 +83,7 @@ class LogReader:
             for partition, listed in answer.items():
                 if listed.error:
                     await self._upstream.layout(topic, refresh=True)
-                    raise KafkaError(listed.error, f"the offsets of {partition}")
+                    raise KafkaError(_of_a_leader(listed.error), f"the offsets of {partition}")
                 found[partition.partition] = listed
         return found
 
@@ -132,12 +132,20 @@ class LogReader:
             await self._upstream.layout(partition.topic, refresh=True)
         elif answer.error:
             await self._upstream.layout(partition.topic, refresh=True)
-            raise KafkaError(answer.error, f"reading {partition} from offset {offset}")
+            raise KafkaError(_of_a_leader(answer.error), f"reading {partition} from offset {offset}")
         return answer.records
 
     async def _ask(self, leader: int, partition: TopicPartition, offset: int, max_bytes: int) -> Fetched:
         request = FetchPartition(partition, Offset(offset), max_wait_ms=_MAX_WAIT_MS, max_bytes=max_bytes)
         return await self._upstream.call(leader, request, lane=self._lane)
+
+
+def _of_a_leader(error: int) -> int:
+    """What an error means that a partition's leader answers. 3 UNKNOWN_TOPIC_OR_PARTITION: a new partition's leader has
+    not heard of it yet, as another broker's metadata named it. A client that asked for another partition of the topic
+    would take that for final; a topic that is gone is found as its leaders are looked up.
+    """
+    return ErrorCode.LEADER_NOT_AVAILABLE if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error
 
 
 def _behind(records: bytes, offset: int) -> int:

@@ -183,7 +183,7 @@ class SlotWriter(ABC):
             epoch.close(outcome)
 
     def numbering_lost(self, lane: Lane) -> None:
-        """A plain session's batch was given up in doubt: only a new epoch can count on."""
+        """A batch was given up in doubt: only a new epoch can count on, or tell."""
         if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
             return
         self.drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT))

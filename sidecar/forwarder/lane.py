@@ -157,7 +157,8 @@ class Owner(Protocol):
 
     def numbering_lost(self, lane: Lane) -> None:
         """A plain session's batch was given up with its outcome unknown, or with nothing allowed behind it: only a new
-        slot epoch can count on.
+        slot epoch can count on. So it is where Kafka refused an idempotent session's batch of which an earlier try may
+        be in the log.
         """
         ...
 
@@ -329,7 +330,7 @@ class Lane:
             if error in STALE_ROUTE or error == ErrorCode.NETWORK_EXCEPTION:
                 self._shipper.leader_lost(self.topic)
         else:
-            self._drop(append, outcome)
+            self._refused(append, outcome)
         if append is self._alone:
             self._alone = None
         self._go_on()
@@ -345,6 +346,18 @@ class Lane:
         if error != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or append is self._alone:
             return False
         return self._muted or any(earlier.order < append.order for earlier in self._in_flight)
+
+    def _refused(self, append: Append, outcome: Outcome) -> None:
+        """Kafka's own verdict. It says nothing of an earlier try in doubt, unless it is 45: Kafka looks at the sequence
+        last, and knows a batch that is in the log. Then only the log tells, behind a fence; the client asks again.
+        """
+        if not append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._drop(append, outcome)
+        elif self.plain is not None:
+            self._drop(append, _TIMED_OUT)
+        else:
+            self._finish(append, _TIMED_OUT)
+            self._owner.numbering_lost(self)
 
     def _drop(self, append: Append, outcome: Outcome) -> None:
         """Give a batch up. It leaves a gap: an idempotent client is shown it by Kafka (45), a plain one must not be."""

@@ -26,8 +26,8 @@ _MOST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """A record of the ownership topic: who got a topic (slot 0) or a partition, under which generation, from which
-    offsets on.
+    """A record of the ownership topic, where it has the offset `at`: who got a topic (slot 0) or a partition, under
+    which generation, from which offsets on.
     """
 
     topic: str
@@ -36,6 +36,7 @@ class Tenure:
     session: str
     start: tuple[tuple[int, int], ...]
     released: bool = False
+    at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,14 @@ class Evidence:
     bare: set[str] = field(default_factory=set)
     stuck: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
+    opened: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Where the ownership topic says that an epoch of a writer slot was opened, by producer id and epoch."""
+    believed: list[str] = field(default_factory=list)
+    """What nodes took on the word of a client that lied."""
+    held: list[str] = field(default_factory=list)
+    """Callbacks in which a node did more than it may at once."""
+    since: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Where a partition ended when its topic began to have sequence ids: from there on no id comes again."""
     inside: list[str] = field(default_factory=list)
     claims: list[Claimed] = field(default_factory=list)
     zeroed: set[str] = field(default_factory=set)
@@ -222,10 +231,6 @@ def twice_counted(evidence: Evidence) -> Iterator[str]:
 def behind_the_fence(evidence: Evidence) -> Iterator[str]:
     """Behind the offsets at which a generation begins only its own session's records stand."""
     owners = {(sent.topic, sent.partition, sent.value): sent.session for sent in evidence.ledger.sent}
-    let_go = defaultdict[str, set[int]](set)
-    for each in evidence.tenures:
-        if each.released:
-            let_go[each.topic].add(each.generation)
     for (topic, partition), spans in _spans(evidence).items():
         if topic in evidence.loose:
             continue
@@ -233,7 +238,7 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
         for record in evidence.logs.get((topic, partition), ()):
             session = owners.get((topic, partition, record.value))
             tenure = next((each for start, each in reversed(spans) if record.offset >= start), None)
-            if session is None or tenure is None or (topic in evidence.shared and tenure.generation in let_go[topic]):
+            if session is None or tenure is None or (topic in evidence.shared and _is_free(evidence, tenure, record)):
                 continue
             names = evidence.sessions.get(session, set())
             if tenure.session.startswith("pid:") and tenure.session not in names:
@@ -297,6 +302,31 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
             yield f"generation {claim.generation} of {claim.resource} is {before.session}, then {claim.session}"
 
 
+def too_credulous(evidence: Evidence) -> Iterator[str]:
+    """Nobody's word is taken for what the fence depends on."""
+    yield from evidence.believed
+
+
+def held_up(evidence: Evidence) -> Iterator[str]:
+    """Nobody's bytes hold a node's loop."""
+    yield from evidence.held
+
+
+def comes_again(evidence: Evidence) -> Iterator[str]:
+    """Behind the offset at which a topic began to have sequence ids none comes that stands in front of it."""
+    names = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
+    for (topic, partition), since in evidence.since.items():
+        seen: dict[tuple[str, int], int] = {}
+        for record in evidence.logs.get((topic, partition), ()):
+            sent = names.get((topic, partition, record.value))
+            if sent is None or sent.sequence_id is None:
+                continue
+            key = sent.name, sent.sequence_id
+            if record.offset >= since and key in seen:
+                yield f"id {key[1]} of {key[0]} again in {topic}/{partition}: offsets {seen[key]} and {record.offset}"
+            seen[key] = record.offset
+
+
 def inside(evidence: Evidence) -> Iterator[str]:
     """What holds within the nodes at every moment."""
     yield from (f"within the nodes: {each}" for each in evidence.inside)
@@ -343,7 +373,7 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
-    strange_writers, generations, claims_fall, inside, read_otherwise, skipped,
+    strange_writers, generations, claims_fall, too_credulous, held_up, comes_again, inside, read_otherwise, skipped,
     broken_protocol, stuck,
 )  # fmt: skip
 
@@ -355,6 +385,23 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
         for sent in evidence.ledger.sent
         if sent.sequence_id is not None and evidence.places(sent)
     }
+
+
+def _is_free(evidence: Evidence, tenure: Tenure, record: Record) -> bool:
+    """Whether a record behind the begin of a tenure was stamped under an epoch that was opened when its owner had let
+    go. True as well where nothing says when that was: compaction took the record of the epoch.
+    """
+    opened = evidence.opened.get((record.producer_id, record.producer_epoch))
+    if opened is None:
+        return any(each.released for each in _words_on(evidence, tenure))
+    said = [each for each in _words_on(evidence, tenure) if each.at <= opened]
+    return bool(said) and said[-1].released
+
+
+def _words_on(evidence: Evidence, tenure: Tenure) -> list[Tenure]:
+    """The records of a topic's generation, in order."""
+    same = tenure.topic, tenure.slot, tenure.generation
+    return [each for each in evidence.tenures if (each.topic, each.slot, each.generation) == same]
 
 
 def _given_up(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:

@@ -41,7 +41,8 @@ class Library:
 
     `in_flight`: batches per partition. `retries`: attempts after the first, None: until `delivery_s` is over.
     `raises`: what gets a new producer epoch after a failure that its sequences cannot get over: the `partition` (Java),
-    the whole `producer` (librdkafka, Sarama, franz-go), or `never` (aiokafka). `fatal`: codes that end the producer.
+    the whole `producer` (librdkafka, Sarama, franz-go), or `never` (aiokafka); `nothing`: it waits for ever. `fatal`:
+    codes that end the producer.
     `later_means_earlier`: an accepted batch makes it take earlier ones that it still repeats for written (librdkafka).
     """
 
@@ -68,6 +69,8 @@ LIBRARIES: Final = {
     "franz-go": Library("franz-go", in_flight=1, raises="producer", backoff_s=0.05, fatal=frozenset()),
     # sender.py: no epoch of its own; numbering never starts again
     "aiokafka": Library("aiokafka", in_flight=1, raises="never"),
+    # no library: the model's client (`ClientSequences`), that neither gives up nor raises
+    "stubborn": Library("stubborn", in_flight=1, raises="nothing"),
     "plain": Library("plain", in_flight=1, idempotent=False, retries=10, raises="never"),
 }
 
@@ -433,6 +436,8 @@ class Producer:
         """45, 47, 59: repeat where an earlier batch is the reason, raise the epoch where this one is."""
         loop = asyncio.get_running_loop()
         lane.not_before = loop.time() + self.library.backoff_s
+        if self.library.raises == "nothing":
+            return
         if self.library.raises == "never":
             if code == OUT_OF_ORDER and lane.batches[0] is not batch:
                 return
@@ -459,7 +464,7 @@ class Producer:
                         record.doubtful = record.doubtful or other.in_flight
                         self._failed(record, code)
                 each.batches.clear()
-        elif self.library.idempotent and self.library.raises != "never" and batch.sequence >= 0:
+        elif self.library.idempotent and self.library.raises in ("partition", "producer") and batch.sequence >= 0:
             self._raise_epoch(lane)
 
     def _expire(self, lane: Lane) -> None:
@@ -472,7 +477,7 @@ class Producer:
             for record in batch.records:
                 record.doubtful = record.doubtful or batch.in_flight
                 self._failed(record, TIMED_OUT)
-            if batch.attempts and self.library.idempotent and self.library.raises != "never":
+            if batch.attempts and self.library.idempotent and self.library.raises in ("partition", "producer"):
                 lane.unresolved = True
         self._resolve(lane)
 

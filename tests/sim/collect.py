@@ -51,9 +51,12 @@ def _note(record: Record, found: Evidence) -> None:
         owner = state.Ownership.FromString(record.value)
         start = tuple(zip(owner.start.partition, owner.start.offset, strict=True))
         found.tenures.append(
-            Tenure(topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session))
-        )
-    elif kind == "serving":
-        found.writers.add(state.Serving.FromString(record.value).producer_id)
-    elif kind == "slot":
-        found.writers.add(state.Slot.FromString(record.value).producer_id)
+            Tenure(
+                topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session),
+                record.offset,
+            )
+        )  # fmt: skip
+    elif kind in ("serving", "slot"):
+        opened = (state.Serving if kind == "serving" else state.Slot).FromString(record.value)
+        found.writers.add(opened.producer_id)
+        found.opened.setdefault((opened.producer_id, opened.producer_epoch), record.offset)

@@ -108,6 +108,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.network: Network | None = None
         self.crashes: list[str] = []
         self.on_switch: Callable[[Host | None, Host | None], None] = lambda _old, _new: None
+        self.around: Callable[[SimHandle], None] | None = None
+        """Calls back in place of the loop, where somebody wants to see what that takes."""
         self._queue: deque[SimHandle] = deque()
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._count = 0
@@ -299,7 +301,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 self.steps += 1
                 window_steps += 1
                 try:
-                    if handle.context is None:
+                    if self.around is not None:
+                        self.around(handle)
+                    elif handle.context is None:
                         handle.callback(*handle.args)
                     else:
                         handle.context.run(handle.callback, *handle.args)

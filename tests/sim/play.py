@@ -20,9 +20,11 @@ from tests.sim.host import Host
 from tests.sim.inside import Inside, at_rest
 from tests.sim.ledger import Told
 from tests.sim.members import Member
+from tests.sim.moments import MOMENTS
 from tests.sim.net import Weather
 from tests.sim.operators import LOOSENING, OF_OWNERS, Operator, operate
 from tests.sim.strangers import Stranger, intrude, transact
+from tests.sim.work import Work
 from tests.sim.world import REDIS, TOPICS
 
 if TYPE_CHECKING:
@@ -96,6 +98,9 @@ class Play:
         self.operations: list[Any] = []
         """Of operators, which have to come to an end before the end is looked at."""
         self.guests: list[Host] = []
+        self.believed: list[str] = []
+        self.since: dict[tuple[str, int], int] = {}
+        self.work = Work()
         """Hosts of clients that nobody waits for."""
         self.aborting: set[str] = set()
         """Topics that somebody writes to in transactions."""
@@ -144,7 +149,10 @@ class Play:
         )
 
     def _take(self, step: Step) -> None:
-        getattr(self, "_" + step.kind.replace(" ", "_"))(**step.args)
+        if (moment := MOMENTS.get(step.kind)) is not None:
+            moment(self, **step.args)
+        else:
+            getattr(self, "_" + step.kind.replace(" ", "_"))(**step.args)
 
     def _later(self, seconds: float, heal: Callable[[], None]) -> None:
         """Heal by itself after some time, or with everything else at the end."""
@@ -160,6 +168,9 @@ class Play:
     def _effect(self, name: str, count: int = 1) -> None:
         if count:
             self.world.effects[name] += count
+
+    later = _later
+    effect = _effect
 
     # Applications -------------------------------------------------------------------------------------------------
 
@@ -431,6 +442,10 @@ class Play:
             self.world.logged[f"policy: {type(error).__name__}"] += 1
         else:
             self._effect("policy changed")
+            if change.deduplication:
+                for partition in range(self.counts[topic]):
+                    batches = self.world.cluster.committed(topic, partition)
+                    self.since[topic, partition] = batches[-1].last + 1 if batches else 0
 
     def _own(self, topic: str, partition: int, mode: str, lasts: float) -> None:
         self.topics.add(topic)
@@ -612,7 +627,7 @@ class Play:
     def _raise_epoch(self, topic: str, to: int) -> None:
         """The slot has been opened so often that its epochs come to their end."""
         topic = self._named(topic)
-        slot = ".p0" if TOPICS[topic].scope else ""
+        slot = "/p0" if TOPICS[topic].scope else ""
         self._effect("epochs used up", int(self.world.cluster.raise_epoch(f"sidecar.default.{topic}{slot}", to)))
 
     def _lose_records(self, broker: int) -> None:
@@ -680,7 +695,7 @@ class Play:
 
     def _move_coordinator(self, topic: str, partition: int) -> None:
         topic = self._named(topic)
-        slot = f".p{partition}" if TOPICS.get(topic) is not None and TOPICS[topic].scope else ""
+        slot = f"/p{partition}" if TOPICS.get(topic) is not None and TOPICS[topic].scope else ""
         self.world.cluster.move_coordinator(f"sidecar.default.{topic}{slot}")
 
     def _cut_brokers(self, one: int, other: int, lasts: float) -> None:
@@ -908,6 +923,8 @@ class Play:
         evidence.stuck, evidence.torn = self.stuck, self.torn | self.reborn
         evidence.bare, evidence.loose = self.bare | self.reborn, self.loose | self.reborn
         evidence.inside = self.inside.wrong
+        evidence.since = self.since if not self.torn | self.reborn else {}
+        evidence.believed, evidence.held = self.believed, self.work.held
         evidence.wrecked, evidence.zeroed = self.wrecked, ZEROED
         if self.history.shape.settings:  # names are forgotten for want of room
             evidence.counted = set()

@@ -156,6 +156,34 @@ def test_two_plain_sessions_in_one_generation() -> None:
     assert len(only(checker.behind_the_fence, bad)) == 1
 
 
+@pytest.mark.parametrize(("opened", "wrong"), [(5, 2), (25, 0), (15, 2)])
+def test_a_shared_topics_owner_has_let_go_and_another_session_wrote_before_that(opened: int, wrong: int) -> None:
+    """Epochs that were opened before it, under it, and when it had let go."""
+    bad = good()
+    bad.shared = {"t"}
+    bad.tenures = [tenure(1, "pid:1", 1, at=10), tenure(1, "pid:1", 1, released=True, at=20)]
+    bad.opened = {(SLOT, 0): 9, (SLOT + 1, 0): opened}
+    bad.writers.add(SLOT + 1)
+    bad.logs["t", 0][2] = record(4, "b0", producer_id=SLOT + 1)
+    assert len(only(checker.behind_the_fence, bad)) == wrong
+
+
+def test_a_node_takes_a_liars_word_or_does_too_much_at_once() -> None:
+    bad = good()
+    bad.believed, bad.held = ["old records were taken"], ["node-1 did 10 units of work"]
+    assert only(checker.too_credulous, bad) == bad.believed
+    assert only(checker.held_up, bad) == bad.held
+
+
+@pytest.mark.parametrize(("since", "wrong"), [(5, 1), (6, 0)])
+def test_an_id_of_before_the_policy_comes_again(since: int, wrong: int) -> None:
+    bad = good()
+    bad.counted, bad.since = set(), {("t", 0): since}
+    bad.ledger.sent.append(sent("a3", 3, "a.3", delivered=True, offset=5, name="a", sequence_id=0))
+    bad.logs["t", 0].append(record(5, "a3"))
+    assert len(only(checker.comes_again, bad)) == wrong
+
+
 def test_a_batch_in_a_clients_own_name_in_a_governed_topic() -> None:
     bad = good()
     bad.logs["t", 0][2] = record(4, "b0", producer_id=2)

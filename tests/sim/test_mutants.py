@@ -13,6 +13,7 @@ import pytest
 from tests.sim.mutants.all import MUTANTS
 from tests.sim.mutants.edits import Edit, EditError, edited, install, texts
 from tests.sim.mutants.mutant import Mutant
+from tests.sim.mutants.redundant import REDUNDANT
 from tests.sim.mutants.run import Lanes, hunt
 
 FOUND_AT_ONCE = ("half a circle", "claims are believed", "no tails")
@@ -33,6 +34,10 @@ def test_a_mutant_still_has_its_place_in_the_product(mutant: Mutant) -> None:
 
 def test_names_are_given_once() -> None:
     assert Counter(mutant.name for mutant in MUTANTS).most_common(1)[0][1] == 1
+
+
+def test_what_is_redundant_has_a_mutant_without_both() -> None:
+    assert {each.both for each in REDUNDANT} <= {mutant.name for mutant in MUTANTS}
 
 
 @pytest.mark.parametrize("name", FOUND_AT_ONCE)

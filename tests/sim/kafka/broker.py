@@ -59,6 +59,8 @@ class Broker:
         self.feed = Feed(self)
         self.refusals: dict[int, list[refusals.Refusal]] = {}
         self.empty = 0
+        self.keeps_back: Callable[[Request], bool] | None = None
+        self.kept: list[Callable[[], None]] = []
         self._held: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._connections = 0
 
@@ -277,6 +279,17 @@ class Broker:
         (KIP-219).
         """
         self.refusals.setdefault(api_key, []).append(refusals.Refusal(0, times, False, milliseconds))
+
+    def keep_back(self, is_held: Callable[[Request], bool]) -> None:
+        """Keep answers back until `give_out`; what was asked for is done."""
+        self.keeps_back = is_held
+
+    def give_out(self) -> int:
+        """Send what was kept back; how many answers that were."""
+        self.keeps_back, kept, self.kept = None, self.kept, []
+        for answer in kept:
+            answer()
+        return len(kept)
 
     def empty_fetches(self, times: int) -> None:
         """Answer the next fetches without records, though there are some."""

@@ -7,6 +7,7 @@ muted), and with a throttle time some while after that (KIP-219).
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,7 +68,7 @@ class Request:
         self.answer_bytes(self.message.encode_answer(self.version, self.correlation, values))
 
     def answer_bytes(self, frame: bytes) -> None:
-        self.channel.answer(frame, self.throttle_ms)
+        self.channel.answer_to(self, frame)
 
     def no_answer(self) -> None:
         """Produce with acks=0."""
@@ -144,6 +145,13 @@ class Channel:
         if self._broker.cluster.trace is not None:
             self._broker.trace("asked", name_of(request.key), f"v{request.version} by connection {self.number}")
         self._broker.dispatch(request)
+
+    def answer_to(self, request: Request, frame: bytes) -> None:
+        """As `answer`, unless somebody has it kept back."""
+        if self._broker.keeps_back is not None and self._broker.keeps_back(request):
+            self._broker.kept.append(partial(self.answer, frame, request.throttle_ms))
+        else:
+            self.answer(frame, request.throttle_ms)
 
     def answer(self, frame: bytes, throttle_ms: int) -> None:
         """Send an answer (empty: none) and go on with the next request."""

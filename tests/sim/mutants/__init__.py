@@ -8,6 +8,7 @@
     takeover.py     mutants of the model `ExclusiveTopic`
     sequences.py    those of `ClientSequences`
     deduplication.py    those of sequence ids
+    redundant.py    rules that one edit cannot break
     all.py          every mutant
     run.py          plays one until it is found
     __main__.py     plays them all, and prints a table

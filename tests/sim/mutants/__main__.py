@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tests.sim.mutants.all import MUTANTS
+from tests.sim.mutants.redundant import REDUNDANT
 from tests.sim.mutants.run import Lanes, hunt
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def main() -> int:
         clean.close()
     wrong = [each for each in done if not each.is_right]
     print(f"{len(done) - len(wrong)} of {len(done)} mutants are found, {sum(each.cpu_s for each in done):.0f} s of CPU")
+    for rule in REDUNDANT if not chosen.words else ():
+        print(f"REDUNDANT: {rule.of}: {rule.why} Without both: {rule.both!r}")
     for each in wrong:
         _explain(each)
     return 1 if wrong else 0

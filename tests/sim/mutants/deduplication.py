@@ -1,14 +1,21 @@
-"""Mutants of deduplication by sequence id: one of them also in `tests/faults/failing_node.py`."""
+"""Mutants of deduplication by sequence id. Those of the failing node are in `tests/faults/failing_node.py`, too."""
 
 from __future__ import annotations
 
-from typing import Final
+import random
+from typing import TYPE_CHECKING, Final
 
+from tests.sim.histories import Step
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, produce, refusals, restarts
+from tests.sim.mutants.schedules import Schedule, hold, kills, produce, refusals, restarts
+
+if TYPE_CHECKING:
+    from tests.sim.histories import History
 
 MARKS: Final = "sidecar/dedup/marks.py"
+EPOCH: Final = "sidecar/exclusive/epoch.py"
+GATE: Final = "sidecar/dedup/gate.py"
 
 _TOO_LARGE: Final = Schedule(
     [
@@ -20,6 +27,56 @@ _TOO_LARGE: Final = Schedule(
     jitter=0.02,
 )
 """Kafka refuses a batch for good as its application ends: the next one sends it again."""
+
+_MOMENTS: Final = (0.6, 1.3, 2.0)
+_COUNTED: Final = produce(topic="counted", ids=True, batches=120, partitions=1)
+_TWICE: Final = Schedule(
+    [_COUNTED, *[step for at in _MOMENTS for step in (hold(at), *restarts(at + 0.12))]], jitter=0.05
+)
+"""What is under way is sent again by the next session of its name, while Kafka's answer is held back."""
+
+
+def _failing(seed: int) -> History:
+    """A session's last batch is under way when the next one of its name sends its ids; then Kafka refuses that batch,
+    for good: its answer was held back.
+    """
+    rng, steps = (
+        random.Random(f"{seed} failing"),
+        [produce(topic="counted", ids=True, partitions=1, every=0.03, burst=1)],
+    )
+    for moment in _MOMENTS:
+        at = moment + 0.05 * rng.random()
+        steps += [hold(at), *refusals(at, error=10, after_append=False), *restarts(at + 0.06 + 0.06 * rng.random())]
+    return Schedule(steps)(seed)
+
+
+_DROPPED: Final = Schedule(
+    [
+        produce(topic="ledger", library="stubborn", ids=True),
+        *restarts(0.5, 1.2, 1.9),
+        *kills(0.8, 1.5, 2.2),
+    ],
+    jitter=0.15,
+)
+"""Duplicates are dropped, and the node dies: the same session goes on."""
+
+_FALLING: Final = Schedule(
+    [
+        produce(ids=True, batches=60, burst=3),
+        *restarts(0.35, 0.6, 0.85),
+        Step(1.0, "close", {"app": "app0"}),
+        Step(1.6, "policy", {"topic": "owned", "deduplication": True}),
+        *restarts(2.2),
+    ],
+    length=4.0,
+    jitter=0.05,
+)
+"""Ids fall in the log of a topic that gets sequence ids later; then its application sends them again."""
+
+_NOTHING_ELSEWHERE: Final = Edit(
+    MARKS, "        return self._sent.has_others(name, producer_id)\n", "        return False\n"
+)
+_BOUNDS: Final = "        return known, known if sent is None else max(known, *sent.values())"
 
 MUTANTS: Final = (
     Mutant(
@@ -51,5 +108,89 @@ MUTANTS: Final = (
             ),
         ),
         _TOO_LARGE,
+    ),
+    Mutant(
+        "mark after ack",
+        "failing node",
+        "An id is known only after its client was answered.",
+        (
+            Edit(MARKS, "        self._sent.add(found)\n        return found\n", "        return found\n"),
+            Edit(MARKS, "        self._sent.remove(batch)\n        return True", "        return True"),
+            Edit(
+                MARKS,
+                "        for name, sequence_id, delta in batch.marks:\n"
+                "            self.learn(Mark(name, sequence_id, offset + delta if offset >= 0 else NO_ID, now))\n",
+                "        import asyncio\n"
+                "        for name, sequence_id, delta in batch.marks:\n"
+                "            mark = Mark(name, sequence_id, offset + delta if offset >= 0 else NO_ID, now)\n"
+                "            asyncio.get_running_loop().call_later(0.05, self.learn, mark)\n",
+            ),
+        ),
+        _TWICE,
+    ),
+    Mutant(
+        "in flight is new",
+        "failing node",
+        "An id that is under way is judged new.",
+        (Edit(MARKS, _BOUNDS, "        return known, known"), _NOTHING_ELSEWHERE),
+        _TWICE,
+    ),
+    Mutant(
+        "in flight is duplicate",
+        "failing node",
+        "An id that is under way is judged to be in the log.",
+        (
+            Edit(
+                MARKS,
+                _BOUNDS,
+                "        known = known if sent is None else max(known, *sent.values())\n        return known, known",
+            ),
+            Edit(
+                GATE,
+                "content.last <= marks.persisted(content.marks[0].name)",
+                "content.last <= marks.pushed(content.marks[0].name)",
+            ),
+            _NOTHING_ELSEWHERE,
+        ),
+        _failing,
+    ),
+    Mutant(
+        "replay by put",
+        "failing node",
+        "The newer record counts in a replay, not the higher id.",
+        (
+            Edit(MARKS, "        elif mark.id <= self._ids[row]:", "        elif mark.id == self._ids[row]:"),
+            Edit("sidecar/dedup/recovery.py", "_PORTION_RECORDS: Final = 5_000", "_PORTION_RECORDS: Final = 1"),
+        ),
+        _FALLING,
+    ),
+    Mutant(
+        "shift not recorded",
+        "failing node",
+        "Records are dropped without a SequenceBase: the session is told 45 for ever, as in the model.",
+        (
+            Edit(
+                EPOCH,
+                "        await tenure.journal.append("
+                "[Record(sequence_base_key(domain.topic, domain.slot, partition), record)])",
+                "        del record, domain",
+            ),
+        ),
+        _DROPPED,
+        by=("stuck",),
+    ),
+    Mutant(
+        "a drop is acknowledged before its record",
+        "model ShiftFirst",
+        "What moves the base is written down while the answer is on its way.",
+        (
+            Edit(
+                GATE,
+                "            await self._keeper.shift(partition, behind, base, space.base)\n",
+                "            self._keeper.start(self._keeper.shift(partition, behind, base, space.base))\n",
+            ),
+        ),
+        _DROPPED,
+        by=("stuck",),
     ),
 )

@@ -150,4 +150,65 @@ MUTANTS: Final = (
         Bias(("owned", "shared"), {"kill node": 3, "empty fetches": 5}, count=(4, 6, 8)),
         seeds=60,
     ),
+    Mutant(
+        "a claim is the hint",
+        "model KeepHint",
+        "What a leader claimed takes the place of the offset in front of which all is known and committed.",
+        (
+            Edit(
+                TAILS,
+                "        return replace(self, claim=claim)\n",
+                "        return replace(self, offset=claim.offset, claim=claim)\n",
+            ),
+        ),
+        _by_leader,
+        seeds=80,
+    ),
+    Mutant(
+        "bombs are opened on the loop",
+        "hole 7",
+        "A batch is opened at once, however large it gets.",
+        (
+            Edit(
+                "sidecar/dedup/content.py",
+                "def _open(batch: memoryview, *, at_once: bool) -> Octets:\n",
+                "def _open(batch: memoryview, *, at_once: bool) -> Octets:\n    at_once = False\n",
+            ),
+        ),
+        Schedule(
+            [
+                produce(topic="counted", ids=True),
+                Step(0.8, "bomb", {"topic": "counted", "size": 40_000_000, "client": "stranger", "ids": True}),
+            ]
+        ),
+        seeds=3,
+    ),
+    Mutant(
+        "names are read in one go",
+        "hole 7",
+        "The names that a client asks Metadata for are read in one turn of the loop.",
+        (
+            Edit(
+                "sidecar/protocol/metadata.py",
+                "        if not number % SLICE:\n            yield\n    topics = None",
+                "        if number < 0:\n            yield\n    topics = None",
+            ),
+        ),
+        Schedule([produce(), Step(0.8, "many names", {"count": 20_000, "length": 20})]),
+        seeds=3,
+    ),
+    Mutant(
+        "headers are believed",
+        "hole 8",
+        "How old records are is what the batch's header says.",
+        (
+            Edit(
+                "sidecar/protocol/batch.py",
+                "    if attributes & _CODEC:\n        return max_timestamp\n    try:\n        at = HEADER",
+                "    if True:\n        return max_timestamp\n    try:\n        at = HEADER",
+            ),
+        ),
+        Schedule([Step(0.5, "believe", {"topic": "shared"}), Step(0.7, "believe", {"topic": "owned"})]),
+        seeds=3,
+    ),
 )

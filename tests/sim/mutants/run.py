@@ -39,10 +39,18 @@ class Caught:
 
 
 class Lanes:
-    """Workers by what they are made of."""
+    """Workers by what they are made of. What they found is remembered: many mutants have the same histories."""
 
     def __init__(self) -> None:
         self._workers: dict[tuple[Shape, tuple[Edit, ...]], Worker] = {}
+        self._found: dict[tuple[str, tuple[Edit, ...]], list[str]] = {}
+
+    def once(self, history: History, edits: tuple[Edit, ...]) -> list[str]:
+        """As `wrong`, played only the first time."""
+        key = f"{history.shape} {history}", edits
+        if key not in self._found:
+            self._found[key] = self.wrong(history, edits)
+        return self._found[key]
 
     def wrong(self, history: History, edits: tuple[Edit, ...]) -> list[str]:
         """What is wrong with a history, with these edits in the product."""
@@ -66,15 +74,16 @@ class Lanes:
 
 
 def hunt(mutant: Mutant, clean: Lanes, seeds: int = 0) -> Caught:
-    """Play a mutant seed by seed, then the product: `clean` are its workers. `seeds`: how many, if not the mutant's."""
+    """Play a mutant seed by seed until it is found, and the product under all seeds that the mutant may take: `clean`
+    are its workers. `seeds`: how many, if not the mutant's.
+    """
     mine, before = Lanes(), _cpu_s()
-    tried: list[History] = []
     seed, rule, wrong = None, "", ""
     others: set[str] = set()
     try:
         for number in range(seeds or mutant.seeds):
-            tried.append(mutant.found_by(number))
-            said = [each for each in mine.wrong(tried[-1], mutant.world + mutant.edits) if isinstance(each, Finding)]
+            history = mutant.found_by(number)
+            said = [each for each in mine.wrong(history, mutant.world + mutant.edits) if isinstance(each, Finding)]
             if found := [each for each in said if mutant.counts(each.rule)]:
                 seed, rule, wrong = number, found[0].rule, found[0]
                 break
@@ -82,7 +91,8 @@ def hunt(mutant: Mutant, clean: Lanes, seeds: int = 0) -> Caught:
     finally:
         mine.close()
     cpu_s = _cpu_s() - before
-    unclean = [f"seed {each.seed}: {said}" for each in tried for said in clean.wrong(each, mutant.world)]
+    played = [mutant.found_by(number) for number in range(seeds or mutant.seeds)]
+    unclean = [f"seed {each.seed}: {said}" for each in played for said in clean.once(each, mutant.world)]
     return Caught(mutant, seed, rule or ", ".join(sorted(others)), wrong, cpu_s, unclean)
 
 

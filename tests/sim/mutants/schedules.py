@@ -71,3 +71,13 @@ def refusals(*at: float, error: int = 7, times: int = 1, after_append: bool = Tr
     """Brokers answer with an error, behind the append or in front of it."""
     args = {"broker": 0, "api": api, "error": error, "times": times, "after_append": after_append}
     return [Step(moment, "refuse", args) for moment in at]
+
+
+def resets(*at: float) -> list[Step]:
+    """All connections of clients are reset."""
+    return [Step(moment, "reset", {"node": node, "other": "clients", "share": 1.0}) for moment in at for node in (1, 2)]
+
+
+def hold(at: float, topic: str = "counted", lasts: float = 0.4) -> Step:
+    """What a topic's leaders are sent they append, and answer later."""
+    return Step(at, "hold answers", {"topic": topic, "lasts": lasts})

@@ -26,6 +26,33 @@ _RAISES: Final = Bias(
 )
 """Batches are refused for good, and clients raise their epochs."""
 
+_BROKERS: Final = ("kafka-1", "kafka-2", "kafka-3")
+_TROUBLE: Final = Bias(
+    ("owned", "shared"),
+    {"refuse": 5, "reset": 3, "lose answers": 2, "cut path": 1, "freeze node": 1},
+    count=(4, 6, 8, 10),
+    libraries=("java",),
+    where={
+        "refuse": {"api": (0,), "error": (10,), "broker": (0,), "after_append": (False,)},
+        "reset": {"other": _BROKERS},
+        "lose answers": {"other": _BROKERS},
+        "cut path": {"other": _BROKERS},
+    },
+    latency=(0.002, 0.01),
+)
+"""The same, and more goes wrong between nodes and brokers. Clients are left in peace: one that raises its epoch while
+it does not know of another batch writes that twice by itself.
+"""
+
+LEAVING: Final = Bias(
+    ("shared", "owned", "queued"),
+    {"reset": 4, "cut path": 2, "kill node": 1, "drain node": 1},
+    apps=(2, 3, 4),
+    count=(4, 6, 8),
+    where={"reset": {"other": ("clients",), "share": (0.5, 1.0)}, "cut path": {"other": ("clients",)}},
+)
+"""Sessions leave, others write, and they come back."""
+
 MUTANTS: Final = (
     Mutant(
         "a raise is a repeat",
@@ -115,6 +142,44 @@ MUTANTS: Final = (
             ),
         ),
         _FAILOVERS,
+        seeds=60,
+    ),
+    Mutant(
+        "a raise waits for nothing",
+        "model AwaitInflight",
+        "A raise from memory does not wait for what is in flight, nor asks whether anything is in doubt.",
+        (Edit(WRITER, "if await epoch.quiet() and epoch.certain and self.epoch is epoch:", "if self.epoch is epoch:"),),
+        _TROUBLE,
+        seeds=40,
+    ),
+    Mutant(
+        "one client epoch for all partitions",
+        "model CepPerPartition",
+        "Where a client raised its epoch in one partition, it counts as raised in all.",
+        (
+            Edit(
+                EPOCH,
+                "        bases, begins = {**self.stands_at(), **raised}, {**self.tenure.begins, **ends}\n",
+                "        bases, begins = {**self.stands_at(), **raised}, {**self.tenure.begins, **ends}\n"
+                "        for newest in raised.values():\n"
+                "            bases = {index: Position(newest.client_epoch, at.sequence)"
+                " for index, at in bases.items()}\n",
+            ),
+        ),
+        _TROUBLE,
+    ),
+    Mutant(
+        "who left is forgotten",
+        "model KeepLeft",
+        "A takeover does not write down where the session stands that it replaces.",
+        (
+            Edit(
+                SUCCESSION,
+                'if opened is not None and opened.session not in ("", intent.session) and not intent.deposes:',
+                "if False and opened is not None:",
+            ),
+        ),
+        LEAVING,
         seeds=60,
     ),
 )

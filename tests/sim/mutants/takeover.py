@@ -51,6 +51,15 @@ _ELSEWHERE: Final = [Step(1.25, "close", {"app": "app0"}), produce(1.3, "rival0"
 _BEHIND: Final = Schedule([produce(), *_CUT, *_ELSEWHERE], length=5.0, jitter=0.04)
 """It arrives when another session owns the topic, and has written to another partition only."""
 
+BESIDE: Final = Bias(
+    ("shared",),
+    {"kill node": 3, "cut path": 2, "freeze node": 2, "drain node": 1, "hold markers": 1},
+    apps=(2, 3),
+    rivals=(0, 1, 2),
+    count=(3, 5, 8),
+)
+"""Sessions write beside each other, and others take the topic from them."""
+
 MUTANTS: Final = (
     Mutant(
         "no fence",
@@ -179,5 +188,34 @@ MUTANTS: Final = (
             ),
         ),
         Schedule([produce(), *kills(0.6, 1.6, 2.6)]),
+    ),
+    Mutant(
+        "only the master slot is fenced",
+        "model FenceSide",
+        "Who takes a whole topic leaves the slots beside the master slot as they are.",
+        (
+            Edit(
+                TAKEOVER,
+                "            slots = {name: self._slot(name) for name in (domain.slot, *others)}\n",
+                "            slots = {domain.slot: self._slot(domain.slot)}\n",
+            ),
+        ),
+        BESIDE,
+        seeds=80,
+    ),
+    Mutant(
+        "other slots' records are not asked",
+        "model Mentions",
+        "Where a session stands by the record of another slot that it had is not looked for.",
+        (
+            Edit(
+                TAKEOVER,
+                "        session, own = self._intent.session, self._domain.slot\n"
+                "        found = [\n            succession.mention(",
+                '        session, own = "", self._domain.slot\n        found = [\n            succession.mention(',
+            ),
+        ),
+        BESIDE,
+        seeds=120,
     ),
 )

@@ -17,7 +17,7 @@ _LEADER = 1
 class PaperLog:
     """As much of `sidecar.protocol.caller.Upstream` as reading needs. Gives one batch at a time: the first
     that ends behind the offset. `fetched` are the offsets that were asked for; `empty_at` says how many times an offset
-    is answered with nothing, `start` where retention lets the log begin.
+    is answered with nothing, `start` where retention lets the log begin, `error` what its leader answers instead.
     """
 
     def __init__(self, *batches: bytes) -> None:
@@ -25,6 +25,7 @@ class PaperLog:
         self.fetched: list[int] = []
         self.empty_at: dict[int, int] = {}
         self.start = 0
+        self.error = 0
 
     async def layout(self, topic: str, *, refresh: bool = False) -> TopicLayout:
         return TopicLayout(UUID(int=1), {0: _LEADER})
@@ -39,7 +40,7 @@ class PaperLog:
         return self._fetched(request.offset)
 
     def _listed(self, at: int) -> ListedOffset:
-        return ListedOffset(0, -1, Offset(self.start if at == OffsetAt.EARLIEST else self._end()), 0)
+        return ListedOffset(self.error, -1, Offset(self.start if at == OffsetAt.EARLIEST else self._end()), 0)
 
     def _end(self) -> int:
         return max((_behind(data) for data in self.batches), default=self.start)
@@ -47,6 +48,8 @@ class PaperLog:
     def _fetched(self, offset: int) -> Fetched:
         self.fetched.append(offset)
         end = Offset(self._end())
+        if self.error:
+            return Fetched(self.error, Offset(-1), Offset(-1), Offset(-1), b"")
         if offset < self.start:
             return Fetched(ErrorCode.OFFSET_OUT_OF_RANGE, Offset(-1), Offset(-1), Offset(-1), b"")
         found = next((data for data in self.batches if _behind(data) > offset), b"")

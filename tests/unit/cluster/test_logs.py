@@ -71,3 +71,15 @@ async def test_a_log_that_begins_later_by_now_says_where() -> None:
     with pytest.raises(LogMovedError) as failure:
         await read(log, 10, 22)
     assert failure.value.start == 20
+
+
+async def test_a_leader_that_has_not_heard_of_its_partition_yet_is_not_available() -> None:
+    """The topic is there: a client of another partition must not take 3 for final (Sarama gives up)."""
+    log = log_of(10)
+    log.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    reader = LogReader(cast("Upstream", log))
+    with pytest.raises(KafkaError) as listing:
+        await reader.ends("orders", [0])
+    with pytest.raises(KafkaError) as reading:
+        await reader.fetch(PARTITION, 10, 1000)
+    assert {listing.value.code, reading.value.code} == {ErrorCode.LEADER_NOT_AVAILABLE}

@@ -274,9 +274,12 @@ def test_a_batch_whose_answer_was_lost_goes_out_under_its_sequence_again_and_is_
 
 def test_the_parts_of_a_batch_that_was_too_large_are_written_though_its_first_answer_was_lost(client: Client) -> None:
     """One part in the log was taken for all of the batch: the others were acknowledged, and nowhere."""
-    whole = client.send(1, 2, 3)
+    client.send(1, 2, 3, timeout_ms=1_000)
     client.fail(13)
-    client.loop.advance(1.0)
+    client.loop.advance(1.5)
+    client.fail(NOT_LEADER)
+    client.loop.advance(1.5)
+    whole = client.send(1, 2, 3, first=0)
     client.fail(TOO_LARGE)
     assert whole.error == TOO_LARGE
     assert client.partition.state.marks.has_doubts

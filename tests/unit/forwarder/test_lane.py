@@ -274,10 +274,10 @@ def test_an_idempotent_batch_refused_for_itself_leaves_the_gap_that_kafka_shows(
 # Ways out of a mute -------------------------------------------------------------------------------------------------
 
 
-def muted(bench: Bench) -> None:
+def muted(bench: Bench, code: int = NOT_LEADER) -> None:
     bench.append(*"ab")
     bench.append("waiting", timeout=60.0)
-    bench.settle(NOT_LEADER, NOT_LEADER, NOT_LEADER)
+    bench.settle(code, code, code)
     bench.append("queued", timeout=60.0)
     assert bench.lane.muted
     assert bench.in_flight == []
@@ -294,13 +294,35 @@ def test_a_mute_ends_by_success(bench: Bench) -> None:
 
 @pytest.mark.parametrize("code", FINAL, ids=named)
 def test_a_mute_ends_by_a_final_error(bench: Bench, code: ErrorCode) -> None:
-    muted(bench)
+    muted(bench, NO_LEADER)
     for _ in range(3):
         bench.loop.advance(1.0)
         bench.settle(code)
     assert bench.in_flight == ["queued"]
     assert not bench.lane.muted
     assert bench.errors() == {"a": code, "b": code, "waiting": code}
+
+
+@pytest.mark.parametrize("code", FINAL, ids=named)
+def test_a_refusal_says_nothing_of_an_earlier_try_that_may_be_in_the_log(bench: Bench, code: ErrorCode) -> None:
+    """Its answer was lost, and what the topic takes changed meanwhile: only a new epoch, behind a fence, can tell."""
+    bench.append("a")
+    bench.settle(LOST)
+    bench.loop.advance(1.0)
+    bench.settle(code)
+    assert bench.errors() == {"a": TIMED_OUT}
+    assert bench.owner.lost_lanes == [bench.lane]
+    assert not bench.space.certain
+
+
+def test_kafka_knows_a_batch_in_doubt_that_is_out_of_order(bench: Bench) -> None:
+    """It compares sequences with those in the log: this one is not there."""
+    bench.append("a")
+    bench.settle(LOST)
+    bench.loop.advance(1.0)
+    bench.settle(OUT_OF_ORDER)
+    assert bench.errors() == {"a": OUT_OF_ORDER}
+    assert bench.owner.lost_lanes == []
 
 
 def test_a_mute_ends_at_the_deadline_with_the_error_of_the_last_try(bench: Bench) -> None:

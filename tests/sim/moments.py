@@ -1,0 +1,108 @@
+"""Steps for moments that mutants need and chance does not bring: answers held back, clients that want a node's time.
+
+A step's kind is the name of a function here where `play` has none of that name; its arguments are keywords. Strangers
+here are known by what they must not get: see `Evidence.believed` and `Evidence.held`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.sim import wire
+from tests.sim.host import Host
+from tests.sim.ledger import Sent
+from tests.sim.wire import LostError, Wire, Writable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sim.kafka.channel import Request
+    from tests.sim.play import Play
+
+_PATIENCE_S: Final = 8.0
+_OLD_MS: Final = 30 * 3600 * 1000
+"""Older than `producer.id.expiration.ms`."""
+_MAX_TIMESTAMP_AT: Final = 35
+"""Where a batch says how new its newest record is."""
+
+
+def hold_answers(play: Play, topic: str, lasts: float) -> None:
+    """Brokers do what Produce for a topic asks of them, and their answers come when this is over."""
+
+    def is_held(request: Request) -> bool:
+        return request.key == wire.PRODUCE and any(each["name"] == topic for each in request.values["topic_data"])
+
+    for broker in play.world.cluster.brokers.values():
+        broker.keep_back(is_held)
+
+    def give_out() -> None:
+        for broker in play.world.cluster.brokers.values():
+            play.effect("answers held", broker.give_out())
+
+    play.later(lasts, give_out)
+
+
+def believe(play: Play, topic: str) -> None:
+    """Somebody sends records of yesterday in a batch whose header says that they are new."""
+    (record,) = _records(play, "liar", topic, [b"liar/old"])
+    batch = bytearray(wire.batch_of([Writable(record.value)], play.world.scheduler.wall_ms() - _OLD_MS))
+    struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, play.world.scheduler.wall_ms())
+    body = wire.produce(topic, {0: wire.with_crc(bytes(batch))}, 5000)
+
+    def answered(data: bytes) -> None:
+        code = wire.produced(data)[0].error
+        play.effect("old records offered", 1)
+        if code == 0:
+            play.believed.append(f"records of {topic}/0 that are 30 h old were taken, as their header says now")
+
+    _ask(play, "liar", wire.PRODUCE, lambda: body, answered)
+
+
+def bomb(play: Play, topic: str, size: int, client: str, ids: bool) -> None:
+    """A batch that is small, and large when it is opened."""
+    (record,) = _records(play, client, topic, [b"\0" * size])
+    headers = ((b"sidecar-sequence-id", b"1"),) if ids else ()
+    batch = wire.batch_of([Writable(record.value, headers)], play.world.scheduler.wall_ms(), compressed=True)
+    play.work.watch(play.world)
+    _ask(play, client, wire.PRODUCE, lambda: wire.produce(topic, {0: batch}, 5000), lambda _: play.effect("bomb", 1))
+
+
+def many_names(play: Play, count: int, length: int) -> None:
+    """Metadata of so many topics that nobody has."""
+    play.work.watch(play.world)
+    names = [f"{number:0{length}}" for number in range(count)]
+    _ask(play, "asker", wire.METADATA, lambda: wire.metadata(names), lambda _: play.effect("many names", 1))
+
+
+def _records(play: Play, name: str, topic: str, values: list[bytes]) -> list[Sent]:
+    play.topics.add(topic)
+    found = [
+        Sent(name, topic, 0, order, value, idempotent=False, attempts=1, doubtful=True)
+        for order, value in enumerate(values)
+    ]
+    play.world.ledger.sent += found
+    return found
+
+
+def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: Callable[[bytes], Any]) -> None:
+    """A process that asks one thing of every node."""
+    host = Host(f"client-{name}")
+    host.on_death = play.world.network.died
+
+    async def come() -> None:
+        for address in play.world.addresses:
+            try:
+                to = await Wire.open(address, name)
+                answered(await to.call(key, body(), _PATIENCE_S))
+            except LostError:
+                continue
+            to.close()
+
+    play.world.spawn(host, come())
+    play.guests.append(host)
+
+
+MOMENTS: Final[dict[str, Callable[..., None]]] = {
+    "hold answers": hold_answers, "believe": believe, "bomb": bomb, "many names": many_names,
+}  # fmt: skip
