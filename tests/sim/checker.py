@@ -151,13 +151,19 @@ def lost(evidence: Evidence) -> Iterator[str]:
 
 
 def doubled(evidence: Evidence) -> Iterator[str]:
-    """What an idempotent session sent once stands there once; a plain one's only where it was sent again in doubt."""
+    """What an idempotent session sent once stands there once; a plain one's only where it was sent again in doubt.
+
+    Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record.
+    """
     for sent in evidence.ledger.sent:
         places = evidence.places(sent)
         if (
             len(places) > 1
             and sent.topic not in evidence.bare
-            and (sent.idempotent or _is_counted(evidence, sent) or not sent.doubtful)
+            and (
+                not sent.doubtful
+                or (sent.topic not in evidence.loose and (sent.idempotent or _is_counted(evidence, sent)))
+            )
         ):
             yield f"written {len(places)} times: {_where(sent)}, offsets {places}"
 

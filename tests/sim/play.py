@@ -41,7 +41,7 @@ _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
 _REST_S: Final = 10.0
 _LAGS_S: Final = 4.5
-_CONVINCED: Final = 30
+_CONVINCED: Final = 15
 """Refusals in a row after which a newcomer takes them for what the topic's policy wants."""
 _LOOK_S: Final = 0.05
 _MOST_PARTITIONS: Final = 3
@@ -402,8 +402,8 @@ class Play:
             self.loose.add(topic)
         if "shadow" in action or action == "delete source":
             self.loose |= {shadow, "mirror"}
-            if action == "prefix":
-                self.loose |= {name for name in TOPICS if name.startswith(topic[:3])}
+        if action == "prefix":
+            self.loose |= {name for name in TOPICS if name.startswith(topic[:3])}
         numbers = [each for each in self.world.nodes if self.world.serving(each)]
         if not numbers:
             return
