@@ -581,7 +581,10 @@ class Play:
 
     def _elect_unclean(self, partition: int, broker: int) -> None:
         topic = self._named("busy")
-        if self._is_there(topic) and self.world.cluster.elect(topic, partition, broker, unclean=True):
+        before = self.world.cluster.effects["elected_unclean"]
+        if self._is_there(topic):
+            self.world.cluster.elect(topic, partition, broker, unclean=True)
+        if self.world.cluster.effects["elected_unclean"] > before:
             self.torn.add(topic)
 
     def _grow(self) -> None:

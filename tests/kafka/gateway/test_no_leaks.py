@@ -60,6 +60,7 @@ def names_a_port(answer: bytes, ports: set[int]) -> bool:
     return any(f":{port}".encode() in answer or HOST.encode() + port.to_bytes(4, "big") in answer for port in ports)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("key", COLD, ids=[APIS[key].name for key in COLD])
 async def test_no_answer_names_a_brokers_address(
     key: int, three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique

@@ -1,4 +1,4 @@
-"""Mutants of deduplication by sequence id. Those of the failing node are in `tests/faults/failing_node.py`, too."""
+"""Mutants of deduplication by sequence id. Some are in `tests/slow/faults/failing_node.py`, too."""
 
 from __future__ import annotations
 
