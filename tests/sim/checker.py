@@ -140,7 +140,8 @@ def lost(evidence: Evidence) -> Iterator[str]:
     """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application was told
     that it failed, and went on with higher ids.
     """
-    ids = _ids(evidence) | _given_up(evidence)
+    ids = _ids(evidence)
+    ids |= _given_up(evidence, ids)
     for sent in evidence.ledger.sent:
         if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn | evidence.bare:
             continue
@@ -410,14 +411,26 @@ def _words_on(evidence: Evidence, tenure: Tenure) -> list[Tenure]:
     return [each for each in evidence.tenures if (each.topic, each.slot, each.generation) == same]
 
 
-def _given_up(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
-    """As `_ids`, of what an application was told has failed. One that goes on with higher ids all the same has what it
-    sends again later, by another session or connection, taken for a duplicate: ids of a name rise in the log.
+_LAST_ID: Final = 1 << 40
+"""What is sent to see that a session goes on has this id: it is no reason for what came before."""
+
+
+def _given_up(
+    evidence: Evidence, logged: set[tuple[str, int, str, int | None]]
+) -> set[tuple[str, int, str, int | None]]:
+    """As `_ids`, of what an application was told has failed. One that goes on with higher ids all the same, which are
+    in the log, has what it sends again later taken for a duplicate: ids of a name rise in the log.
     """
+    highest: dict[tuple[str, int, str], int] = {}
+    for topic, partition, name, found in logged:
+        if found is not None and found < _LAST_ID:
+            highest[topic, partition, name] = max(found, highest.get((topic, partition, name), -1))
     return {
         (sent.topic, sent.partition, sent.name, sent.sequence_id)
         for sent in evidence.ledger.sent
-        if sent.sequence_id is not None and sent.delivered is False
+        if sent.sequence_id is not None
+        and sent.delivered is False
+        and sent.sequence_id < highest.get((sent.topic, sent.partition, sent.name), -1)
     }
 
 

@@ -249,6 +249,8 @@ def test_a_duplicate_of_what_its_application_was_told_has_failed_is_its_own() ->
     fine.ledger.sent[4].sequence_id = 7
     assert len(list(checker.lost(fine))) == 1
     fine.ledger.sent.append(sent("a9", 9, delivered=False, code=5, name="a", sequence_id=7))
+    assert len(list(checker.lost(fine))) == 1  # nothing above it is in the log
+    fine.ledger.sent[0].sequence_id, fine.ledger.sent[0].name = 8, fine.ledger.sent[4].name
     assert not list(checker.lost(fine))
 
 
