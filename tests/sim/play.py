@@ -106,6 +106,7 @@ class Play:
         """Topics that somebody writes to in transactions."""
         self.topics: set[str] = set()
         self.loose: set[str] = set()
+        self.foreign: set[str] = set()
         self.reborn: set[str] = set()
         """Topics that were deleted and created again."""
         self.wrecked = False
@@ -355,7 +356,7 @@ class Play:
         host = self._client("stranger")
         self.topics.add(topic)
         if what in ("headers", "large", "many", "old", "blind"):
-            self.loose.add(topic)  # it writes under sequence ids of nobody's
+            self.foreign.add(topic)  # it writes under sequence ids of nobody's
         stranger = Stranger(
             host.name, self._address(topic, partition), topic, partition, self.world.ledger, self.world.rng,
             self._wall_ms,
@@ -581,11 +582,26 @@ class Play:
 
     def _elect_unclean(self, partition: int, broker: int) -> None:
         topic = self._named("busy")
-        before = self.world.cluster.effects["elected_unclean"]
-        if self._is_there(topic):
-            self.world.cluster.elect(topic, partition, broker, unclean=True)
-        if self.world.cluster.effects["elected_unclean"] > before:
+        if self._is_there(topic) and self._elect_losing(topic, partition, broker):
             self.torn.add(topic)
+
+    def _elect_losing(self, topic: str, partition: int, broker: int) -> bool:
+        """Elect a broker whether it is in sync or not. True where committed batches are lost by that, or may be."""
+        cluster = self.world.cluster
+        replicas = {each: cluster.replica(topic, partition, each) for each in cluster.brokers}
+        known = [each for each in replicas.values() if each is not None]
+        committed = {
+            (batch.last, bytes(batch.data))
+            for each in known
+            for batch in each.log.batches
+            if batch.last < each.high_watermark
+        }
+        mine = replicas[broker]
+        has = {(batch.last, bytes(batch.data)) for batch in mine.log.batches} if mine is not None else set()
+        before = cluster.effects["elected_unclean"]
+        cluster.elect(topic, partition, broker, unclean=True)
+        is_unclean = cluster.effects["elected_unclean"] > before
+        return is_unclean and (len(known) < len(replicas) or not committed <= has)
 
     def _grow(self) -> None:
         """An operator adds a partition."""
@@ -641,12 +657,13 @@ class Play:
         others = [each for each in cluster.brokers if each != broker]
         if cluster.leader(OWNERSHIP, 0) == broker:
             cluster.elect(OWNERSHIP, 0, others[0])
-        self.wrecked = True
         for other in others:
             cluster.cut(broker, other)
 
         def elect() -> None:
-            self._effect("ownership records lost", int(cluster.elect(OWNERSHIP, 0, broker, unclean=True)))
+            if self._elect_losing(OWNERSHIP, 0, broker):
+                self.wrecked = True
+                self._effect("ownership records lost")
             for other in others:
                 cluster.heal(broker, other)
 
@@ -920,7 +937,7 @@ class Play:
             sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
         for stranger in self.strangers:
             sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
-        counted = {name for name in self.topics if TOPICS[name].dedup and name not in self.loose}
+        counted = {name for name in self.topics if TOPICS[name].dedup and name not in self.loose | self.foreign}
         evidence = collect(self.world, {topic: self.counts[topic] for topic in self.topics})
         evidence.sessions, evidence.counted = sessions, counted
         evidence.stuck, evidence.torn = self.stuck, self.torn | self.reborn
@@ -931,7 +948,7 @@ class Play:
         evidence.wrecked, evidence.zeroed = self.wrecked, ZEROED
         if self.history.shape.settings:  # names are forgotten for want of room
             evidence.counted = set()
-        evidence.sometimes = {name for name in self.topics if TOPICS[name].dedup} | self.loose
+        evidence.sometimes = {name for name in self.topics if TOPICS[name].dedup} | self.loose | self.foreign
         return evidence
 
 
