@@ -220,7 +220,7 @@ Begin(n) == \E w \in {"session"} \cup (IF Interlude THEN {"other"} ELSE {}) :
               Start(n, w, NoWant)
 
 \* All markers are in: read the changelog.
-\* sidecar/exclusive/takeover.py: Takeover._known
+\* sidecar/exclusive/slot_records.py: SlotRecords.known
 ReadLast(n) ==
   /\ node[n].pc = "fencing"
   /\ \A p \in FenceSet : high[p] >= node[n].e
@@ -258,7 +258,7 @@ Claim(n) ==
       /\ UNCHANGED <<coord, log, high, last, taken, marks, data, shifts, client>>
 
 \* The record is in the changelog.
-\* sidecar/exclusive/takeover.py: Takeover._commit
+\* sidecar/exclusive/takeover.py: Takeover._append
 Serve(n) ==
   /\ node[n].pc = "claiming" /\ node[n].who = "session"
   /\ node[n].e \in taken

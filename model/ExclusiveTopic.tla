@@ -225,7 +225,7 @@ Fenced(n) == \A p \in FenceSet(node[n].ps) : Has(p, Marker(node[n].e))
 \* Steps 4 to 6.  The fence is complete on every partition: read the changelog,
 \* then the tails, and send the record that commits.  (A pause between reading
 \* and sending looks just like a slow record.)
-\* sidecar/exclusive/takeover.py: Takeover._open
+\* sidecar/exclusive/takeover.py: Takeover._commit
 ReadAndCommit(n) ==
   LET me   == node[n]
       last == LastOwner

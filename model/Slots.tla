@@ -202,7 +202,7 @@ ReadLogs(n) ==
       /\ UNCHANGED <<log, coord, known, rec, owner, at, granted, holds>>
 
 \* The record is appended, stamped by the slot: refused where that was fenced.
-\* sidecar/exclusive/takeover.py: Takeover._commit
+\* sidecar/exclusive/takeover.py: Takeover._append
 Commit(n) ==
   LET t == task[n]
       lost == IF owner.w \in {t.w, Nobody} THEN {} ELSE {owner.w}
@@ -219,7 +219,7 @@ Commit(n) ==
       /\ UNCHANGED <<log, coord, known, granted, holds>>
 
 \* Behind its own record the node has the master slot still.
-\* sidecar/exclusive/takeover.py: Takeover._check_master
+\* sidecar/exclusive/slot_records.py: SlotRecords.check_master
 Serve(n) ==
   LET t == task[n]
       right == [sl |-> t.sl, e |-> t.es[t.sl], m |-> IF t.sl = Master THEN t.es[Master] ELSE t.m,

@@ -172,7 +172,7 @@ Noted(n) ==
   LET known == IF tail.e = n.of THEN tail
                ELSE Place(n.of, Nothing,
                          IF tail.e < n.of THEN Max({serving.begins, tail.off}) ELSE serving.begins, NoClaim)
-      sure  == n.last = Nothing /\ ~n.newer /\ n.clean       \* Takeover._trusted
+      sure  == n.last = Nothing /\ ~n.newer /\ n.clean       \* SlotRecords.trusted
       since == IF sure THEN Max({known.off, n.off}) ELSE known.off
       claim == [last |-> n.last, off |-> n.off, l |-> n.l]
   IN  IF sure /\ known.last = Nothing /\ known.claim = NoClaim THEN [known EXCEPT !.off = since]
@@ -232,7 +232,7 @@ ReadTails ==
   /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail>>
 
 \* The Serving record: the bases follow from what was found.
-\* sidecar/exclusive/takeover.py: Takeover._commit
+\* sidecar/exclusive/takeover.py: Takeover._append
 Commit ==
   /\ node.pc = "read" /\ coord = node.e      \* the changelog is fenced, too
   /\ serving' = [e |-> node.e, begins |-> hw]

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
-from sidecar.exclusive.succession import mode_of
+from sidecar.exclusive.records import mode_of
+from sidecar.exclusive.requests import Claim
 from sidecar.exclusive.tenure import NothingDoneError, generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sidecar.changelog import Entry, Opened
     from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.succession import Intent
+    from sidecar.exclusive.requests import Request
     from sidecar.exclusive.tenure import Surroundings, Tenure
     from sidecar.v1 import state_pb2 as state
 
@@ -48,10 +49,10 @@ class ExhaustedError(KafkaError):
 class Arbitration:
     """The claims of one takeover."""
 
-    def __init__(self, around: Surroundings, domain: Domain, intent: Intent) -> None:
+    def __init__(self, around: Surroundings, domain: Domain, request: Request) -> None:
         self._around = around
         self._domain = domain
-        self._intent = intent
+        self._request = request
 
     async def claim(
         self, ownership: Entry[state.Ownership] | None, opened: Entry[Opened] | None, *, keeps: bool
@@ -61,12 +62,12 @@ class Arbitration:
         `keeps`: the session is the last owner. Raises `HeldError`, `KafkaError`, `MetadataUnavailable`.
         """
         # Model: Arbitrate, GoOnAlone.
-        around, intent, domain = self._around, self._intent, self._domain
+        around, wanted, domain = self._around, self._request, self._domain
         if domain.is_shared:
             return None, 0
         # Generations of a topic never fall, also where it was deleted and created again.
         latest = around.changelog.view.ownership(domain.topic, domain.slot)
-        if intent.adopts:  # nobody's claim: the right to serve is enough
+        if wanted.is_for_nobody:  # nobody's claim: the right to serve is enough
             return None, latest.value.generation if latest is not None else 0
         known, floor = None, generation_floor(around.changelog.view, domain)
         if latest is not None:
@@ -84,12 +85,12 @@ class Arbitration:
             token=token,
             node_id=around.node_id,
             boot=around.boot,
-            session=intent.session,
-            name=intent.name,
-            mode=AccessMode.EXCLUSIVE_WITH_FENCING if intent.deposes else intent.mode,
+            session=wanted.session,
+            name=wanted.name,
+            mode=AccessMode.EXCLUSIVE_WITH_FENCING if wanted.deposes else wanted.mode,
             lease_ms=CLAIM_LEASE_MS,
             known=known,
-            asked=intent.asked,
+            asked=wanted.asked if isinstance(wanted, Claim) else None,
             topic=domain.topic,
             returns_to=ownership.value.generation if ownership is not None and let_go else None,
         )

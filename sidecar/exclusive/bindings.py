@@ -20,7 +20,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sidecar.exclusive.succession import client_ids
+from sidecar.exclusive.records import client_ids
 from sidecar.forwarder.lane import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
 

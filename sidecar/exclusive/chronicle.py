@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
 from sidecar.changelog import ChangelogError, RetryTimeoutError
-from sidecar.exclusive.succession import NOBODY, Intent, mode_number
+from sidecar.exclusive.records import mode_number
+from sidecar.exclusive.requests import NOBODY, Request
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.v1 import control_pb2 as control
@@ -44,18 +45,18 @@ class Chronicle:
         self._generation_of = generation_of
         self._in_order = asyncio.Lock()
 
-    def taken_over(self, topic: TopicState, intent: Intent, before: Holder | None, seconds: float) -> None:
+    def taken_over(self, topic: TopicState, request: Request, before: Holder | None, seconds: float) -> None:
         """A takeover gave a topic or partition an owner, or took it away."""
         holder = topic.holder
         kept = before is not None and holder is not None and before.session == holder.session
-        deposed = before.label if before is not None and intent.deposes and not kept else None
-        mode = intent.mode.value
+        deposed = before.label if before is not None and request.deposes and not kept else None
+        mode = request.mode.value
         self._hooks.takeover(topic.name, mode, seconds, holder.session if holder else "", topic.generation, deposed)
         self._owner_changed(topic, holder.label if holder else None, mode)
         kind = (
-            state.Event.FAILOVER if kept else state.Event.DEPOSED if intent.session == NOBODY else state.Event.CLAIMED
+            state.Event.FAILOVER if kept else state.Event.DEPOSED if request.session == NOBODY else state.Event.CLAIMED
         )
-        if deposed is not None and before is not None and intent.session != NOBODY:
+        if deposed is not None and before is not None and request.session != NOBODY:
             self._add_event(state.Event.DEPOSED, topic, before, detail=f"by {holder.label}" if holder else "")
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
 

@@ -12,10 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from metadata.ownership import AccessMode
 from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.succession import NOBODY, Intent
+from sidecar.exclusive.requests import Fence, Split
 from sidecar.exclusive.tenure import check_generation, generation_of
 from sidecar.exclusive.topic_state import TopicState
 from sidecar.protocol.ids import Offset
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from sidecar.exclusive.claims import Holder
     from sidecar.exclusive.operations import Offer
+    from sidecar.exclusive.requests import Request
 
 _SEEN_S: Final = 5.0
 
@@ -34,7 +34,7 @@ class EndingTopic(TopicState):
     """The end of an ownership, of a topic or of a partition with an owner of its own."""
 
     @abstractmethod
-    async def _run_takeover(self, intent: Intent, joins: Offer | None = None) -> None:
+    async def _run_takeover(self, request: Request, joins: Offer | None = None) -> None:
         """`joins` is a batch of the session on a connection that is to count as the owner's."""
 
     async def _operate(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -164,8 +164,7 @@ class EndingTopic(TopicState):
 
     async def _fence(self, generations: frozenset[int] | None) -> None:
         await self._expect(generations)
-        mode = AccessMode.EXCLUSIVE_WITH_FENCING
-        await self._run_takeover(Intent(NOBODY, "", mode, deposes=True, generations=generations))
+        await self._run_takeover(Fence(generations=generations))
 
     async def _release(self, generations: frozenset[int] | None = None) -> None:
         await self._expect(generations)
@@ -177,8 +176,7 @@ class EndingTopic(TopicState):
     async def ungoverned(self) -> None:
         """The topic has no policy any more: others write, so its owner is one no longer."""
         await self._operations.over()
-        freed = Intent("", "", AccessMode.EXCLUSIVE, adopts=True, splits=True)
-        await asyncio.wait([self._operations.begin(partial(self._run_takeover, freed))])
+        await asyncio.wait([self._operations.begin(partial(self._run_takeover, Split()))])
         await self.hand_back()
 
     async def hand_back(self) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.changelog import ChangelogError, Position, Record, RetryTimeoutError, sequence_base_key, unpack_positions
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.gate import Arrival, Gate, Session
-from sidecar.exclusive import succession
+from sidecar.exclusive import records
 from sidecar.exclusive.identity import producer_name
-from sidecar.exclusive.succession import NOTHING, Memory
+from sidecar.exclusive.requests import Memory
+from sidecar.exclusive.succession import NOTHING, Sequences
 from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, PlainSequences, SequenceSpace, Verdict
 from sidecar.protocol.caller import UpstreamError
@@ -237,23 +238,23 @@ class SlotEpoch:
         stamp = await tenure.slot.raise_epoch()
         journal = around.changelog.journal(stamp)
         known = tenure.domain.opened(around.changelog.view)
-        entry = succession.opening(
+        last = known.value if known is not None else None
+        left = list(last.left) if last is not None else []
+        own = unpack_positions(last.own) if last is not None else {}
+        entry = records.opening(
             tenure.topic_id,
             around.node_id,
             stamp,
             (tenure.session, tenure.name),
             None if tenure.domain.is_shared else tenure.generation,
-            bases,
-            refused,
-            known.value.left if known is not None else (),
-            known.value.retired_producer_ids if known is not None else (),
+            Sequences(bases, refused, left, own),
             around.changelog.clock.now_ms(),
-            known.value.former if known is not None else (),
-            tenure.ids_from,
-            begins,
-            client_id=None if known is None else succession.client_ids(known.value).get(tenure.session),
-            own={} if known is None else unpack_positions(known.value.own),
-            under=0 if known is None else known.value.under,
+            retired_ids=last.retired_producer_ids if last is not None else (),
+            former=last.former if last is not None else (),
+            ids_from=tenure.ids_from,
+            begins=begins,
+            client_id=None if last is None else records.client_ids(last).get(tenure.session),
+            under=last.under if last is not None else 0,
         )
         await journal.append([Record(tenure.domain.key, entry)])
         following = replace(tenure, stamp=stamp, journal=journal, bases=bases, refused=refused, begins=begins)

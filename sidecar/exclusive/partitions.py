@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from metadata.ownership import AccessMode, Ownership
+from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.domain import Domain
-from sidecar.exclusive.succession import Intent
+from sidecar.exclusive.requests import Split
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import NothingDoneError, writer_names
 from sidecar.exclusive.topic import GovernedTopic
@@ -192,9 +192,8 @@ class PartitionedTopic:
     async def _adopt(self) -> Tenure:
         """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
         began = self.upkeep.now()
-        intent = Intent("", "", AccessMode.EXCLUSIVE, adopts=True, splits=True)
         ids = self.ids
-        takeover = Takeover(self._env.around, self.domain, intent, trusted_ms=self.upkeep.trusted_ms, ids=ids)
+        takeover = Takeover(self._env.around, self.domain, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
         tenure = await takeover.run()
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")

@@ -15,14 +15,14 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from metadata.ownership import AccessMode
 from sidecar.changelog import ChangelogError, RetryTimeoutError, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
-from sidecar.exclusive.succession import Intent, Memory, is_plain
+from sidecar.exclusive.requests import Memory, Request, WriteBeside
+from sidecar.exclusive.succession import is_plain
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import writer_names
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
@@ -100,10 +100,9 @@ class SharedSession(SlotWriter):
     async def _open(self, offer: Offer) -> None:
         claimant = self._claimant
         await self._take(
-            Intent(
+            WriteBeside(
                 session=self.session,
                 name=claimant.name,
-                mode=AccessMode.SHARED,
                 client=offer.client,
                 client_epoch=max(0, offer.header.producer_epoch),
                 refused=self._sessions.refusals.of(self.session, self.domain),
@@ -116,8 +115,8 @@ class SharedSession(SlotWriter):
     async def _again(self) -> None:
         self.drop_epoch(MOVED)
         await self._take(
-            Intent(
-                self.session, self._claimant.name, AccessMode.SHARED, client=self.client,
+            WriteBeside(
+                self.session, self._claimant.name, client=self.client,
                 memory=self._memory, client_id=self._claimant.client_id,
             )
         )  # fmt: skip
@@ -128,7 +127,7 @@ class SharedSession(SlotWriter):
             self._memory = self.epoch.memory()
         super().drop_epoch(outcome)
 
-    async def _take(self, intent: Intent) -> None:
+    async def _take(self, request: Request) -> None:
         # Model: OpenSide.
         sessions = self._sessions
         self.drop_epoch(MOVED)
@@ -139,7 +138,7 @@ class SharedSession(SlotWriter):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids
         tenure = await Takeover(
-            self._env.around, self.domain, intent, master=master.stamp, trusted_ms=self.upkeep.trusted_ms, ids=ids
+            self._env.around, self.domain, request, master=master.stamp, trusted_ms=self.upkeep.trusted_ms, ids=ids
         ).run()
         if sessions.master is not master:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")

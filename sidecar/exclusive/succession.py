@@ -1,4 +1,4 @@
-"""What a takeover writes down: whose the topic is from now on, and where the sequences of every session go on. Pure.
+"""Where the sequences of every session go on under the next epoch of a slot. Pure.
 
 Stamped sequence = client sequence - base (`sidecar.forwarder.sequences`), so the base of the next epoch is the client's
 next sequence: behind the last one that the log holds, or behind those that were refused for good. Sessions that left
@@ -10,19 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from metadata.ownership import AccessMode
-from sidecar.changelog import Position, pack_offsets, pack_positions, unpack_positions
+from sidecar.changelog import Position, pack_positions, unpack_positions
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, place_behind
 from sidecar.protocol.ids import ProducerId
-from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from uuid import UUID
+    from collections.abc import Iterable, Mapping
 
     from sidecar.changelog import Opened
-    from sidecar.protocol.ids import Stamp
+    from sidecar.exclusive.requests import Request
 
 NOTHING: Final = -1
 """A last stamped sequence where nothing was stamped."""
@@ -33,9 +30,6 @@ UNKNOWN: Final = -2
 _NOWHERE: Final = 2**28
 """So far in front of a base no client sends anything: from there on all that it does send is a gap (45)."""
 
-NOBODY: Final = "admin:fence"
-"""The session under which an administrator's fence claims: nobody owns the topic afterwards."""
-
 REMEMBERED_MS: Final = 24 * 3600 * 1000
 """How long deposed sessions and those that left are listed."""
 
@@ -43,24 +37,9 @@ _EPOCHS: Final = 32_768
 _LEFT_KEPT: Final = 5_000
 _LEFT_KEPT_SHARED: Final = 100
 """Of each shared slot, of which there are many."""
-DEPOSED_KEPT: Final = 20_000
-"""Of those that owned the topic or wrote: a change of owner every five seconds for a day. Without names they take less
-than 640 KiB.
-"""
-STRANGERS_KEPT: Final = 1_000
-"""Of those that only waited, or came on a connection that carried a deposed session: whoever can connect can add them.
-"""
 _LEFT_BYTES: Final = 384 * 1024
 """A record stays below a megabyte."""
 _PLAIN: Final = "conn:"
-_MODES: Final = {
-    AccessMode.SHARED: control.SHARED,
-    AccessMode.EXCLUSIVE: control.EXCLUSIVE,
-    AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
-    AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
-}
-_MODE_NAMES: Final = {int(number): mode for mode, number in _MODES.items()}
-
 
 Shifts: TypeAlias = "Mapping[int, state.SequenceBase]"
 """Where the base of a slot's session moved within its newest epoch, by partition."""
@@ -93,66 +72,9 @@ class Sequences(NamedTuple):
     own: dict[int, Position]
 
 
-class Memory(NamedTuple):
-    """Where a session stood on this node, which served it under this epoch of this topic."""
-
-    topic_id: UUID
-    stamp: Stamp
-    stands_at: Mapping[int, Position]
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """For whom a takeover is made. `refused` are the session's sequences that this node refused for good, by partition:
-    they count as used. `client_epoch` is its client's on partitions where nothing is known of it. `deposes`: the holder
-    loses the topic for good. `dismisses`: so do these, who write beside each other, and `evicts`: these, who waited or
-    strike back (session, name, last try in Unix ms).
-    `memory`: where the session stands as this node knows by itself. `adopts`: for nobody; the topic is free and
-    stays so, but its fence needs a node. `shares`: so that sessions may write beside each other; the last owner, who
-    might go on, is deposed. `splits`: so that partitions may have owners of their own; the last owner of the whole is
-    one no more.
-    """
-
-    session: str
-    name: str
-    mode: AccessMode
-    asked: int | None = None
-    client: str = ""
-    client_epoch: int = 0
-    refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
-    deposes: bool = False
-    dismisses: tuple[str, ...] = ()
-    evicts: tuple[tuple[str, str, int], ...] = ()
-    memory: Memory | None = None
-    adopts: bool = False
-    shares: bool = False
-    splits: bool = False
-    client_id: str | None = None
-    """The client.id that the session belongs to; None: as it stands in the newest record that knows it."""
-    generations: frozenset[int] | None = None
-    """The takeover is wanted only where the generation is one of these."""
-
-
 def is_plain(session: str) -> bool:
     """It ends with its connection and never comes back: nothing has to be remembered of it."""
     return session.startswith(_PLAIN)
-
-
-def was_deposed(value: state.Ownership, session: str) -> bool:
-    """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
-    before its connection closes, so another owner behind it deposed it.
-    """
-    return is_plain(session) or any(deposed.session == session for deposed in value.deposed)
-
-
-def mode_of(number: int) -> AccessMode:
-    """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
-    return _MODE_NAMES.get(number, AccessMode.EXCLUSIVE)
-
-
-def mode_number(mode: AccessMode) -> control.AccessMode:
-    """An access mode as records spell it."""
-    return _MODES[mode]
 
 
 def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shifts = _UNSHIFTED) -> dict[int, Position]:
@@ -211,7 +133,7 @@ def mention(
 
 
 def sequences(
-    intent: Intent,
+    request: Request,
     opened: Opened | None,
     partitions: Iterable[int],
     last: Mapping[int, int],
@@ -230,7 +152,7 @@ def sequences(
     `memory` where it stands as this node knows by itself, `elsewhere` what other slots' records say of it.
     """
     mentions = list(elsewhere)
-    if opened is not None and (own := mention(intent.session, opened, at, last, now_ms, shifts)) is not None:
+    if opened is not None and (own := mention(request.session, opened, at, last, now_ms, shifts)) is not None:
         mentions.append(own)
     mentions.sort(key=lambda found: found.at)
     known, heard = {**before, **memory}, dict[int, Position]()
@@ -243,10 +165,12 @@ def sequences(
         if heard.get(index) != position:  # else it was in front of a base before, and lags ever farther behind it
             known[index] = _further(known.get(index, position), position)
     refused = dict(mentions[-1].refused) if mentions else {}
-    bases = {index: begin_at(known.get(index), intent.refused.get(index), intent.client_epoch) for index in partitions}
+    bases = {
+        index: begin_at(known.get(index), request.refused.get(index), request.client_epoch) for index in partitions
+    }
     listed = () if opened is None else opened.left
     left = {each.session: each for each in listed if now_ms - each.left_ms < REMEMBERED_MS}
-    if opened is not None and opened.session not in ("", intent.session) and not intent.deposes:
+    if opened is not None and opened.session not in ("", request.session) and not request.deposes:
         left[opened.session] = state.LeftSession(
             session=opened.session,
             name=opened.name,
@@ -258,10 +182,10 @@ def sequences(
             client_id=opened.client_id if opened.HasField("client_id") else None,
             own=opened.own if opened.HasField("own") else None,
         )
-    left.pop(intent.session, None)
+    left.pop(request.session, None)
     gone = [session for session in left.values() if not is_plain(session.session)]
     gone.sort(key=lambda session: session.left_ms)
-    for index, more in intent.refused.items():
+    for index, more in request.refused.items():
         if index not in bases:
             continue  # of a topic that was created anew since, with fewer partitions
         into = refused.setdefault(index, RefusedSequences(more.client_epoch))
@@ -291,163 +215,6 @@ def unpack_refused(columns: Iterable[state.RefusedSpans]) -> dict[int, RefusedSe
         found.partition: RefusedSequences(found.client_epoch, list(zip(found.first, found.behind, strict=True)))
         for found in columns
     }
-
-
-def ownership(
-    intent: Intent,
-    known: state.Ownership | None,
-    topic_id: UUID,
-    generation: int,
-    ends: Mapping[int, int],
-    now_ms: int,
-    *,
-    keeps: bool,
-) -> state.Ownership:
-    """Who owns the topic now. `keeps`: the last owner goes on, `known` stays as it is unless it was released."""
-    if keeps and known is not None and (intent.adopts or not known.released_ms) and known.generation == generation:
-        return _freed(known, now_ms, deposes=intent.shares) if intent.shares or intent.splits else known
-    deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
-    if known is not None and intent.deposes and known.session not in ("", intent.session):
-        deposed[known.session] = _lost(known.session, known.generation, now_ms)
-    for session in intent.dismisses:
-        deposed[session] = _lost(session, max(1, generation - 1), now_ms)
-    for session, _, tried in intent.evicts:
-        listed = deposed.get(session)
-        deposed[session] = _lost(session, 0 if listed is None else listed.generation, tried)
-    nobody = intent.session == NOBODY
-    stays = known if keeps else None
-    return state.Ownership(
-        topic_id=topic_id.bytes,
-        generation=generation,
-        session="" if nobody else intent.session,
-        name="" if nobody else intent.name,
-        mode=_MODES[intent.mode],
-        since_ms=now_ms if stays is None else stays.since_ms,
-        start=pack_offsets(ends) if stays is None else stays.start,
-        deposed=_kept(deposed.values()),
-        released_ms=now_ms if nobody else 0,
-        client=intent.client,
-    )
-
-
-def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
-    """`generation`: that under which it owned the topic or wrote beside others; 0 where it did neither. Names are for
-    nobody, and would take most of the list.
-    """
-    return state.Deposed(session=session, generation=generation, last_try_ms=tried_ms)
-
-
-def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
-    """The newest of those that lost something, and of the others: these never displace those."""
-    in_order = sorted((found for found in deposed if not is_plain(found.session)), key=lambda found: found.last_try_ms)
-    lost = [_lost(found.session, found.generation, found.last_try_ms) for found in in_order if found.generation]
-    others = [_lost(found.session, 0, found.last_try_ms) for found in in_order if not found.generation]
-    return [*lost[-DEPOSED_KEPT:], *others[-STRANGERS_KEPT:]]
-
-
-def opening(
-    topic_id: UUID,
-    node: int,
-    stamp: Stamp,
-    session: tuple[str, str],
-    generation: int | None,
-    bases: Mapping[int, Position],
-    refused: Mapping[int, RefusedSequences],
-    left: Iterable[state.LeftSession],
-    retired_ids: Iterable[int],
-    now_ms: int,
-    former: Iterable[state.FormerWriter] = (),
-    ids_from: Mapping[int, int] | None = None,
-    begins: Mapping[int, int] | None = None,
-    *,
-    client_id: str | None = None,
-    own: Mapping[int, Position] = {},
-    under: int = 0,
-) -> Opened:
-    """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation.
-
-    `begins`: offsets in front of everything that is written under the epoch. `client_id`: whom the session belongs to,
-    where that is known. `own`: where it stands by its own producer id. `under`: the offset of the master slot's record,
-    for another slot.
-    """
-    record = state.Slot() if generation is None else state.Serving(generation=generation)
-    record.topic_id, record.node, record.since_ms = topic_id.bytes, node, now_ms
-    record.producer_id, record.producer_epoch = stamp.producer_id, stamp.epoch
-    record.session, record.name = session
-    if client_id is not None and record.session:
-        record.client_id = client_id
-    record.base.CopyFrom(pack_positions(bases))
-    record.refused.extend(pack_refused(refused))
-    record.left.extend(left)
-    record.retired_producer_ids.extend(retired_ids)
-    record.former.extend(former)
-    if ids_from is not None and isinstance(record, state.Serving):
-        record.ids_from.CopyFrom(pack_offsets(ids_from))
-    if begins is not None:
-        record.begins.CopyFrom(pack_offsets(begins))
-    record.under = under
-    if own and record.session:
-        record.own.CopyFrom(pack_positions(own))
-    return record
-
-
-def client_ids(opened: Opened) -> dict[str, str]:
-    """The client.ids that a record knows of sessions: of the one it opens an epoch for, and of those that left."""
-    found = {left.session: left.client_id for left in opened.left if left.HasField("client_id")}
-    if opened.session and opened.HasField("client_id"):
-        found[opened.session] = opened.client_id
-    return found
-
-
-def former_writers(
-    opened: Opened | None, stamp: Stamp, name: str, is_covered: Callable[[int, int], bool], most: int
-) -> list[state.FormerWriter]:
-    """Whose the earlier epochs of a slot were, oldest first; `name` is whose the new one is. `is_covered` tells of a
-    producer id and epoch whether snapshots have all of it; of those, and of more than `most`, only the last is kept,
-    without its name, so that nothing of theirs is ever taken for another's.
-
-    A session that raised its epoch, or comes again under its name, needs no entry: one holds up to its epoch from the
-    one before on.
-    """
-    if opened is None:
-        return []
-    found = list(opened.former)
-    goes_on = opened.producer_id == stamp.producer_id and opened.name == name
-    if opened.session and not goes_on:
-        found.append(
-            state.FormerWriter(producer_id=opened.producer_id, last_epoch=opened.producer_epoch, name=opened.name)
-        )
-    forgotten: dict[int, state.FormerWriter] = {}
-    kept: list[state.FormerWriter] = []
-    for index, each in enumerate(found):
-        if each.forgotten or index < len(found) - most or is_covered(each.producer_id, each.last_epoch):
-            one = state.FormerWriter(producer_id=each.producer_id, last_epoch=each.last_epoch, forgotten=True)
-            forgotten[each.producer_id] = one
-        else:
-            kept.append(each)
-    return [*forgotten.values(), *kept]
-
-
-def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Ownership:
-    """Others write from now on: the last owner can never go on with its generation."""
-    if not known.session:
-        return known
-    found = state.Ownership()
-    found.CopyFrom(known)
-    if deposes and not is_plain(known.session) and all(each.session != known.session for each in known.deposed):
-        found.deposed.append(_lost(known.session, known.generation, now_ms))
-    found.session, found.name, found.released_ms = "", "", now_ms
-    return found
-
-
-def retired(opened: Opened | None, stamp: Stamp) -> list[int]:
-    """The producer ids that the slot had before this one."""
-    if opened is None:
-        return []
-    found = list(opened.retired_producer_ids)
-    if opened.producer_id != stamp.producer_id:
-        found.append(opened.producer_id)
-    return found
 
 
 def _newest(listed: list[state.LeftSession], most: int) -> list[state.LeftSession]:

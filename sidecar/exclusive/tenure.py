@@ -9,7 +9,8 @@ from metadata.ownership import Generation, Ownership
 from sidecar.changelog import MASTER_SLOT
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.exclusive.identity import producer_name
-from sidecar.exclusive.succession import NOTHING, mode_of
+from sidecar.exclusive.records import mode_of
+from sidecar.exclusive.succession import NOTHING
 from sidecar.exclusive.tails import Tail, TailReader
 from sidecar.fencing import Witness
 from sidecar.forwarder.sequences import EPOCH_RECORDS

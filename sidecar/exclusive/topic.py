@@ -21,7 +21,8 @@ from sidecar.exclusive.claims import Claimant, Holder, Step
 from sidecar.exclusive.ending import EndingTopic
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, GRANTED, Offer
-from sidecar.exclusive.succession import Intent, mode_of, was_deposed
+from sidecar.exclusive.records import mode_of, was_deposed
+from sidecar.exclusive.requests import Adopt, Claim, Depose, Request, Resume, Share
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import GenerationError, NothingDoneError, writer_names
 from sidecar.exclusive.upkeep import Renewal, renew_fence
@@ -66,7 +67,7 @@ class GovernedTopic(EndingTopic):
             if self.current_holder is not None:
                 message = f"the owner of {self.name} may still come back; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
-            await self._operate(lambda: self._run_takeover(Intent("", "", AccessMode.EXCLUSIVE, adopts=True)))
+            await self._operate(lambda: self._run_takeover(Adopt()))
         await self.ids.known(timeout)
         return self.ids
 
@@ -250,7 +251,8 @@ class GovernedTopic(EndingTopic):
         others = [found for found in self.shared.connected() if found.session != claimant.session]
         mode = claimant.mode or self._env.mode_of(self.name)
         struck = [(session, *found) for session, found in newcomers.tries()]
-        intent = Intent(
+        kind = Depose if verdict.deposes else Claim
+        request = kind(
             session=claimant.session,
             name=claimant.name,
             mode=AccessMode.EXCLUSIVE if mode is AccessMode.SHARED else mode,
@@ -259,7 +261,6 @@ class GovernedTopic(EndingTopic):
             client_epoch=max(0, offer.header.producer_epoch),
             client_id=self._env.bindings.written(self.name, claimant.session),
             refused=self.refusals.of(claimant.session, self.domain),
-            deposes=verdict.deposes,
             dismisses=tuple(found.session for found in others),
             evicts=(
                 *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
@@ -267,7 +268,7 @@ class GovernedTopic(EndingTopic):
             ),
         )
         try:
-            await self._run_takeover(intent, offer)
+            await self._run_takeover(request, offer)
         except HeldError as error:
             if not self._learn(error.owner):
                 self._operations.reject(offer, Outcome(error.code, message=error.message))
@@ -278,16 +279,16 @@ class GovernedTopic(EndingTopic):
         left = {found.connection for found in evicted}.union(*[found.connections for found in others])
         newcomers.tainted |= left - {claimant.connection}
 
-    async def _run_takeover(self, intent: Intent, joins: Offer | None = None) -> None:
+    async def _run_takeover(self, request: Request, joins: Offer | None = None) -> None:
         """`joins` is a batch of the session on a connection that is to count as the owner's."""
         served = self.serving
         master = await self._serve()
-        if not served and await self._find_others() and joins is not None and not intent.deposes:
+        if not served and await self._find_others() and joins is not None and not request.deposes:
             raise QueueFoundError
-        if not self.upkeep.known and (intent.shares or (self.domain.is_master and self.shared.known())):
+        if not self.upkeep.known and (isinstance(request, Share) or (self.domain.is_master and self.shared.known())):
             await self._read_terms()
         started, began, ids = self._env.now(), self.upkeep.now(), self.ids
-        takeover = Takeover(self._env.around, self.domain, intent, master, self.upkeep.trusted_ms, ids)
+        takeover = Takeover(self._env.around, self.domain, request, master, self.upkeep.trusted_ms, ids)
         tenure = await takeover.run(self._stop_writing)
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
@@ -298,10 +299,10 @@ class GovernedTopic(EndingTopic):
             self._station.taken(self.domain.slot)
         else:
             self.upkeep.kept(began)
-            self.shared.begin(tenure, shares=intent.shares)
-        if not intent.adopts:
-            self._settle(tenure, intent, joins, started)
-        elif intent.shares:
+            self.shared.begin(tenure, shares=isinstance(request, Share))
+        if not request.is_for_nobody:
+            self._settle(tenure, request, joins, started)
+        elif isinstance(request, Share):
             last = self.ownership
             if last is not None and last.session:
                 mode, name = mode_of(last.mode), last.name
@@ -322,7 +323,7 @@ class GovernedTopic(EndingTopic):
         self.drop_epoch(MOVED)
         self.shared.close(MOVED)
 
-    def _settle(self, tenure: Tenure, intent: Intent, joins: Offer | None, started: float) -> None:
+    def _settle(self, tenure: Tenure, request: Request, joins: Offer | None, started: float) -> None:
         """The takeover is done: the topic is its session's, or nobody's."""
         self.shared.dismiss()
         before, value = self.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
@@ -340,9 +341,9 @@ class GovernedTopic(EndingTopic):
             self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, connections)
             if not connections:
                 self._left_alone()
-        if intent.deposes and before is not None and before.session != value.session:
+        if request.deposes and before is not None and before.session != value.session:
             self.newcomers.tainted |= before.connections - connections
-        self._env.chronicle.taken_over(self, intent, before, self._env.now() - started)
+        self._env.chronicle.taken_over(self, request, before, self._env.now() - started)
 
     async def _serve(self) -> Stamp | None:
         """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
@@ -375,7 +376,7 @@ class GovernedTopic(EndingTopic):
     async def _share(self) -> None:
         """Take the master slot for nobody, so that sessions may write beside each other."""
         # Model: Share.
-        await self._run_takeover(Intent("", "", AccessMode.SHARED, adopts=True, shares=True))
+        await self._run_takeover(Share())
 
     async def _grow(self, partition: int) -> None:
         await self._again()
@@ -398,7 +399,7 @@ class GovernedTopic(EndingTopic):
         memory = None if lost is None or lost.tenure.session != holder.session else lost.memory()
         refused = self.refusals.of(holder.session, self.domain)
         await self._run_takeover(
-            Intent(
+            Resume(
                 holder.session,
                 holder.name,
                 holder.mode,
@@ -447,7 +448,7 @@ class GovernedTopic(EndingTopic):
         # Model: Adopt.
         served_before = self._env.changelog.view.serving(self.name) is not None
         if served_before and self.current_holder is None:
-            await self._run_takeover(Intent("", "", AccessMode.EXCLUSIVE, adopts=True))
+            await self._run_takeover(Adopt())
 
     # Lanes' owner -------------------------------------------------------------------------------------------------
 

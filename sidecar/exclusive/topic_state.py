@@ -17,8 +17,9 @@ from sidecar.exclusive.claims import Claimant, Holder, Situation, Step, Verdict,
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers, Refusals
+from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.succession import is_plain, mode_of
+from sidecar.exclusive.succession import is_plain
 from sidecar.exclusive.tenure import generation_floor, is_outdated, owner_record
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policies import Scope
-from sidecar.exclusive.succession import mode_of
+from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.tenure import generation_of
 
 if TYPE_CHECKING:

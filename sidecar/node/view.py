@@ -14,7 +14,7 @@ from sidecar.changelog import MASTER_SLOT, ChangelogError, RetryTimeoutError, fo
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.policies import PolicyFields, Scope
-from sidecar.exclusive.succession import mode_of
+from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.takeover import LostRaceError
 from sidecar.exclusive.tenure import GenerationError, NothingDoneError
 from sidecar.gateway.catching_up import BehindError

@@ -175,7 +175,7 @@ MUTANTS: Final = (
         (
             Edit(
                 SUCCESSION,
-                'if opened is not None and opened.session not in ("", intent.session) and not intent.deposes:',
+                'if opened is not None and opened.session not in ("", request.session) and not request.deposes:',
                 "if False and opened is not None:",
             ),
         ),

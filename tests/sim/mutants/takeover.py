@@ -11,6 +11,7 @@ from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, kills, produce, rivals
 
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
+SLOT_RECORDS: Final = "sidecar/exclusive/slot_records.py"
 SLOT: Final = "sidecar/fencing/slot.py"
 TOPIC: Final = "sidecar/fencing/topic.py"
 TAILS: Final = "sidecar/exclusive/tails.py"
@@ -163,14 +164,14 @@ MUTANTS: Final = (
         "A takeover does not look whether its session was deposed, nor whose the topic is behind the fence.",
         (
             Edit(
-                TAKEOVER,
-                "if any(deposed.session == self._intent.session for deposed in ownership.value.deposed):",
+                SLOT_RECORDS,
+                "if any(deposed.session == request.session for deposed in ownership.value.deposed):",
                 "if False:",
             ),
-            Edit(TAKEOVER, "if self._known(fenced.topic_id) != known or tuple", "if tuple"),
+            Edit(TAKEOVER, "return known == start.known and tuple(", "return tuple("),
             Edit(
-                TAKEOVER,
-                "        same = ownership.value.session == self._intent.session\n",
+                SLOT_RECORDS,
+                "        same = ownership.value.session == request.session\n",
                 "        same = True\n",
             ),
         ),
@@ -183,8 +184,8 @@ MUTANTS: Final = (
         (
             Edit(
                 TAKEOVER,
-                "            last = await self._last(reader, formers, tails, slots, ends)\n",
-                "            last = {}\n",
+                "        last = await self._last(noted, fenced, ends)\n",
+                "        last = {}\n",
             ),
         ),
         Schedule([produce(), *kills(0.6, 1.6, 2.6)]),
@@ -196,8 +197,8 @@ MUTANTS: Final = (
         (
             Edit(
                 TAKEOVER,
-                "            slots = {name: self._slot(name) for name in (domain.slot, *others)}\n",
-                "            slots = {domain.slot: self._slot(domain.slot)}\n",
+                "        slots = {name: self._slot(name) for name in (domain.slot, *others)}\n",
+                "        slots = {domain.slot: self._slot(domain.slot)}\n",
             ),
         ),
         BESIDE,
@@ -209,10 +210,9 @@ MUTANTS: Final = (
         "Where a session stands by the record of another slot that it had is not looked for.",
         (
             Edit(
-                TAKEOVER,
-                "        session, own = self._intent.session, self._domain.slot\n"
-                "        found = [\n            succession.mention(",
-                '        session, own = "", self._domain.slot\n        found = [\n            succession.mention(',
+                SLOT_RECORDS,
+                "            for name, entry in self._others(topic_id).items()\n        ]",
+                "            for name, entry in {}.items()\n        ]",
             ),
         ),
         BESIDE,

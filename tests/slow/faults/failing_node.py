@@ -127,7 +127,7 @@ def patch_failpoints(points: Failpoints) -> None:
     after(SlotEpoch, "shift", at("after-shift"))
     before(MetadataStore, "keep_snapshot", at("snapshot-in-kafka"))
     after(Takeover, "_fence", at("fenced"))
-    after(Takeover, "_commit", at("committed"))
+    after(Takeover, "_append", at("committed"))
     after(recovery, "learn", at("recovering"))
     to_records = snapshots.to_records
 

@@ -20,10 +20,9 @@ from uuid import UUID
 from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_positions
 from sidecar.changelog.records import read_batches
-from sidecar.exclusive import succession
+from sidecar.exclusive import requests, succession
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.succession import Intent
 from sidecar.exclusive.tenure import Tenure
 from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
 from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
@@ -212,7 +211,7 @@ class PaperNode:
 
     # Operations
 
-    def take_over(self, intent: Intent) -> None:
+    def take_over(self, request: requests.Request) -> None:
         """As `takeover`: the next epoch, a marker everywhere, what the log says, `Serving`."""
         self._drop(NOT_LEADER)
         self.needs_takeover = False
@@ -226,8 +225,8 @@ class PaperNode:
         stamped = {index: found.last_stamped(*before) for index, found in enumerate(self.cluster.partitions)}
         last = {index: sequence for index, sequence in stamped.items() if sequence is not None}
         partitions = range(len(self.cluster.partitions))
-        bases, _, left, _ = succession.sequences(intent, serving, partitions, last, {}, now_ms=0)
-        self._open(intent.session, bases, left)
+        bases, _, left, _ = succession.sequences(request, serving, partitions, last, {}, now_ms=0)
+        self._open(request.session, bases, left)
 
     def _open(self, session: str, bases: dict[int, Position], left: list[state.LeftSession]) -> None:
         epoch = self.cluster.slot_epoch
@@ -248,7 +247,7 @@ class PaperNode:
         assert serving is not None
         mine = serving.producer_epoch == old.tenure.stamp.epoch == self.cluster.slot_epoch
         if not (mine and old.certain):
-            self.take_over(intent_of(old.tenure.session))  # Kafka refuses to raise an epoch that is not the newest
+            self.take_over(claim_of(old.tenure.session))  # Kafka refuses to raise an epoch that is not the newest
             return
         self.raises += 1
         self.cluster.slot_epoch += 1
@@ -287,5 +286,7 @@ class PaperNode:
         self.epoch.append(partition, header, memoryview(data), int(timeout * 1000), done)
 
 
-def intent_of(session: str, client_epoch: int = 0, refused: dict[int, RefusedSequences] | None = None) -> Intent:
-    return Intent(session, "", AccessMode.EXCLUSIVE, client_epoch=client_epoch, refused=refused or {})
+def claim_of(
+    session: str, client_epoch: int = 0, refused: dict[int, RefusedSequences] | None = None
+) -> requests.Request:
+    return requests.Claim(session, "", AccessMode.EXCLUSIVE, client_epoch=client_epoch, refused=refused or {})

@@ -24,7 +24,7 @@ from tests.unit.exclusive.network_rules import (
     timeouts,
     walk,
 )
-from tests.unit.exclusive.paper_node import TOO_LARGE, PaperNode, intent_of
+from tests.unit.exclusive.paper_node import TOO_LARGE, PaperNode, claim_of
 
 SESSION = "conn:1"
 ANSWERS = {0, 3, 5, 6, 7, 9, 19, 20, -1, TOO_LARGE}
@@ -44,7 +44,7 @@ class PlainSession(Network):
 
     def __init__(self) -> None:
         super().__init__()
-        self.node.take_over(intent_of(SESSION))
+        self.node.take_over(claim_of(SESSION))
         self.sent: list[Sent] = []
         self.values = 0
 
@@ -69,14 +69,14 @@ class PlainSession(Network):
     def take_over(self, happens: bool) -> None:
         """The next epoch: due when the numbering is lost."""
         if happens or self.node.needs_takeover:
-            self.node.take_over(intent_of(SESSION))
+            self.node.take_over(claim_of(SESSION))
 
     @rule(happens=seldom)
     def fail_over(self, happens: bool) -> None:
         """Another node takes over while this one stalls; what it still holds counts for no more."""
         if happens and len(self.nodes) < 3:
             self.nodes.append(PaperNode(self.cluster))
-            self.node.take_over(intent_of(SESSION))
+            self.node.take_over(claim_of(SESSION))
 
     @invariant()
     def check(self) -> None:

@@ -33,7 +33,7 @@ from tests.unit.exclusive.network_rules import (
     walk,
 )
 from tests.unit.exclusive.paper_kafka import OUT_OF_ORDER, STALE
-from tests.unit.exclusive.paper_node import SLOT_ID, TOO_LARGE, PaperNode, intent_of
+from tests.unit.exclusive.paper_node import SLOT_ID, TOO_LARGE, PaperNode, claim_of
 
 SESSION, OTHER = "pid:1", "conn:other"
 EPOCHS = 2**15
@@ -138,7 +138,7 @@ class Sessions(Network):
         place = {index: Position(FIRST_EPOCH, base) for index in range(PARTITIONS)}
         left = [state.LeftSession(session=SESSION, next=pack_positions(place))]
         self.cluster.serving = state.Serving(session="", producer_epoch=-1, left=left)
-        self.node.take_over(intent_of(SESSION))
+        self.node.take_over(claim_of(SESSION))
         self.client = [ClientPartition(sequence=start.sequence) for _ in range(PARTITIONS)]
         assert self.node.epoch is not None
         for partition, space in zip(self.cluster.partitions, self.node.epoch._spaces.values(), strict=True):
@@ -279,14 +279,14 @@ class Sessions(Network):
     def take_over(self, happens: bool) -> None:
         """The same session under the next epoch: a failover, a fence that nobody meant."""
         if happens or self.node.needs_takeover:
-            self.node.take_over(intent_of(SESSION))
+            self.node.take_over(claim_of(SESSION))
 
     @rule(happens=seldom)
     def fail_over(self, happens: bool) -> None:
         """Another node takes over while this one stalls; the client finds it."""
         if happens and len(self.nodes) < 3:
             self.nodes.append(PaperNode(self.cluster))
-            self.node.take_over(intent_of(SESSION))
+            self.node.take_over(claim_of(SESSION))
             self.reconnect(happens=True)
 
     @rule(batches=st.lists(st.tuples(partitions, st.integers(1, 2)), max_size=3), happens=seldom)
@@ -294,14 +294,14 @@ class Sessions(Network):
         """Somebody else owns the topic for a while, then the session comes back to its place."""
         if not happens:
             return
-        self.node.take_over(intent_of(OTHER))
+        self.node.take_over(claim_of(OTHER))
         for partition, records in batches:
             self.others -= records
             self.node.offer(OTHER, partition, -1, -1, tuple(range(self.others, self.others + records)), 0.0, _ignored)
             for link in self.node.forwarder.links.values():
                 while link.undelivered() is not None:
                     self.node.forwarder.deliver(link, None)
-        self.node.take_over(intent_of(SESSION))
+        self.node.take_over(claim_of(SESSION))
 
     # What must hold ---------------------------------------------------------------------------------------------------
 

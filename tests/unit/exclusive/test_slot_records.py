@@ -1,18 +1,15 @@
-"""What a takeover makes of what its own node remembers of a session."""
+"""What a takeover reads in the ownership topic, and what it makes of its own node's memory of a session."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
-from metadata.ownership import AccessMode
 from sidecar.changelog import Clock, Position, Record, View, pack_positions, serving_key, shared_slot, slot_key
 from sidecar.exclusive.domain import Domain
-from sidecar.exclusive.succession import Intent, Memory
-from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.requests import Memory, WriteBeside
+from sidecar.exclusive.slot_records import SlotRecords
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
@@ -37,26 +34,23 @@ def opens(view: View, offset: int, writer: Stamp, session: str = "pid:7") -> Non
 
 
 def remembered(view: View, topic_id: UUID = TOPIC_ID) -> dict[int, Position]:
-    changelog = SimpleNamespace(view=view, clock=Clock())
-    intent = Intent("pid:7", "a", AccessMode.SHARED, memory=Memory(TOPIC_ID, MINE, MEMORY))
-    takeover = Takeover(cast(Any, SimpleNamespace(changelog=changelog)), Domain("orders", SLOT), intent)
+    request = WriteBeside("pid:7", "a", memory=Memory(TOPIC_ID, MINE, MEMORY))
+    records = SlotRecords(view, Clock(), Domain("orders", SLOT), request, MINE)
     opened = next((entry for entry in view.opened("orders").values() if entry.value.topic_id == topic_id.bytes), None)
-    return dict(takeover._memory(topic_id, opened))
+    return dict(records.memory(topic_id, opened))
 
 
 def test_a_slot_is_not_written_down_under_another_nodes_master_record(view: View) -> None:
     """A node that froze in the midst may have read that record by the time it goes on."""
-    changelog = SimpleNamespace(view=view, clock=Clock())
-    around = cast(Any, SimpleNamespace(changelog=changelog))
-    takeover = Takeover(around, Domain("orders", SLOT), Intent("pid:7", "a", AccessMode.SHARED), MINE)
+    records = SlotRecords(view, Clock(), Domain("orders", SLOT), WriteBeside("pid:7", "a"), MINE)
     for offset, writer in ((3, MINE), (4, LATER)):
         value = state.Serving(producer_id=writer.producer_id, producer_epoch=writer.epoch)
         view.note_writer(writer)
         view.apply(Offset(offset), 1, writer, Record(serving_key("orders"), value).encode())
         if writer == MINE:
-            assert takeover._under == 3
+            assert records.under() == 3
     with pytest.raises(KafkaError) as refused:
-        _ = takeover._under
+        records.under()
     assert refused.value.code == 6
 
 

@@ -1,0 +1,215 @@
+"""The records of a takeover's commit: whose the topic is from now on, and the epoch that its slot has. Pure.
+
+Both go into the ownership topic in one batch. Where the sequences of every session go on is `succession`'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from metadata.ownership import AccessMode
+from sidecar.changelog import pack_offsets, pack_positions
+from sidecar.exclusive.requests import NOBODY, Claim, Share, Split
+from sidecar.exclusive.succession import REMEMBERED_MS, is_plain, pack_refused
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from uuid import UUID
+
+    from sidecar.changelog import Opened
+    from sidecar.exclusive.requests import Request
+    from sidecar.exclusive.succession import Sequences
+    from sidecar.protocol.ids import Stamp
+
+_MODES: Final = {
+    AccessMode.SHARED: control.SHARED,
+    AccessMode.EXCLUSIVE: control.EXCLUSIVE,
+    AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
+    AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
+}
+_MODE_NAMES: Final = {int(number): mode for mode, number in _MODES.items()}
+
+
+DEPOSED_KEPT: Final = 20_000
+"""Of those that owned the topic or wrote: a change of owner every five seconds for a day. Without names they take less
+than 640 KiB.
+"""
+STRANGERS_KEPT: Final = 1_000
+"""Of those that only waited, or came on a connection that carried a deposed session: whoever can connect can add them.
+"""
+
+
+def was_deposed(value: state.Ownership, session: str) -> bool:
+    """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
+    before its connection closes, so another owner behind it deposed it.
+    """
+    return is_plain(session) or any(deposed.session == session for deposed in value.deposed)
+
+
+def mode_of(number: int) -> AccessMode:
+    """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
+    return _MODE_NAMES.get(number, AccessMode.EXCLUSIVE)
+
+
+def mode_number(mode: AccessMode) -> control.AccessMode:
+    """An access mode as records spell it."""
+    return _MODES[mode]
+
+
+def ownership(
+    request: Request,
+    known: state.Ownership | None,
+    topic_id: UUID,
+    generation: int,
+    ends: Mapping[int, int],
+    now_ms: int,
+    *,
+    keeps: bool,
+) -> state.Ownership:
+    """Who owns the topic now. `keeps`: the last owner goes on, `known` stays as it is unless it was released."""
+    if keeps and known is not None and known.generation == generation:
+        if isinstance(request, Share | Split):
+            return _freed(known, now_ms, deposes=isinstance(request, Share))
+        if request.is_for_nobody or not known.released_ms:
+            return known
+    deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
+    if known is not None and request.deposes and known.session not in ("", request.session):
+        deposed[known.session] = _lost(known.session, known.generation, now_ms)
+    if isinstance(request, Claim):
+        for session in request.dismisses:
+            deposed[session] = _lost(session, max(1, generation - 1), now_ms)
+        for session, _, tried in request.evicts:
+            listed = deposed.get(session)
+            deposed[session] = _lost(session, 0 if listed is None else listed.generation, tried)
+    nobody = request.session == NOBODY
+    stays = known if keeps else None
+    return state.Ownership(
+        topic_id=topic_id.bytes,
+        generation=generation,
+        session="" if nobody else request.session,
+        name="" if nobody else request.name,
+        mode=_MODES[request.mode],
+        since_ms=now_ms if stays is None else stays.since_ms,
+        start=pack_offsets(ends) if stays is None else stays.start,
+        deposed=_kept(deposed.values()),
+        released_ms=now_ms if nobody else 0,
+        client=request.client,
+    )
+
+
+def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
+    """`generation`: that under which it owned the topic or wrote beside others; 0 where it did neither. Names are for
+    nobody, and would take most of the list.
+    """
+    return state.Deposed(session=session, generation=generation, last_try_ms=tried_ms)
+
+
+def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
+    """The newest of those that lost something, and of the others: these never displace those."""
+    in_order = sorted((found for found in deposed if not is_plain(found.session)), key=lambda found: found.last_try_ms)
+    lost = [_lost(found.session, found.generation, found.last_try_ms) for found in in_order if found.generation]
+    others = [_lost(found.session, 0, found.last_try_ms) for found in in_order if not found.generation]
+    return [*lost[-DEPOSED_KEPT:], *others[-STRANGERS_KEPT:]]
+
+
+def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Ownership:
+    """Others write from now on: the last owner can never go on with its generation."""
+    if not known.session:
+        return known
+    found = state.Ownership()
+    found.CopyFrom(known)
+    if deposes and not is_plain(known.session) and all(each.session != known.session for each in known.deposed):
+        found.deposed.append(_lost(known.session, known.generation, now_ms))
+    found.session, found.name, found.released_ms = "", "", now_ms
+    return found
+
+
+def opening(
+    topic_id: UUID,
+    node: int,
+    stamp: Stamp,
+    session: tuple[str, str],
+    generation: int | None,
+    sequences: Sequences,
+    now_ms: int,
+    *,
+    retired_ids: Iterable[int] = (),
+    former: Iterable[state.FormerWriter] = (),
+    ids_from: Mapping[int, int] | None = None,
+    begins: Mapping[int, int] | None = None,
+    client_id: str | None = None,
+    under: int = 0,
+) -> Opened:
+    """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation.
+
+    `begins`: offsets in front of everything that is written under the epoch. `client_id`: whom the session belongs to,
+    where that is known. `under`: the offset of the master slot's record, for another slot.
+    """
+    record = state.Slot() if generation is None else state.Serving(generation=generation)
+    record.topic_id, record.node, record.since_ms = topic_id.bytes, node, now_ms
+    record.producer_id, record.producer_epoch = stamp.producer_id, stamp.epoch
+    record.session, record.name = session
+    if client_id is not None and record.session:
+        record.client_id = client_id
+    record.base.CopyFrom(pack_positions(sequences.bases))
+    record.refused.extend(pack_refused(sequences.refused))
+    record.left.extend(sequences.left)
+    record.retired_producer_ids.extend(retired_ids)
+    record.former.extend(former)
+    if ids_from is not None and isinstance(record, state.Serving):
+        record.ids_from.CopyFrom(pack_offsets(ids_from))
+    if begins is not None:
+        record.begins.CopyFrom(pack_offsets(begins))
+    record.under = under
+    if sequences.own and record.session:
+        record.own.CopyFrom(pack_positions(sequences.own))
+    return record
+
+
+def former_writers(
+    opened: Opened | None, stamp: Stamp, name: str, is_covered: Callable[[int, int], bool], most: int
+) -> list[state.FormerWriter]:
+    """Whose the earlier epochs of a slot were, oldest first; `name` is whose the new one is. `is_covered` tells of a
+    producer id and epoch whether snapshots have all of it; of those, and of more than `most`, only the last is kept,
+    without its name, so that nothing of theirs is ever taken for another's.
+
+    A session that raised its epoch, or comes again under its name, needs no entry: one holds up to its epoch from the
+    one before on.
+    """
+    if opened is None:
+        return []
+    found = list(opened.former)
+    goes_on = opened.producer_id == stamp.producer_id and opened.name == name
+    if opened.session and not goes_on:
+        found.append(
+            state.FormerWriter(producer_id=opened.producer_id, last_epoch=opened.producer_epoch, name=opened.name)
+        )
+    forgotten: dict[int, state.FormerWriter] = {}
+    kept: list[state.FormerWriter] = []
+    for index, each in enumerate(found):
+        if each.forgotten or index < len(found) - most or is_covered(each.producer_id, each.last_epoch):
+            one = state.FormerWriter(producer_id=each.producer_id, last_epoch=each.last_epoch, forgotten=True)
+            forgotten[each.producer_id] = one
+        else:
+            kept.append(each)
+    return [*forgotten.values(), *kept]
+
+
+def retired(opened: Opened | None, stamp: Stamp) -> list[int]:
+    """The producer ids that the slot had before this one."""
+    if opened is None:
+        return []
+    found = list(opened.retired_producer_ids)
+    if opened.producer_id != stamp.producer_id:
+        found.append(opened.producer_id)
+    return found
+
+
+def client_ids(opened: Opened) -> dict[str, str]:
+    """The client.ids that a record knows of sessions: of the one it opens an epoch for, and of those that left."""
+    found = {left.session: left.client_id for left in opened.left if left.HasField("client_id")}
+    if opened.session and opened.HasField("client_id"):
+        found[opened.session] = opened.client_id
+    return found

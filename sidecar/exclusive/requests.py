@@ -1,0 +1,133 @@
+"""What a takeover is made for: one request for each kind. Values only; `takeover` carries them out.
+
+| request | who writes afterwards | the last owner |
+|---|---|---|
+| `Claim` | a session that owns the topic from now on | is gone |
+| `Depose` | the same | loses the topic for ever |
+| `Resume` | the owner, under the next epoch | goes on, with its generation |
+| `WriteBeside` | a session among others, through a slot of its own | there is none |
+| `Fence` | nobody: an administrator's word | loses the topic for ever |
+| `Adopt` | nobody yet: a fence needs a node that renews it | may come back |
+| `Share` | sessions beside each other | is deposed, as others write from now on |
+| `Split` | the owner of each partition | owns the whole no longer |
+
+The session of a request is "" where the takeover is for nobody. Access modes: PIP-68.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from metadata.ownership import AccessMode
+from sidecar.forwarder.sequences import RefusedSequences
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from sidecar.changelog import Position
+    from sidecar.protocol.ids import Stamp
+
+NOBODY: Final = "admin:fence"
+"""The session under which an administrator's fence claims: nobody owns the topic afterwards."""
+
+
+class Memory(NamedTuple):
+    """Where a session stood on this node, which served it under this epoch of this topic."""
+
+    topic_id: UUID
+    stamp: Stamp
+    stands_at: Mapping[int, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Common to all kinds.
+
+    `refused`: the session's sequences that this node refused for good, by partition; they count as used.
+    `client_epoch`: its client's, on partitions where nothing is known of it. `client`: its address, for people.
+    `client_id`: the client.id that the session belongs to; None: as it stands in the newest record that knows it.
+    `memory`: where the session stands as this node knows by itself.
+    """
+
+    session: str = ""
+    name: str = ""
+    mode: AccessMode = AccessMode.EXCLUSIVE
+    client: str = ""
+    client_id: str | None = None
+    client_epoch: int = 0
+    refused: Mapping[int, RefusedSequences] = field(default_factory=dict[int, RefusedSequences])
+    memory: Memory | None = None
+
+    deposes: ClassVar[bool] = False
+    """The last owner loses the topic for ever."""
+    is_for_nobody: ClassVar[bool] = False
+    """The topic gets no owner by it; the right to serve is enough, nobody's claim is arbitrated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume(Request):
+    """The owner goes on under the next epoch: after a failover, or where the epoch it had was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBeside(Request):
+    """A session writes beside others, through a slot of its own."""
+
+    mode: AccessMode = AccessMode.SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Request):
+    """A session becomes the owner.
+
+    `asked`: the generation that its client asks for. `dismisses`: sessions that write beside each other, and lose the
+    topic for ever. `evicts`: those that waited, or strike back (session, name, last try in Unix ms): so do they.
+    """
+
+    asked: int | None = None
+    dismisses: tuple[str, ...] = ()
+    evicts: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Depose(Claim):
+    """As `Claim`; the last owner loses the topic for ever."""
+
+    deposes: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fence(Request):
+    """An administrator takes the topic from its owner; nobody owns it afterwards.
+
+    `generations`: wanted only where the generation is one of these; None: any.
+    """
+
+    session: str = NOBODY
+    mode: AccessMode = AccessMode.EXCLUSIVE_WITH_FENCING
+    generations: frozenset[int] | None = None
+
+    deposes: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt(Request):
+    """A node serves the topic for nobody, so that its fence is renewed. Its last owner may come back."""
+
+    is_for_nobody: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Share(Adopt):
+    """Sessions may write beside each other from now on. The last owner is deposed: it could go on otherwise."""
+
+    mode: AccessMode = AccessMode.SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Adopt):
+    """Partitions may have owners of their own from now on, or the topic has no policy any more: the last owner of the
+    whole owns it no longer.
+    """
