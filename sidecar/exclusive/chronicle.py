@@ -20,8 +20,8 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.claims import Holder
     from sidecar.exclusive.environment import Hooks
+    from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.tenure import Surroundings, Tenure
     from sidecar.exclusive.topic_state import TopicState
     from sidecar.network.tasks import Tasks

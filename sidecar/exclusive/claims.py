@@ -21,10 +21,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import AccessMode
+from sidecar.exclusive.ownership import Absent, Owned, is_held
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
+
+    from sidecar.exclusive.ownership import Awaited, Holder, Leaving
 
 GHOST_LIMIT_S: Final = 25.0
 """After this long TCP has found a silent client (see `sidecar.network.keepalive`)."""
@@ -56,26 +59,6 @@ class Claimant:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Who owns the topic. `connections` are those on this node that carried its Produce, or claimed for it by request;
-    of these only the `writers` are known to be of the client.id that its producer id belongs to. `awaited_until`
-    (monotonic seconds) is set while it has none and may come back.
-    """
-
-    session: str
-    name: str
-    mode: AccessMode
-    generation: int
-    connections: frozenset[int] = frozenset()
-    awaited_until: float | None = None
-    writers: frozenset[int] = frozenset()
-
-    @property
-    def label(self) -> str:
-        return self.name or self.session
-
-
-@dataclass(frozen=True, slots=True)
 class Situation:
     """What is known of a topic when a batch arrives. `tainted` are connections that carried a deposed session; `ghosts`
     when the first batch of a newcomer under the holder's own name came, by connection. `shared` are the labels of
@@ -84,7 +67,7 @@ class Situation:
 
     mode: AccessMode
     generation: int
-    holder: Holder | None = None
+    holder: Owned | Leaving | Awaited | None = None
     deposed: Container[str] = ()
     tainted: Container[int] = ()
     waiting: Sequence[str] = ()
@@ -152,7 +135,7 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
         )
         return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
     if holder is not None and holder.session == claimant.session:
-        return Verdict(Step.FORWARD if holder.awaited_until is None else Step.RETURN)
+        return Verdict(Step.FORWARD if isinstance(holder, Owned) else Step.RETURN)
     if claimant.connection in situation.tainted and not claimant.names_session:
         return _fenced(situation)
     if holder is not None and (
@@ -217,14 +200,16 @@ def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdic
     return _queue_or_refuse(situation, claimant, asked)
 
 
-def _held(situation: Situation, holder: Holder, claimant: Claimant, asked: AccessMode, now: float) -> Verdict:
-    if holder.awaited_until is not None and holder.awaited_until <= now:
+def _held(
+    situation: Situation, holder: Owned | Leaving | Awaited, claimant: Claimant, asked: AccessMode, now: float
+) -> Verdict:
+    if not is_held(holder, now):
         if asked is AccessMode.SHARED:
             return _beside(situation, claimant)
         return _free(situation, claimant, asked)
     if asked is AccessMode.WAIT_FOR_EXCLUSIVE:
         return _queue_or_refuse(situation, claimant, asked)
-    if holder.awaited_until is not None:
+    if isinstance(holder, Absent):
         return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, f"{holder.label} may still come back to the topic")
     if holder.session.startswith(_PLAIN) and claimant.is_named and claimant.name == holder.name:
         first = situation.ghosts.get(claimant.connection, now)

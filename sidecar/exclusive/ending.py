@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive.answers import MOVED
+from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Freed, seconds_left
 from sidecar.exclusive.requests import Fence, Split
 from sidecar.exclusive.tenure import check_generation, generation_of
 from sidecar.exclusive.topic_state import TopicState
@@ -23,8 +23,8 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from sidecar.exclusive.claims import Holder
     from sidecar.exclusive.operations import Offer
+    from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.requests import Request
 
 _SEEN_S: Final = 5.0
@@ -59,32 +59,21 @@ class EndingTopic(TopicState):
         self.newcomers.connection_closed(connection, self._env.now())
         self._queue_told()
         self.shared.connection_closed(connection)
-        holder = self.holder
-        if holder is not None and connection in holder.connections:
-            left = {connection}
-            self.holder = replace(holder, connections=holder.connections - left, writers=holder.writers - left)
-            if not self.holder.connections:
-                self._left_alone()
-
-    def _left_alone(self) -> None:
-        """The owner has no connection any more: give the topic up, at once or after the grace."""
-        grace = self._env.disconnect_grace
-        if self.holder is not None and grace > 0:
-            self.holder = replace(self.holder, awaited_until=self._env.now() + grace)
-        self._release_due = True
+        self._step(Disconnected(connection, self._alone_until))
         self._check_release()
+
+    @property
+    def _alone_until(self) -> float | None:
+        """How long an owner keeps the topic whose last connection ends now; None: not at all."""
+        grace = self._env.disconnect_grace
+        return self._env.now() + grace if grace > 0 else None
 
     def _check_release(self) -> None:
         """Give the topic up if that is due and nothing is under way."""
-        if not self._release_due or self._operations.busy:
+        left = seconds_left(self._ownership, self._env.now())
+        if left is None or self._operations.busy:
             return
-        holder = self.holder
-        if holder is None or holder.connections:
-            self._release_due = False
-            return
-        left = (holder.awaited_until or 0.0) - self._env.now()
         if left <= 0:
-            self._release_due = False
             self._operations.begin(self._let_go_alone)
         elif self._release_timer is None:
             self._release_timer = asyncio.get_running_loop().call_later(left, self._grace_over)
@@ -104,7 +93,7 @@ class EndingTopic(TopicState):
         holder, epoch, ownership = self.holder, self.epoch, self.ownership
         if holder is None or ownership is None:
             return
-        self.holder = None
+        self._step(Freed())
         if epoch is not None:
             await epoch.quiet()
             released = state.Ownership()
@@ -123,9 +112,9 @@ class EndingTopic(TopicState):
         comes within the grace of an owner without any ends it.
         """
         holder = self.current_holder
-        if holder is None or holder.session != session or (holder.awaited_until is not None and self.epoch is None):
+        if holder is None or holder.session != session or (isinstance(holder, Absent) and self.epoch is None):
             return False
-        self.holder = replace(holder, connections=holder.connections | {connection}, awaited_until=None)
+        self._step(Connected(connection))
         return True
 
     # By somebody's word --------------------------------------------------------------------------------------------

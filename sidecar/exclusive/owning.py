@@ -29,8 +29,9 @@ from sidecar.v1 import control_pb2 as control
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from sidecar.exclusive.claims import Claimant, Holder
+    from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.governor import Governor, Topic
+    from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.topic import GovernedTopic
     from sidecar.forwarder.lane import Outcome
 

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from sidecar.changelog import Change, Key, SlotName
-    from sidecar.exclusive.claims import Claimant, Holder
+    from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.operations import Offer
+    from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.tenure import Tenure
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.whole import WholeRequest

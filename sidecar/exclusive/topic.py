@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +16,11 @@ from metadata.ownership import AccessMode
 from sidecar.exclusive import claims
 from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import ExhaustedError, HeldError
-from sidecar.exclusive.claims import Claimant, Holder, Step
+from sidecar.exclusive.claims import Claimant, Step
 from sidecar.exclusive.ending import EndingTopic
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY, GRANTED, Offer
+from sidecar.exclusive.ownership import Awaited, Connected, Freed, Holder, Owned, TakenOver, is_held
 from sidecar.exclusive.records import mode_of, was_deposed
 from sidecar.exclusive.requests import Adopt, Claim, Depose, Request, Resume, Share
 from sidecar.exclusive.takeover import Takeover
@@ -125,9 +125,8 @@ class GovernedTopic(EndingTopic):
     def _judge(self, offer: Offer) -> None:
         holder, claimant = self.holder, offer.claimant
         if (
-            holder is not None
+            isinstance(holder, Owned)
             and holder.session == claimant.session
-            and holder.awaited_until is None
             and self.epoch is not None
             and claimant.generation is None
             and claimant.mode is not AccessMode.SHARED
@@ -165,7 +164,7 @@ class GovernedTopic(EndingTopic):
             self._queue_told()
             self._env.hooks.fenced(self.name, "waiting")
         elif verdict.step is Step.LATER:
-            if self.holder is not None and self.holder.awaited_until is None:
+            if isinstance(self.holder, Owned):
                 self.newcomers.ghosts.setdefault(claimant.connection, now)
             self._env.hooks.fenced(self.name, "waiting")
         elif deposed:
@@ -177,16 +176,11 @@ class GovernedTopic(EndingTopic):
         self._operations.answer(offer, Outcome(verdict.code, message=verdict.message))
 
     def _forward(self, offer: Offer, epoch: SlotEpoch) -> None:
-        assert self.holder is not None
-        connection = offer.claimant.connection
-        if connection not in self.holder.connections:
-            self.holder = replace(self.holder, connections=self.holder.connections | {connection})
+        self._step(Connected(offer.claimant.connection, writes=not offer.is_claim))
         if offer.is_claim:
             self._operations.answer(offer, GRANTED)
-            return
-        if connection not in self.holder.writers:
-            self.holder = replace(self.holder, writers=self.holder.writers | {connection})
-        self._write(offer, epoch)
+        else:
+            self._write(offer, epoch)
 
     def policy_changed(self) -> None:
         """Who wrote beside others may do so no more where the policy says so now; sequence ids begin or end."""
@@ -243,9 +237,9 @@ class GovernedTopic(EndingTopic):
     async def _take_over(self, offer: Offer, verdict: claims.Verdict) -> None:
         """Make the session of this batch the owner, or go on with it."""
         # Model: Own.
-        claimant, leftover, newcomers = offer.claimant, self._leftover, self.newcomers
-        if leftover is not None and leftover.session not in (None, claimant.session) and self.current_holder is None:
-            await self._env.around.store.release(leftover)  # it did not come back in time
+        claimant, last, newcomers = offer.claimant, self.holder, self.newcomers
+        if isinstance(last, Awaited) and last.session != claimant.session and not is_held(last, self._env.now()):
+            await self._release_record(last)
         now, wall_ms = self._env.now(), self._env.wall_ms()
         evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
         others = [found for found in self.shared.connected() if found.session != claimant.session]
@@ -279,6 +273,11 @@ class GovernedTopic(EndingTopic):
         left = {found.connection for found in evicted}.union(*[found.connections for found in others])
         newcomers.tainted |= left - {claimant.connection}
 
+    async def _release_record(self, last: Awaited) -> None:
+        """The last owner did not come back in time: Redis shall not name it any more."""
+        if last.recorded is not None:
+            await self._env.around.store.release(last.recorded)
+
     async def _run_takeover(self, request: Request, joins: Offer | None = None) -> None:
         """`joins` is a batch of the session on a connection that is to count as the owner's."""
         served = self.serving
@@ -307,7 +306,7 @@ class GovernedTopic(EndingTopic):
             if last is not None and last.session:
                 mode, name = mode_of(last.mode), last.name
                 self._env.chronicle.shared(self, Holder(last.session, name, mode, last.generation))
-            self.holder, self._leftover = None, None
+            self._step(Freed())
             if tenure.ownership.generation:
                 self._note(tenure.ownership, tenure.position)
 
@@ -327,21 +326,15 @@ class GovernedTopic(EndingTopic):
         """The takeover is done: the topic is its session's, or nobody's."""
         self.shared.dismiss()
         before, value = self.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
-        self._leftover = None
         self._note(value, tenure.position)
-        connections = frozenset[int]()
-        if value.released_ms or not value.session:
-            self.holder = None
-        else:
-            if before is not None and before.session == value.session:
-                connections = before.connections
-            if joins is not None and joins.alive():
-                connections |= {joins.claimant.connection}
+        owner: Owned | None = None
+        if value.session and not value.released_ms:
+            joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
+            owner = Owned(value.session, value.name, mode_of(value.mode), value.generation, joined)
             self.epoch = SlotEpoch(tenure, self._env.forwarder, self, self.ids, self._env.around.epoch_records)
-            self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, connections)
-            if not connections:
-                self._left_alone()
+        self._step(TakenOver(owner, self._alone_until))
         if request.deposes and before is not None and before.session != value.session:
+            connections = self.holder.connections if self.holder is not None else frozenset[int]()
             self.newcomers.tainted |= before.connections - connections
         self._env.chronicle.taken_over(self, request, before, self._env.now() - started)
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from metadata.ownership import Ownership
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.bindings import FOREIGN, NOT_YOURS
-from sidecar.exclusive.claims import Claimant, Holder, Situation, Step, Verdict, judge
+from sidecar.exclusive.claims import Claimant, Situation, Step, Verdict, judge
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Newcomers, Refusals
+from sidecar.exclusive.ownership import FREE, Awaited, Found, Free, MovedAway, is_held, step
 from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.succession import is_plain
@@ -28,6 +28,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from sidecar.changelog import Change, Entry, SlotName
     from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.ownership import Event, Leaving, Owned, State
     from sidecar.exclusive.tenure import Tenure
     from sidecar.protocol.ids import Stamp
 
@@ -78,7 +79,7 @@ class TopicState(SlotWriter):
         super().__init__(name, environment, upkeep, refusals)
         self.domain = domain or Domain(name)
         self._station = station
-        self.holder: Holder | None = None
+        self._ownership: State = FREE
         self.ownership: state.Ownership | None = None
         self.position = -1
         self.newcomers = Newcomers(environment.reconnect_grace)
@@ -89,9 +90,7 @@ class TopicState(SlotWriter):
         self.serving = False
         self._deposed: dict[str, tuple[str, int]] = {}
         self._floor = 0
-        self._release_due = False
         self._release_timer: asyncio.TimerHandle | None = None
-        self._leftover: Ownership | None = None
         self._tenure: Tenure | None = None
         self._lost: SlotEpoch | None = None
         self._queue: tuple[str, ...] = ()
@@ -124,18 +123,30 @@ class TopicState(SlotWriter):
         self._env.stirred(self)
 
     def _read(self) -> None:
-        self.holder, self._leftover, self._lost, self._release_due = None, None, None, False
+        self._lost = None
         entry = self._recorded()
         self._floor = generation_floor(self._env.changelog.view, self.domain)
-        if entry is None:
-            return
+        self._step(Found(None if entry is None else self._read_owner(entry)))
+
+    def _read_owner(self, entry: Entry[state.Ownership]) -> Awaited | None:
+        """The owner that a record names, who may come back."""
         value = entry.value
         self._note(value, entry.offset)
         if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self.domain, entry):
-            return
-        awaited = self._env.now() + (self._env.reconnect_grace if value.session.startswith("pid:") else 0.0)
-        self._leftover = owner_record(self.domain.resource, entry, self._env.node_id)
-        self.holder = Holder(value.session, value.name, mode_of(value.mode), value.generation, frozenset(), awaited)
+            return None
+        until = self._env.now() + (0.0 if is_plain(value.session) else self._env.reconnect_grace)
+        recorded = owner_record(self.domain.resource, entry, self._env.node_id)
+        mode = mode_of(value.mode)
+        return Awaited(value.session, value.name, mode, value.generation, until=until, recorded=recorded)
+
+    def _step(self, event: Event) -> None:
+        """Whose the topic is changes here alone."""
+        self._ownership = step(self._ownership, event)
+
+    @property
+    def holder(self) -> Owned | Leaving | Awaited | None:
+        """Who owns it, present or not."""
+        return None if isinstance(self._ownership, Free) else self._ownership
 
     def _recorded(self) -> Entry[state.Ownership] | None:
         return self._env.changelog.view.ownership(self.name, self.domain.slot)
@@ -162,12 +173,9 @@ class TopicState(SlotWriter):
         return self._tenure is not None
 
     @property
-    def current_holder(self) -> Holder | None:
+    def current_holder(self) -> Owned | Leaving | Awaited | None:
         """The holder, unless it is only awaited and its time is over."""
-        holder = self.holder
-        if holder is not None and holder.awaited_until is not None and holder.awaited_until <= self._env.now():
-            return None
-        return holder
+        return self.holder if is_held(self._ownership, self._env.now()) else None
 
     def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""
@@ -234,9 +242,8 @@ class TopicState(SlotWriter):
 
     def served_elsewhere(self) -> None:
         """Another node serves the topic now: if that one goes, its owner may come here for a while from then on."""
-        holder = self.holder
-        if not self.serving and holder is not None and not is_plain(holder.session):
-            self.holder = replace(holder, awaited_until=self._env.now() + self._env.reconnect_grace)
+        if not self.serving:
+            self._step(MovedAway(self._env.now() + self._env.reconnect_grace))
 
     @property
     def may_move(self) -> bool:
@@ -252,9 +259,8 @@ class TopicState(SlotWriter):
         """
         if owner is None or owner.session is None or self.current_holder is not None:
             return False
-        awaited = self._env.now() + self._env.reconnect_grace
-        self._leftover = owner
-        self.holder = Holder(owner.session, owner.name, owner.mode, owner.generation, frozenset(), awaited)
+        until = self._env.now() + self._env.reconnect_grace
+        self._step(Found(Awaited(owner.session, owner.name, owner.mode, owner.generation, until=until, recorded=owner)))
         return True
 
     def changed(self, change: Change) -> None:

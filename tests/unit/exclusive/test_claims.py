@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.claims import GHOST_LIMIT_S, Claimant, Holder, Situation, Step, judge
+from sidecar.exclusive.claims import GHOST_LIMIT_S, Claimant, Situation, Step, judge
+from sidecar.exclusive.ownership import Awaited, Leaving, Owned, is_held
 
 NOW = 1_000.0
 SHARED, EXCLUSIVE, WAIT, FENCING = AccessMode
 BUSY_TRY_LATER, POLICY_VIOLATION, PRODUCER_FENCED = 7, 44, 90
 FORWARD, RETURN, CLAIM, SHARE, QUEUE, LATER, REFUSE = Step
 
-OWNER = Holder("pid:1", "billing", EXCLUSIVE, 5, frozenset({10}))
+OWNER = Owned("pid:1", "billing", EXCLUSIVE, 5, frozenset({10}))
 PLAIN_OWNER = replace(OWNER, session="conn:1", name="billing")
 
 
@@ -30,8 +31,8 @@ def newcomer(mode: AccessMode | None = None, generation: int | None = None, **fa
                        "generation": generation, **facts})  # fmt: skip
 
 
-def awaited(holder: Holder, seconds: float) -> Holder:
-    return replace(holder, connections=frozenset[int](), awaited_until=NOW + seconds)
+def awaited(holder: Owned, seconds: float) -> Awaited:
+    return Awaited(holder.session, holder.name, holder.mode, holder.generation, until=NOW + seconds)
 
 
 # The table ----------------------------------------------------------------------------------------------------------
@@ -237,14 +238,9 @@ names = st.sampled_from(["", "billing", "rival"])
 connections = st.integers(1, 4)
 modes = st.sampled_from(AccessMode)
 generations = st.integers(0, 8)
-holders = st.builds(
-    Holder,
-    session=sessions,
-    name=names,
-    mode=modes,
-    generation=generations,
-    connections=st.frozensets(connections),
-    awaited_until=st.none() | st.floats(NOW - 10, NOW + 10),
+facts: dict[str, Any] = {"session": sessions, "name": names, "mode": modes, "generation": generations}
+holders = st.builds(Owned, connections=st.frozensets(connections), **facts) | st.one_of(
+    [st.builds(kind, until=st.floats(NOW - 10, NOW + 10), **facts) for kind in (Awaited, Leaving)]
 )
 claimants = st.builds(
     Claimant,
@@ -315,7 +311,7 @@ def test_a_live_holder_gives_way_to_nobody_but_a_fencer_a_generation_or_its_own_
     holder = where.holder
     if holder is None or holder.session == claimant.session:
         return
-    if holder.awaited_until is not None and holder.awaited_until <= NOW:
+    if not is_held(holder, NOW):
         return
     verdict = judge(where, claimant, NOW)
     if verdict.step is CLAIM:

@@ -1,0 +1,212 @@
+"""Who owns a topic, or a partition with an owner of its own, as one node knows it. Pure; the theory first.
+
+A topic is in one of four states, and `step` is the only place where it gets into another one:
+
+- `Free`: nobody owns it. Sessions may write beside each other where its policy lets them (`shared` knows them).
+- `Owned`: a session owns it, and this node serves it.
+- `Leaving`: the owner has no connection any more. It loses the topic at `until`, unless it speaks up before.
+- `Awaited`: the owner was served elsewhere, or before a start or a loss. Until `until` it may come back.
+
+| event | Free | Owned | Leaving | Awaited |
+|---|---|---|---|---|
+| `Found` an owner by record, or none | Awaited, Free | Awaited, Free | Awaited, Free | Awaited, Free |
+| `MovedAway`: another node serves it | - | Awaited | Awaited | Awaited, for longer |
+| `Connected`, or wrote | - | Owned | Owned | Owned |
+| `Disconnected`, the last connection | - | Leaving, or Owned by nobody's connection | - | - |
+| `TakenOver` for a session, or nobody | Owned, Free | Owned, Free | Owned, Free | Owned, Free |
+| `Freed`: let go of, or shared | - | Free | Free | Free |
+
+A plain session (`conn:…`) never comes back: `MovedAway` leaves its state as it is. While a takeover or another
+operation is under way (`operations`) the state is that from before it, and no batch is judged by it. Who waits and who
+was deposed is not part of the state: `newcomers` and the ownership record know. PIP-68.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from sidecar.exclusive.succession import is_plain
+
+if TYPE_CHECKING:
+    from metadata.ownership import AccessMode
+    from metadata.ownership import Ownership as RedisOwnership
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A session that owns the topic. `connections` are those on this node that carried its Produce, or claimed for it
+    by request; of these only the `writers` are known to be of the client.id that its producer id belongs to.
+    """
+
+    session: str
+    name: str
+    mode: AccessMode
+    generation: int
+    connections: frozenset[int] = frozenset()
+    writers: frozenset[int] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.name or self.session
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Nobody owns it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned(Holder):
+    """The session owns it, served by this node. Without a connection it is about to be let go of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent(Holder):
+    """The owner has no connection to this node and may come back until `until`, in monotonic seconds."""
+
+    until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving(Absent):
+    """Its last connection is gone; the node lets the topic go at `until`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited(Absent):
+    """`recorded`: what Redis has of it, to be released there where it does not come back."""
+
+    recorded: RedisOwnership | None = None
+
+
+State: TypeAlias = Free | Owned | Leaving | Awaited
+FREE: Final = Free()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record, in the changelog or in Redis, names this owner; None: nobody."""
+
+    owner: Awaited | None
+
+
+@dataclass(frozen=True, slots=True)
+class MovedAway:
+    """Another node serves the topic. If that one goes, the owner may come here `until` then."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A connection speaks for the owner. `writes`: a batch of its own was admitted."""
+
+    connection: int
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A connection is gone. `until`: how long an owner without any keeps the topic; None: no longer than until now."""
+
+    connection: int
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """A takeover was committed. `owner`: without the connections that it had in the state before. `until`: how long an
+    owner without any connection keeps the topic; None: no longer than until now.
+    """
+
+    owner: Owned | None
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """The owner was let go of, or others write beside each other."""
+
+
+Event: TypeAlias = Found | MovedAway | Connected | Disconnected | TakenOver | Freed
+
+
+def step(state: State, event: Event) -> State:
+    """The state behind an event, as the table says."""
+    match event:
+        case Found(owner):
+            return owner or FREE
+        case Freed():
+            return FREE
+        case TakenOver(owner, until):
+            return FREE if owner is None else _taken_over(state, owner, until)
+        case MovedAway() | Connected() | Disconnected():
+            return state if isinstance(state, Free) else _of_holder(state, event)
+
+
+def _of_holder(state: Owned | Leaving | Awaited, event: MovedAway | Connected | Disconnected) -> State:
+    match event:
+        case MovedAway(until):
+            return state if is_plain(state.session) else _awaited(state, until)
+        case Connected(connection, writes):
+            return _connected(state, connection, writes=writes)
+        case Disconnected(connection, until):
+            return _disconnected(state, connection, until)
+
+
+def seconds_left(state: State, now: float) -> float | None:
+    """In how many seconds the node has to let the topic go, at most 0 where it is time; None: not at all."""
+    if isinstance(state, Leaving):
+        return state.until - now
+    return 0.0 if isinstance(state, Owned) and not state.connections else None
+
+
+def is_held(state: State, now: float) -> bool:
+    """Whether somebody owns the topic, or may still come back to it."""
+    return not isinstance(state, Free) and not (isinstance(state, Absent) and state.until <= now)
+
+
+def _awaited(state: Owned | Leaving | Awaited, until: float) -> Awaited:
+    recorded = state.recorded if isinstance(state, Awaited) else None
+    return Awaited(state.session, state.name, state.mode, state.generation, until=until, recorded=recorded)
+
+
+def _owned(state: Owned | Leaving | Awaited) -> Owned:
+    if isinstance(state, Owned):
+        return state
+    return Owned(state.session, state.name, state.mode, state.generation, state.connections, state.writers)
+
+
+def _connected(state: Owned | Leaving | Awaited, connection: int, *, writes: bool) -> Owned:
+    owned = _owned(state)
+    connections, writers = owned.connections, owned.writers
+    if connection not in connections:
+        connections |= {connection}
+    if writes and connection not in writers:
+        writers |= {connection}
+    if owned is state and connections is owned.connections and writers is owned.writers:
+        return owned
+    return replace(owned, connections=connections, writers=writers)
+
+
+def _disconnected(state: Owned | Leaving | Awaited, connection: int, until: float | None) -> State:
+    if connection not in state.connections:
+        return state
+    left = {connection}
+    found = replace(_owned(state), connections=state.connections - left, writers=state.writers - left)
+    return _alone(found, until)
+
+
+def _taken_over(state: State, owner: Owned, until: float | None) -> State:
+    if not isinstance(state, Free) and state.session == owner.session:
+        owner = replace(owner, connections=owner.connections | state.connections)
+    return _alone(owner, until)
+
+
+def _alone(owner: Owned, until: float | None) -> Owned | Leaving:
+    """An owner without a connection leaves, after the grace where there is one."""
+    if owner.connections or until is None:
+        return owner
+    return Leaving(owner.session, owner.name, owner.mode, owner.generation, until=until)

@@ -1,0 +1,140 @@
+"""Whose a topic is, event by event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metadata.ownership import AccessMode
+from sidecar.exclusive.ownership import (
+    FREE,
+    Absent,
+    Awaited,
+    Connected,
+    Disconnected,
+    Event,
+    Found,
+    Free,
+    Freed,
+    Holder,
+    Leaving,
+    MovedAway,
+    Owned,
+    State,
+    TakenOver,
+    is_held,
+    seconds_left,
+    step,
+)
+
+NOW, LATER = 100.0, 105.0
+OWNER = Owned("pid:1", "billing", AccessMode.EXCLUSIVE, 3)
+HERE = replace(OWNER, connections=frozenset({1}), writers=frozenset({1}))
+PLAIN = replace(HERE, session="conn:1")
+LEAVING = Leaving(OWNER.session, OWNER.name, OWNER.mode, OWNER.generation, until=LATER)
+AWAITED = Awaited(OWNER.session, OWNER.name, OWNER.mode, OWNER.generation, until=LATER)
+EACH = pytest.mark.parametrize("state", [FREE, HERE, LEAVING, AWAITED], ids=lambda state: type(state).__name__)
+
+
+@EACH
+def test_a_record_tells_whose_it_is_whatever_was_known(state: State) -> None:
+    assert step(state, Found(AWAITED)) == AWAITED
+    assert step(state, Found(None)) == FREE
+
+
+@EACH
+def test_a_takeover_tells_whose_it_is_whatever_was_known(state: State) -> None:
+    rival = replace(OWNER, session="pid:2", connections=frozenset({7}))
+    assert step(state, TakenOver(rival, None)) == rival
+    assert step(state, TakenOver(None, None)) == FREE
+    assert step(state, Freed()) == FREE
+
+
+def test_an_owner_that_goes_on_keeps_its_connections_and_has_to_prove_its_writers_anew() -> None:
+    found = step(HERE, TakenOver(replace(OWNER, connections=frozenset({2})), None))
+    assert found == replace(OWNER, connections=frozenset({1, 2}))
+
+
+def test_an_owner_whose_connections_closed_during_its_takeover_leaves() -> None:
+    assert step(FREE, TakenOver(OWNER, LATER)) == LEAVING
+    at_once = step(FREE, TakenOver(OWNER, None))
+    assert at_once == OWNER
+    assert seconds_left(at_once, NOW) == 0
+
+
+def test_the_last_connection_ends_an_ownership_after_the_grace() -> None:
+    both = replace(HERE, connections=frozenset({1, 2}))
+    one = step(both, Disconnected(1, LATER))
+    assert one == replace(OWNER, connections=frozenset({2}))
+    assert seconds_left(one, NOW) is None
+    gone = step(one, Disconnected(2, LATER))
+    assert gone == LEAVING
+    assert seconds_left(gone, NOW) == LATER - NOW
+    assert step(gone, Connected(3)) == replace(OWNER, connections=frozenset({3}))
+
+
+def test_a_connection_that_never_spoke_for_the_owner_ends_nothing() -> None:
+    for state in (FREE, HERE, LEAVING, AWAITED):
+        assert step(state, Disconnected(99, LATER)) is state
+
+
+def test_a_connection_writes_only_after_a_batch_of_its_own_was_admitted() -> None:
+    joined = step(HERE, Connected(2))
+    assert isinstance(joined, Owned)
+    assert joined.writers == {1}
+    wrote = step(joined, Connected(2, writes=True))
+    assert isinstance(wrote, Owned)
+    assert wrote.writers == {1, 2}
+    assert step(wrote, Connected(2, writes=True)) is wrote
+
+
+def test_where_another_node_serves_the_topic_its_owner_may_come_from_there() -> None:
+    assert step(HERE, MovedAway(LATER)) == AWAITED
+    assert step(LEAVING, MovedAway(LATER)) == AWAITED
+    assert step(replace(AWAITED, until=NOW), MovedAway(LATER)) == AWAITED
+    assert step(PLAIN, MovedAway(LATER)) is PLAIN
+    assert step(FREE, MovedAway(LATER)) is FREE
+
+
+def test_an_awaited_owner_holds_the_topic_until_its_time_is_over() -> None:
+    assert is_held(AWAITED, NOW)
+    assert not is_held(AWAITED, LATER)
+    assert not is_held(LEAVING, LATER)
+    assert is_held(HERE, LATER)
+    assert not is_held(FREE, NOW)
+    assert seconds_left(AWAITED, NOW) is None, "another node lets it go, or a newcomer takes it"
+
+
+sessions = st.sampled_from(["pid:1", "pid:2", "conn:1"])
+connections = st.integers(1, 3)
+moments = st.sampled_from([NOW, LATER])
+owners = st.builds(
+    Owned, sessions, st.just("name"), st.just(AccessMode.EXCLUSIVE), st.just(1), st.frozensets(connections)
+)
+waited = st.builds(Awaited, sessions, st.just("name"), st.just(AccessMode.EXCLUSIVE), st.just(1), until=moments)
+events: st.SearchStrategy[Event] = st.one_of(
+    st.builds(Found, st.none() | waited),
+    st.builds(MovedAway, moments),
+    st.builds(Connected, connections, st.booleans()),
+    st.builds(Disconnected, connections, st.none() | moments),
+    st.builds(TakenOver, st.none() | owners, st.none() | moments),
+    st.builds(Freed),
+)
+
+
+@given(st.lists(events, max_size=12))
+def test_whatever_happens(happened: list[Event]) -> None:
+    state: State = FREE
+    for event in happened:
+        before, state = state, step(state, event)
+        assert isinstance(state, Free | Holder)
+        if isinstance(state, Absent):
+            assert not state.connections, "an owner with a connection is not absent"
+        if isinstance(state, Holder):
+            assert state.writers <= state.connections
+        if isinstance(event, Connected | Disconnected | MovedAway):
+            same = isinstance(before, Holder) and isinstance(state, Holder) and before.session == state.session
+            assert same or (before is FREE and state is FREE), "no connection and no move makes another one the owner"
