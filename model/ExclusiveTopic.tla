@@ -262,7 +262,7 @@ Publish(n) ==
 \* The owner's client (re)sends record q for partition p.  It is forwarded
 \* only if it is neither in the log nor on its way, and only in order.  (A
 \* partition that the epoch does not cover needs another takeover first.)
-\* sidecar/exclusive/writer.py: SlotWriter._write
+\* sidecar/exclusive/writer.py: SlotWriter.write
 Forward(n, p, q) ==
   LET me == node[n]
   IN  /\ me.pc = "serving"

@@ -103,7 +103,7 @@ Forward(r) ==
       /\ UNCHANGED <<log, high, coord, record, client>>
 
 \* The node answers 46 by itself: the record is in the log, it says.
-\* sidecar/exclusive/writer.py: SlotWriter._write
+\* sidecar/exclusive/writer.py: SlotWriter.write
 Repeat(r) ==
   /\ Arrives(r) /\ Judge(Wire, SeqOf(r)) = "repeat"
   /\ client.low <= r

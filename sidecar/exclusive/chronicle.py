@@ -119,9 +119,9 @@ class Chronicle:
         )
         if topic.domain.partition is not None:
             event.partition = topic.domain.partition
-        if topic.epoch is not None:
-            event.producer_id = topic.epoch.tenure.stamp.producer_id
-            event.producer_epoch = topic.epoch.tenure.stamp.epoch
+        if topic.writer.epoch is not None:
+            event.producer_id = topic.writer.epoch.tenure.stamp.producer_id
+            event.producer_epoch = topic.writer.epoch.tenure.stamp.epoch
         if ownership is not None:
             event.start.CopyFrom(ownership.start)
         self._tasks.start(self._append_event(event))

@@ -48,7 +48,7 @@ class EndingTopic(TopicState):
                 failures.append(error)
                 raise
 
-        await asyncio.wait([self._operations.begin(operation)])
+        await asyncio.wait([self.writer.operations.begin(operation)])
         if failures:
             raise failures[0]
 
@@ -71,10 +71,10 @@ class EndingTopic(TopicState):
     def _check_release(self) -> None:
         """Give the topic up if that is due and nothing is under way."""
         left = seconds_left(self._ownership, self._env.now())
-        if left is None or self._operations.busy:
+        if left is None or self.writer.operations.busy:
             return
         if left <= 0:
-            self._operations.begin(self._let_go_alone)
+            self.writer.operations.begin(self._let_go_alone)
         elif self._release_timer is None:
             self._release_timer = asyncio.get_running_loop().call_later(left, self._grace_over)
 
@@ -90,7 +90,7 @@ class EndingTopic(TopicState):
     async def let_go(self) -> None:
         """The owner leaves: free for the next, while its session may come back as a newcomer with its sequences."""
         # Model: Release.
-        holder, epoch, ownership = self.holder, self.epoch, self.ownership
+        holder, epoch, ownership = self.holder, self.writer.epoch, self.ownership
         if holder is None or ownership is None:
             return
         self._step(Freed())
@@ -104,7 +104,7 @@ class EndingTopic(TopicState):
                 self._note(released, await epoch.tenure.journal.append([record]))
                 await self._env.changelog.tailer.reached(Offset(self.position), timeout=_SEEN_S)
             finally:
-                self.drop_epoch(MOVED)
+                self.writer.drop_epoch(MOVED)
         await self._env.chronicle.released(self, holder)
 
     def join(self, session: str, connection: int) -> bool:
@@ -112,7 +112,7 @@ class EndingTopic(TopicState):
         comes within the grace of an owner without any ends it.
         """
         holder = self.current_holder
-        if holder is None or holder.session != session or (isinstance(holder, Absent) and self.epoch is None):
+        if holder is None or holder.session != session or (isinstance(holder, Absent) and self.writer.epoch is None):
             return False
         self._step(Connected(connection))
         return True
@@ -121,7 +121,7 @@ class EndingTopic(TopicState):
 
     async def give_up(self, session: str) -> bool:
         """A session lets go of what it owns; False where it does not own it. Raises as a takeover does."""
-        await self._operations.over()
+        await self.writer.operations.over()
         holder = self.current_holder
         if holder is None or holder.session != session:
             return False
@@ -137,7 +137,7 @@ class EndingTopic(TopicState):
         """
         if partition is not None:
             raise ValueError(f"{self.name} has the scope topic: leave partition out")
-        await self._operations.over()
+        await self.writer.operations.over()
         holder = self.current_holder
         if holder is None:
             raise LookupError(self.name)
@@ -157,26 +157,26 @@ class EndingTopic(TopicState):
 
     async def _release(self, generations: frozenset[int] | None = None) -> None:
         await self._expect(generations)
-        if self.epoch is None:
-            await self._again()
+        if self.writer.epoch is None:
+            await self.again()
             check_generation(self._env.changelog.view, self.domain, generations)
         await self.let_go()
 
     async def ungoverned(self) -> None:
         """The topic has no policy any more: others write, so its owner is one no longer."""
-        await self._operations.over()
-        await asyncio.wait([self._operations.begin(partial(self._run_takeover, Split()))])
+        await self.writer.operations.over()
+        await asyncio.wait([self.writer.operations.begin(partial(self._run_takeover, Split()))])
         await self.hand_back()
 
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
-        await self._operations.over()
-        await asyncio.wait([self._operations.begin(self._hand_back)])
+        await self.writer.operations.over()
+        await asyncio.wait([self.writer.operations.begin(self._hand_back)])
 
     async def _hand_back(self) -> None:
-        if self.epoch is not None:
-            await self.epoch.quiet()
-            self.drop_epoch(MOVED)
+        if self.writer.epoch is not None:
+            await self.writer.epoch.quiet()
+            self.writer.drop_epoch(MOVED)
         await self.shared.quiet()
         self.shared.close(MOVED)
         if self.ids is not None and self._station is None:

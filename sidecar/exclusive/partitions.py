@@ -165,7 +165,7 @@ class PartitionedTopic:
         self._tenure = None
         for part in self.parts:
             part.ids = self.ids
-            part.drop_epoch(MOVED)
+            part.writer.drop_epoch(MOVED)
 
     # The master slot --------------------------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class PartitionedTopic:
         self._tenure, self._idle, self.serving = None, {}, False
         self._env.hooks.topic_forgotten(self.name)
         for part in self.parts:
-            part.drop_epoch(MOVED)
+            part.writer.drop_epoch(MOVED)
 
 
 def _partition_of(key: Key) -> int | None:

@@ -64,11 +64,12 @@ class Together(Protocol):
     ids: TopicIds | None
 
 
-class SharedSession(SlotWriter):
-    """One session and its slot."""
+class SharedSession:
+    """One session and its slot. Implements `sidecar.exclusive.writer.Writing`."""
 
     def __init__(self, sessions: SharedSessions, claimant: Claimant, slot: SlotName, client: str) -> None:
-        super().__init__(sessions.topic, sessions.env, sessions.upkeep, sessions.refusals)
+        self.name = sessions.topic
+        self.writer = SlotWriter(sessions.topic, sessions.env, sessions.upkeep, sessions.refusals, self)
         self.session = claimant.session
         self.label = claimant.label
         self.client = client
@@ -81,17 +82,18 @@ class SharedSession(SlotWriter):
         """Another session is about to get the slot."""
         self._claimant = claimant
         self._sessions = sessions
+        self._env = sessions.env
         self._memory: Memory | None = None
 
-    def _judge(self, offer: Offer) -> None:
+    def judge(self, offer: Offer) -> None:
         if self.is_leaving:
-            self._operations.answer(offer, BUSY)
-        elif self.epoch is None or self._sessions.refusals.has(self.session, self.domain):
-            self._operations.begin(partial(self._open, offer), offer)
+            self.writer.operations.answer(offer, BUSY)
+        elif self.writer.epoch is None or self._sessions.refusals.has(self.session, self.domain):
+            self.writer.operations.begin(partial(self._open, offer), offer)
         else:
-            self._write(offer, self.epoch)
+            self.writer.write(offer, self.writer.epoch)
 
-    def _failed(self, error: Exception) -> Outcome | None:
+    def failed(self, error: Exception) -> Outcome | None:
         self._env.hooks.operation_failed(self.name, error)
         if self.replaces is not None:
             self._sessions.forget(self)  # who had the slot shall not wait for it
@@ -112,8 +114,8 @@ class SharedSession(SlotWriter):
         )
         self._sessions.refusals.forgive(self.session, self.domain)
 
-    async def _again(self) -> None:
-        self.drop_epoch(MOVED)
+    async def again(self) -> None:
+        self.writer.drop_epoch(MOVED)
         await self._take(
             WriteBeside(
                 self.session, self._claimant.name, client=self.client,
@@ -121,24 +123,28 @@ class SharedSession(SlotWriter):
             )
         )  # fmt: skip
 
-    def drop_epoch(self, outcome: Outcome) -> None:
-        """As `SlotWriter.drop_epoch`, and remember where the session stands."""
-        if self.epoch is not None and self.session.startswith("pid:"):
-            self._memory = self.epoch.memory()
-        super().drop_epoch(outcome)
+    def dropped(self, epoch: SlotEpoch) -> None:
+        """Remember where the session stands."""
+        if not is_plain(self.session):
+            self._memory = epoch.memory()
 
     async def _take(self, request: Request) -> None:
         # Model: OpenSide.
         sessions = self._sessions
-        self.drop_epoch(MOVED)
+        self.writer.drop_epoch(MOVED)
         if self.replaces is not None:
-            self.replaces.drop_epoch(MOVED)
+            self.replaces.writer.drop_epoch(MOVED)
         master = sessions.master
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids
         tenure = await Takeover(
-            self._env.around, self.domain, request, master=master.stamp, trusted_ms=self.upkeep.trusted_ms, ids=ids
+            self._env.around,
+            self.domain,
+            request,
+            master=master.stamp,
+            trusted_ms=self._sessions.upkeep.trusted_ms,
+            ids=ids,
         ).run()
         if sessions.master is not master:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
@@ -149,34 +155,34 @@ class SharedSession(SlotWriter):
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has more partitions by now; try again")
             names = writer_names(self._env.changelog.view, self.name)
             ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
-        self.epoch = SlotEpoch(tenure, self._env.forwarder, self, ids, self._env.around.epoch_records)
+        self.writer.epoch = SlotEpoch(tenure, self._env.forwarder, self.writer, ids, self._env.around.epoch_records)
 
-    async def _grow(self, partition: int) -> None:
+    async def grow(self, partition: int) -> None:
         await self._sessions.grown(partition)
 
-    def _raised(self, epoch: SlotEpoch) -> None:
+    def raised(self, epoch: SlotEpoch) -> None:
         if self._sessions.master is None:
-            self.drop_epoch(MOVED)  # somebody took the topic meanwhile
+            self.writer.drop_epoch(MOVED)  # somebody took the topic meanwhile
         else:
             self._env.chronicle.shared_opened(self.name, epoch.tenure, self.client)
 
     def fenced(self, lane: Lane) -> None:
         """Somebody took the slot, and the topic with it: the next batch finds out who."""
-        if self.epoch is not None and lane.stamp == self.epoch.tenure.stamp:
-            self.drop_epoch(MOVED)
+        if self.writer.writes_under(lane):
+            self.writer.drop_epoch(MOVED)
 
-    def _operation_over(self) -> None:
+    def operation_over(self) -> None:
         if not self.connections:
             self._sessions.left_alone(self)
 
     async def keep_alive(self) -> None:
         """Renew the fence of its slot, and note where it stands."""
-        epoch = self.epoch
-        if epoch is None or self.busy:
+        epoch = self.writer.epoch
+        if epoch is None or self.writer.busy:
             return
         renewal = await renew_fence(self._env.around, epoch.tenure, epoch)
-        if renewal is not Renewal.KEPT and self.epoch is epoch:
-            self.drop_epoch(MOVED)
+        if renewal is not Renewal.KEPT and self.writer.epoch is epoch:
+            self.writer.drop_epoch(MOVED)
 
 
 class SharedSessions:
@@ -260,7 +266,7 @@ class SharedSessions:
         if offer.alive():
             found.connections.add(claimant.connection)
             self._gone.pop(claimant.session, None)
-        found.offer(offer)
+        found.writer.offer(offer)
 
     def _introduce(self, claimant: Claimant, client: str) -> SharedSession | None:
         """A session that is not here, with the slot that it had or the next one to be had; None: there is none."""
@@ -309,13 +315,13 @@ class SharedSessions:
         """A plain session ends with its connection, an idempotent one may come back."""
         for found in [found for found in self._sessions.values() if connection in found.connections]:
             found.connections.discard(connection)
-            if not found.connections and not found.busy:
+            if not found.connections and not found.writer.busy:
                 self.left_alone(found)
 
     def left_alone(self, session: SharedSession) -> None:
         """It has no connection any more."""
         if is_plain(session.session):
-            session.drop_epoch(MOVED)
+            session.writer.drop_epoch(MOVED)
             self.forget(session)
         elif not session.is_leaving and self._sessions.get(session.session) is session:
             self._gone[session.session] = session
@@ -332,11 +338,13 @@ class SharedSessions:
         """Nobody writes until the master slot is taken again; sessions keep their slots and places."""
         self.master = None
         for found in self._sessions.values():
-            found.drop_epoch(outcome)
+            found.writer.drop_epoch(outcome)
 
     async def quiet(self) -> None:
         """Wait until nothing is under way, a few seconds at most."""
-        await asyncio.gather(*[found.epoch.quiet() for found in self._sessions.values() if found.epoch is not None])
+        await asyncio.gather(
+            *[found.writer.epoch.quiet() for found in self._sessions.values() if found.writer.epoch is not None]
+        )
 
     def dismiss(self) -> None:
         """The topic is somebody's alone now: all sessions are gone."""
@@ -352,7 +360,7 @@ class SharedSessions:
 
     async def keep_alive(self, tenure: Tenure) -> None:
         """Renew the fences of all slots beside the master slot of this tenure."""
-        at_work = {found.domain.slot: found for found in self._sessions.values() if found.epoch is not None}
+        at_work = {found.domain.slot: found for found in self._sessions.values() if found.writer.epoch is not None}
         for name, slot in list(self._slots.items()):
             try:
                 if name in at_work:

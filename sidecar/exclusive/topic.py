@@ -62,7 +62,7 @@ class GovernedTopic(EndingTopic):
         """
         if self.ids is None:
             raise LookupError(self.name)
-        await self._operations.over()
+        await self.writer.operations.over()
         if not self.ids.is_begun:
             if self.current_holder is not None:
                 message = f"the owner of {self.name} may still come back; try again"
@@ -113,43 +113,43 @@ class GovernedTopic(EndingTopic):
     def _epoch_of(self, claimant: Claimant) -> SlotEpoch | None:
         """The slot epoch at work for a session, where it owns the topic on this connection and nothing is under way."""
         holder = self.holder
-        if self._operations.busy:
+        if self.writer.operations.busy:
             return None
         if holder is None:
             shared = self.shared.of(claimant)
-            return shared.epoch if shared is not None and not shared.busy else None
+            return shared.writer.epoch if shared is not None and not shared.writer.busy else None
         if holder.session != claimant.session or claimant.connection not in holder.writers:
             return None
-        return self.epoch
+        return self.writer.epoch
 
-    def _judge(self, offer: Offer) -> None:
+    def judge(self, offer: Offer) -> None:
         holder, claimant = self.holder, offer.claimant
         if (
             isinstance(holder, Owned)
             and holder.session == claimant.session
-            and self.epoch is not None
+            and self.writer.epoch is not None
             and claimant.generation is None
             and claimant.mode is not AccessMode.SHARED
         ):
-            if self.epoch.ids is not None and self.refusals.has(claimant.session, self.domain):
-                self._operations.begin(self._again, offer)
+            if self.writer.epoch.ids is not None and self.refusals.has(claimant.session, self.domain):
+                self.writer.operations.begin(self.again, offer)
             else:
-                self._forward(offer, self.epoch)
+                self._forward(offer, self.writer.epoch)
             return
         now = self._env.now()
         verdict = claims.judge(self._situation(now), claimant, now)
         step = verdict.step
-        if step is Step.FORWARD and self.epoch is not None:
-            self._forward(offer, self.epoch)
+        if step is Step.FORWARD and self.writer.epoch is not None:
+            self._forward(offer, self.writer.epoch)
         elif step in (Step.FORWARD, Step.RETURN, Step.CLAIM):
-            self._operations.begin(partial(self._take_over, offer, verdict), offer)
+            self.writer.operations.begin(partial(self._take_over, offer, verdict), offer)
         elif step is Step.SHARE and self._station is not None:
             self._refuse(offer, claims.Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, _NOT_SHARED), now)
         elif step is Step.SHARE:
             if self._may_share():
                 self.shared.offer(offer)
             else:
-                self._operations.begin(self._share, offer)
+                self.writer.operations.begin(self._share, offer)
         else:
             self._refuse(offer, verdict, now)
 
@@ -157,7 +157,7 @@ class GovernedTopic(EndingTopic):
         claimant = offer.claimant
         deposed = verdict.code == ErrorCode.PRODUCER_FENCED
         if not (self.serving or deposed) and self._env.is_served_elsewhere(self.name):
-            self._operations.answer(offer, MOVED)  # that node knows better
+            self.writer.operations.answer(offer, MOVED)  # that node knows better
             return
         if verdict.step is Step.WAIT:
             self.newcomers.wait(claimant, now)
@@ -173,14 +173,14 @@ class GovernedTopic(EndingTopic):
         else:
             self.refusals.add(claimant, offer.partition, offer.header)
             self._env.hooks.fenced(self.name, "not_owner")
-        self._operations.answer(offer, Outcome(verdict.code, message=verdict.message))
+        self.writer.operations.answer(offer, Outcome(verdict.code, message=verdict.message))
 
     def _forward(self, offer: Offer, epoch: SlotEpoch) -> None:
         self._step(Connected(offer.claimant.connection, writes=not offer.is_claim))
         if offer.is_claim:
-            self._operations.answer(offer, GRANTED)
+            self.writer.operations.answer(offer, GRANTED)
         else:
-            self._write(offer, epoch)
+            self.writer.write(offer, epoch)
 
     def policy_changed(self) -> None:
         """Who wrote beside others may do so no more where the policy says so now; sequence ids begin or end."""
@@ -199,16 +199,16 @@ class GovernedTopic(EndingTopic):
 
     def _reopen(self) -> None:
         """Whoever writes goes on under the next epoch."""
-        self.drop_epoch(MOVED)
+        self.writer.drop_epoch(MOVED)
         self.shared.close(MOVED)
 
     def _fence_wanted(self) -> None:
-        if not self._operations.busy:
+        if not self.writer.operations.busy:
             self._reopen()
 
     # Operations ---------------------------------------------------------------------------------------------------
 
-    def _failed(self, error: Exception) -> Outcome | None:
+    def failed(self, error: Exception) -> Outcome | None:
         outcome = failure_of(error)
         if isinstance(error, MetadataUnavailable):
             self._env.hooks.fenced(self.name, "redis_down")
@@ -228,7 +228,7 @@ class GovernedTopic(EndingTopic):
             return None
         return outcome
 
-    def _operation_over(self) -> None:
+    def operation_over(self) -> None:
         self._check_release()
         self._env.stirred(self)
         if self._station is not None and self.domain.partition is not None:
@@ -265,7 +265,7 @@ class GovernedTopic(EndingTopic):
             await self._run_takeover(request, offer)
         except HeldError as error:
             if not self._learn(error.owner):
-                self._operations.reject(offer, Outcome(error.code, message=error.message))
+                self.writer.operations.reject(offer, Outcome(error.code, message=error.message))
             return
         newcomers.claimed(claimant.session, [found.session for found in evicted], self._deposed)
         self.refusals.forgive(claimant.session, self.domain)
@@ -319,7 +319,7 @@ class GovernedTopic(EndingTopic):
             ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
 
     def _stop_writing(self) -> None:
-        self.drop_epoch(MOVED)
+        self.writer.drop_epoch(MOVED)
         self.shared.close(MOVED)
 
     def _settle(self, tenure: Tenure, request: Request, joins: Offer | None, started: float) -> None:
@@ -331,7 +331,9 @@ class GovernedTopic(EndingTopic):
         if value.session and not value.released_ms:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
             owner = Owned(value.session, value.name, mode_of(value.mode), value.generation, joined)
-            self.epoch = SlotEpoch(tenure, self._env.forwarder, self, self.ids, self._env.around.epoch_records)
+            self.writer.epoch = SlotEpoch(
+                tenure, self._env.forwarder, self.writer, self.ids, self._env.around.epoch_records
+            )
         self._step(TakenOver(owner, self._alone_until))
         if request.deposes and before is not None and before.session != value.session:
             connections = self.holder.connections if self.holder is not None else frozenset[int]()
@@ -371,18 +373,18 @@ class GovernedTopic(EndingTopic):
         # Model: Share.
         await self._run_takeover(Share())
 
-    async def _grow(self, partition: int) -> None:
-        await self._again()
+    async def grow(self, partition: int) -> None:
+        await self.again()
 
     async def _grow_shared(self, partition: int) -> None:
-        await self._operations.over()
+        await self.writer.operations.over()
         master = self.shared.master
         if master is None or not self._may_share():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
         if partition not in master.partitions:
-            await asyncio.wait([self._operations.begin(self._share)])
+            await asyncio.wait([self.writer.operations.begin(self._share)])
 
-    async def _again(self) -> None:
+    async def again(self) -> None:
         """The same owner under the next epoch."""
         # Model: Begin.
         holder, ownership = self.holder, self.ownership
@@ -404,8 +406,12 @@ class GovernedTopic(EndingTopic):
         )
         self.refusals.forgive(holder.session, self.domain)
 
-    def _raised(self, epoch: SlotEpoch) -> None:
+    def raised(self, epoch: SlotEpoch) -> None:
+        """See `sidecar.exclusive.writer.Writing`."""
         self._tenure = epoch.tenure
+
+    def dropped(self, epoch: SlotEpoch) -> None:
+        """See `sidecar.exclusive.writer.Writing`."""
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 
@@ -413,27 +419,27 @@ class GovernedTopic(EndingTopic):
         """Renew the fence at its epoch, in mid-traffic: sequences and readers are not disturbed. A topic that nobody
         serves is adopted; one that was created anew, or has grown, is fenced as a whole.
         """
-        if self._operations.busy:
+        if self.writer.operations.busy:
             return
         tenure = self._tenure
         if tenure is None and self._station is not None:
             return
         if tenure is None:
             if self.current_holder is None:
-                await asyncio.wait([self._operations.begin(self._adopt)])
+                await asyncio.wait([self.writer.operations.begin(self._adopt)])
             if self._tenure is None:
                 self.upkeep.failed(self.upkeep.now())
             return
         began = self.upkeep.now()
-        renewal = await renew_fence(self._env.around, tenure, self.epoch)
+        renewal = await renew_fence(self._env.around, tenure, self.writer.epoch)
         if renewal is Renewal.KEPT:
             if self._station is None:
                 await self.shared.keep_alive(tenure)
                 self.upkeep.kept(began)
-        elif self._tenure is tenure and not self._operations.busy:
-            if renewal is Renewal.CHANGED and self.epoch is None:
+        elif self._tenure is tenure and not self.writer.operations.busy:
+            if renewal is Renewal.CHANGED and self.writer.epoch is None:
                 again = self._share if self.shared.master is not None else self._adopt
-                await asyncio.wait([self._operations.begin(again)])
+                await asyncio.wait([self.writer.operations.begin(again)])
             else:
                 self._lose_epoch()
 
@@ -447,15 +453,15 @@ class GovernedTopic(EndingTopic):
 
     def fenced(self, lane: Lane) -> None:
         """Kafka refuses this epoch: see who took it, go on if nobody did."""
-        if self.epoch is not None and lane.stamp == self.epoch.tenure.stamp:
+        if self.writer.writes_under(lane):
             self._lose_epoch()
 
     def _lose_epoch(self) -> None:
-        self._tenure, self._lost = None, self.epoch
-        self.drop_epoch(MOVED)
+        self._tenure, self._lost = None, self.writer.epoch
+        self.writer.drop_epoch(MOVED)
         self.shared.close(MOVED)
-        if not self._operations.busy:
-            self._operations.begin(self._reexamine)
+        if not self.writer.operations.busy:
+            self.writer.operations.begin(self._reexamine)
 
     async def _reexamine(self) -> None:
         changelog = self._env.changelog
@@ -468,4 +474,4 @@ class GovernedTopic(EndingTopic):
             if entry is not None and holder is not None and was_deposed(entry.value, holder.session):
                 self.newcomers.tainted |= connections
             return
-        await self._again()
+        await self.again()

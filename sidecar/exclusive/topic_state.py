@@ -22,12 +22,13 @@ from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.succession import is_plain
 from sidecar.exclusive.tenure import generation_floor, is_outdated, owner_record
 from sidecar.exclusive.upkeep import Upkeep
-from sidecar.exclusive.writer import SlotWriter
+from sidecar.exclusive.writer import SlotWriter, Writing
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from sidecar.changelog import Change, Entry, SlotName
     from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.ownership import Event, Leaving, Owned, State
     from sidecar.exclusive.tenure import Tenure
     from sidecar.protocol.ids import Stamp
@@ -64,7 +65,7 @@ class Deposed:
         return isinstance(session, str) and self._state.is_deposed(session)
 
 
-class TopicState(SlotWriter):
+class TopicState(Writing):
     """The state of a `GovernedTopic`, and what follows from it."""
 
     def __init__(
@@ -76,7 +77,11 @@ class TopicState(SlotWriter):
         station: Station | None = None,
     ) -> None:
         upkeep = station.upkeep if station is not None else Upkeep(environment.terms, environment.changelog.clock)
-        super().__init__(name, environment, upkeep, refusals)
+        self.name = name
+        self.upkeep = upkeep
+        self.refusals = refusals
+        self.writer = SlotWriter(name, environment, upkeep, refusals, self)
+        self._env = environment
         self.domain = domain or Domain(name)
         self._station = station
         self._ownership: State = FREE
@@ -116,6 +121,15 @@ class TopicState(SlotWriter):
     @abstractmethod
     async def _grow_shared(self, partition: int) -> None:
         """A session that writes beside others found a partition that was not fenced."""
+
+    @property
+    def busy(self) -> bool:
+        """An operation is under way: batches wait for it."""
+        return self.writer.busy
+
+    def offer(self, offer: Offer) -> None:
+        """Decide on a batch, now or when the operation under way is over."""
+        self.writer.offer(offer)
 
     def load(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
@@ -180,7 +194,7 @@ class TopicState(SlotWriter):
     def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""
         entry = self._recorded()
-        if entry is None or self.epoch is None:
+        if entry is None or self.writer.epoch is None:
             return []
         return [owner_record(self.domain.resource, entry, self._env.node_id)]
 
@@ -251,7 +265,7 @@ class TopicState(SlotWriter):
         sessions = [found.session for found in self.shared.connected()]
         if self.holder is not None:
             sessions.append(self.holder.session)
-        return not self._operations.busy and not any(is_plain(session) for session in sessions)
+        return not self.writer.operations.busy and not any(is_plain(session) for session in sessions)
 
     def _learn(self, owner: Ownership | None) -> bool:
         """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no

@@ -6,10 +6,10 @@ Shared by the owner of a topic or partition (`topic`) and by sessions that write
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.dedup.content import TooLargeAtOnceError
@@ -37,10 +37,56 @@ if TYPE_CHECKING:
 _WRITTEN: Final = (Verdict.FORWARD, Verdict.RAISE, Verdict.RENEW)
 
 
-class SlotWriter(ABC):
+class Writing(Protocol):
+    """Who has a writer: the owner of a topic or partition (`topic`), or a session beside others (`shared`)."""
+
+    @abstractmethod
+    def judge(self, offer: Offer) -> None:
+        """Decide on a batch while no operation is under way."""
+        ...
+
+    @abstractmethod
+    def failed(self, error: Exception) -> Outcome | None:
+        """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
+        ...
+
+    @abstractmethod
+    def operation_over(self) -> None:
+        """Nothing is under way any more."""
+        ...
+
+    @abstractmethod
+    async def again(self) -> None:
+        """Let the same session write under the next epoch, by a takeover."""
+        ...
+
+    @abstractmethod
+    async def grow(self, partition: int) -> None:
+        """The topic has more partitions than were fenced, this one among them."""
+        ...
+
+    @abstractmethod
+    def fenced(self, lane: Lane) -> None:
+        """Kafka refuses the epoch of a lane."""
+        ...
+
+    @abstractmethod
+    def raised(self, epoch: SlotEpoch) -> None:
+        """The session writes under an epoch that was opened from memory."""
+        ...
+
+    @abstractmethod
+    def dropped(self, epoch: SlotEpoch) -> None:
+        """Nothing is written under an epoch any more; it is not closed yet."""
+        ...
+
+
+class SlotWriter:
     """Implements `sidecar.exclusive.epoch.Writer` for its epoch."""
 
-    def __init__(self, name: str, environment: Environment, upkeep: Upkeep, refusals: Refusals) -> None:
+    def __init__(
+        self, name: str, environment: Environment, upkeep: Upkeep, refusals: Refusals, writing: Writing
+    ) -> None:
         """`name` is the topic's."""
         self.name = name
         self.upkeep = upkeep
@@ -49,8 +95,9 @@ class SlotWriter(ABC):
         self._examined: weakref.ref[memoryview] | None = None
         """The batch whose records a thread found young enough; it is judged again at once."""
         self._env = environment
-        self._operations = Operations(
-            environment.tasks, environment.forwarder, self._decide, self._failed, self._operation_over
+        self._writing = writing
+        self.operations = Operations(
+            environment.tasks, environment.forwarder, self._decide, writing.failed, writing.operation_over
         )
 
     def _decide(self, offer: Offer) -> None:
@@ -58,53 +105,37 @@ class SlotWriter(ABC):
         claimant = self._env.bindings.admitted(self.name, offer.claimant)
         if claimant is None:
             self._env.hooks.fenced(self.name, "not_owner")
-            self._operations.answer(offer, FOREIGN)
+            self.operations.answer(offer, FOREIGN)
         else:
-            self._judge(offer if claimant is offer.claimant else replace(offer, claimant=claimant))
+            self._writing.judge(offer if claimant is offer.claimant else replace(offer, claimant=claimant))
 
-    @abstractmethod
-    def _judge(self, offer: Offer) -> None:
-        """Decide on a batch while no operation is under way."""
-
-    @abstractmethod
-    def _failed(self, error: Exception) -> Outcome | None:
-        """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
-
-    @abstractmethod
-    def _operation_over(self) -> None:
-        """Nothing is under way any more."""
-
-    @abstractmethod
-    async def _again(self) -> None:
-        """The same session under the next epoch."""
-
-    @abstractmethod
-    async def _grow(self, partition: int) -> None:
-        """The topic has more partitions than were fenced, this one among them."""
-
-    @abstractmethod
     def fenced(self, lane: Lane) -> None:
-        """Kafka refuses this epoch."""
+        """See `sidecar.forwarder.lane.Owner`."""
+        self._writing.fenced(lane)
+
+    @property
+    def busy(self) -> bool:
+        """An operation is under way: batches wait for it."""
+        return self.operations.busy
+
+    def offer(self, offer: Offer) -> None:
+        """Decide on a batch, now or when the operation under way is over."""
+        self.operations.offer(offer)
+
+    def writes_under(self, lane: Lane) -> bool:
+        """Whether a lane is one of the epoch at work."""
+        return self.epoch is not None and lane.stamp == self.epoch.tenure.stamp
 
     def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
         """Its client counts these sequences as used: the next epoch begins behind them."""
         if self.epoch is not None:
             self.refusals.note(self.epoch.tenure.session, partition, client_epoch, first, records)
 
-    @property
-    def busy(self) -> bool:
-        """An operation is under way: batches wait for it."""
-        return self._operations.busy
-
-    def offer(self, offer: Offer) -> None:
-        """Decide on a batch, now or when the operation under way is over."""
-        self._operations.offer(offer)
-
-    def _write(self, offer: Offer, epoch: SlotEpoch) -> None:
+    def write(self, offer: Offer, epoch: SlotEpoch) -> None:
         """A batch of the session: forward it, or answer by its sequences or its age."""
         # Model: Forward, Repeat.
         if not epoch.covers(offer.partition):
-            self._operations.begin(partial(self._find_partition, offer), offer)
+            self.operations.begin(partial(self._find_partition, offer), offer)
             return
         verdict = epoch.verdict(offer.partition, offer.header)
         header = offer.header
@@ -114,10 +145,10 @@ class SlotWriter(ABC):
             try:
                 refusal = None if is_examined else self.upkeep.examine(self.name, offer.batch, at_once=True)
             except TooLargeAtOnceError:
-                self._operations.begin(partial(self._examine, offer), offer)
+                self.operations.begin(partial(self._examine, offer), offer)
                 return
             if refusal is not None:
-                self._operations.answer(offer, refusal)
+                self.operations.answer(offer, refusal)
                 return
             if self.upkeep.stamped:
                 offer = replace(offer, done=self.upkeep.watching(offer.done))
@@ -127,12 +158,12 @@ class SlotWriter(ABC):
             epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
         elif verdict is Verdict.RAISE:
             following = partial(epoch.raise_for, self._env.around, offer.partition, offer.header.producer_epoch)
-            self._operations.begin(partial(self._raise, epoch, following), offer)
+            self.operations.begin(partial(self._raise, epoch, following), offer)
         elif verdict is Verdict.RENEW:
             following = partial(epoch.renew, self._env.around)
-            self._operations.begin(partial(self._raise, epoch, following), offer)
+            self.operations.begin(partial(self._raise, epoch, following), offer)
         else:
-            self._operations.answer(offer, SEQUENCE_ANSWERS[verdict])
+            self.operations.answer(offer, SEQUENCE_ANSWERS[verdict])
 
     async def _examine(self, offer: Offer) -> None:
         """Have a thread look how old the records of a large batch are."""
@@ -140,15 +171,15 @@ class SlotWriter(ABC):
         if refusal is None:
             self._examined = weakref.ref(offer.batch)
         else:
-            self._operations.reject(offer, refusal)
+            self.operations.reject(offer, refusal)
 
     async def _find_partition(self, offer: Offer) -> None:
         """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
         layout = await self._env.around.upstream.whole_layout(self.name)
         if offer.partition in layout.leaders:
-            await self._grow(offer.partition)
+            await self._writing.grow(offer.partition)
         else:
-            self._operations.reject(offer, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            self.operations.reject(offer, Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     async def _raise(self, epoch: SlotEpoch, following: Callable[[], Awaitable[SlotEpoch]]) -> None:
         """Replace the slot epoch: the session's client raised its own, or a partition has had enough records.
@@ -166,26 +197,23 @@ class SlotWriter(ABC):
             else:
                 if self.epoch is epoch:
                     self.epoch = found
-                    self._raised(found)
+                    self._writing.raised(found)
                     epoch.close(MOVED)
                     return
                 found.close(MOVED)
-        await self._again()
-
-    @abstractmethod
-    def _raised(self, epoch: SlotEpoch) -> None:
-        """The session writes under an epoch that was opened from memory."""
+        await self._writing.again()
 
     def drop_epoch(self, outcome: Outcome) -> None:
         """Write no more under the epoch there is; what waits for it is answered with `outcome`."""
         epoch, self.epoch = self.epoch, None
         if epoch is not None:
+            self._writing.dropped(epoch)
             epoch.close(outcome)
 
     def numbering_lost(self, lane: Lane) -> None:
         """A batch was given up in doubt: only a new epoch can count on, or tell."""
-        if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
+        if not self.writes_under(lane):
             return
         self.drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT))
-        if not self._operations.busy:
-            self._operations.begin(self._again)
+        if not self.operations.busy:
+            self.operations.begin(self._writing.again)

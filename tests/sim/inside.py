@@ -130,10 +130,10 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
         held[number] = rooms.forwarder.held_bytes, rooms.forwarder.buffer_bytes
         for topic in rooms.governor._topics.values():
             for part in topic.parts:
-                works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.epoch]
-                if part.epoch is not None and (waiting := part.newcomers._waiting):
+                works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.writer.epoch]
+                if part.writer.epoch is not None and (waiting := part.newcomers._waiting):
                     found = tuple((session, since) for session, (_, since, _) in waiting.items())
-                    queues[number, f"{part.domain.resource} under {part.epoch.tenure.stamp}"] = found
+                    queues[number, f"{part.domain.resource} under {part.writer.epoch.tenure.stamp}"] = found
             for index, state in topic.ids.partitions.items() if topic.ids is not None else ():
                 known = state.marks
                 for mark in known:
@@ -141,8 +141,8 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
     return Facts(tuple(works), marks, held, queues)
 
 
-def _work(number: int, writer: Any) -> Work:
-    epoch = writer.epoch
+def _work(number: int, who: Any) -> Work:
+    epoch = who.writer.epoch
     tenure = epoch.tenure
     under_way = {
         index: tuple(
@@ -154,7 +154,7 @@ def _work(number: int, writer: Any) -> Work:
         if not lane.idle
     }
     stamp = tenure.stamp.producer_id, tenure.stamp.epoch
-    slot = writer.domain.topic, str(writer.domain.slot)
+    slot = who.domain.topic, str(who.domain.slot)
     return Work(number, slot, stamp, tenure.generation, tenure.session, under_way)
 
 

@@ -150,7 +150,7 @@ class Machine:
     async def fence(self, room: Room) -> None:
         """Kafka refuses an epoch, or only a fence can tell what became of a batch: a takeover in mid-traffic."""
         topic = room.governor.topic(self._scene.topic)
-        epochs = [part for part in topic.parts if part.epoch is not None]
+        epochs = [part for part in topic.parts if part.writer.epoch is not None]
         if epochs:
             self._random.choice(epochs)._lose_epoch()
         else:

@@ -283,7 +283,7 @@ class Room:
         """The topic once nothing is under way."""
         found = self.topic(topic)
         async with asyncio.timeout(20):
-            await found._operations.over()
+            await found.writer.operations.over()
         return found
 
 

@@ -269,7 +269,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
     owner, rival = room.connect("owner"), room.connect("rival")
     assert await owner.send(topic, b"0", partition=7, sequence=0) == OK
     assert [await rival.send(topic, partition=each, sequence=0) for each in range(10)] == [REFUSED] * 10
-    epoch = room.topic(topic).epoch
+    epoch = room.topic(topic).writer.epoch
     assert epoch is not None
     assert sorted(epoch.tenure.partitions) == list(range(10))  # fenced, though nine were never written
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
@@ -277,7 +277,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
     await room.governor.around.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
     assert await rival.send(topic, partition=11, sequence=0) == REFUSED
     await until(lambda: owner.send(topic, b"1", partition=11, sequence=0))
-    epoch = room.topic(topic).epoch
+    epoch = room.topic(topic).writer.epoch
     assert epoch is not None
     assert sorted(epoch.tenure.partitions) == list(range(12))
     assert room.topic(topic).generation == 1

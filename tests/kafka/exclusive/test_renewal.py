@@ -172,7 +172,7 @@ async def test_an_epoch_with_a_batch_in_doubt_is_replaced_by_a_takeover(
     topic = await governed_in(room, services, 1)
     owner = Writer(room.connect("billing"), topic, WRITERS["owner"])
     assert [await owner.send() for _ in range(LIMIT - 1)] == [OK] * (LIMIT - 1)
-    fenced, space = fences(room), room.topic(topic).epoch
+    fenced, space = fences(room), room.topic(topic).writer.epoch
     assert space is not None
     space._spaces[0].doubted(LIMIT + 1, 1)
     assert [await owner.send() for _ in range(2)] == [OK] * 2
