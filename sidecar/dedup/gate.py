@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.dedup.content import Content, TooLargeAtOnceError
 from sidecar.dedup.order import ClientOrder, Passed, Place
-from sidecar.forwarder.lane import Append, Outcome
+from sidecar.forwarder.append import Append, Outcome
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.network.aside import aside
 from sidecar.protocol.batch import HEADER_BYTES
@@ -103,7 +103,7 @@ class Arrival:
 
 
 class Flight:
-    """A batch of `records` in its lane. Implements `sidecar.forwarder.lane.Witness`. `shift`: records of the client's
+    """A batch of `records` in its lane. Implements `sidecar.forwarder.append.Witness`. `shift`: records of the client's
     batch that were left out; `passed` is None for a plain session.
     """
 

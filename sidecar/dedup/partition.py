@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidecar.dedup.environment import Surroundings
-    from sidecar.dedup.gate import Gate
     from sidecar.dedup.marks import UnderWay
     from sidecar.dedup.names import NameHolders
-    from sidecar.forwarder.lane import Outcome
+    from sidecar.forwarder.append import Outcome
 
 SNAPSHOT_BATCHES: Final = 1_000
 SNAPSHOT_S: Final = 120.0
@@ -40,6 +39,14 @@ class Topic(Protocol):
 
     @property
     def fence_wanted(self) -> Callable[[], None]: ...
+
+
+class Pumped(Protocol):
+    """A gate that waits until something changes."""
+
+    def pump(self) -> None:
+        """Look again whether it can decide."""
+        ...
 
 
 class PartitionIds:
@@ -72,9 +79,9 @@ class PartitionIds:
         """Behind the last batch of each producer id that the newest snapshot does not cover."""
         self.fenced: set[int] = set()
         """Producer ids of slots that were fenced: what they had under way is being read."""
-        self._waiting: set[Gate] = set()
+        self._waiting: set[Pumped] = set()
 
-    def wait(self, gate: Gate) -> bool:
+    def wait(self, gate: Pumped) -> bool:
         """A gate can decide nothing before something changes here: it is pumped then. False, for its convenience."""
         self._waiting.add(gate)
         return False

@@ -20,10 +20,9 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.environment import Hooks
+    from sidecar.exclusive.interfaces import Hooks, Owning
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.tenure import Surroundings, Tenure
-    from sidecar.exclusive.topic_state import TopicState
     from sidecar.network.tasks import Tasks
 
 
@@ -45,7 +44,7 @@ class Chronicle:
         self._generation_of = generation_of
         self._in_order = asyncio.Lock()
 
-    def taken_over(self, topic: TopicState, request: Request, before: Holder | None, seconds: float) -> None:
+    def taken_over(self, topic: Owning, request: Request, before: Holder | None, seconds: float) -> None:
         """A takeover gave a topic or partition an owner, or took it away."""
         holder = topic.holder
         kept = before is not None and holder is not None and before.session == holder.session
@@ -60,14 +59,14 @@ class Chronicle:
             self._add_event(state.Event.DEPOSED, topic, before, detail=f"by {holder.label}" if holder else "")
         self._add_event(kind, topic, holder or before, detail=f"deposed {deposed}" if deposed else "")
 
-    def _owner_changed(self, topic: TopicState, label: str | None, mode: str | None) -> None:
+    def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
         """A topic's generation is the highest of its partitions' where those have owners of their own."""
         if topic.domain.is_master:
             self._hooks.owner_changed(topic.name, topic.generation, label, mode if label is not None else None)
         else:
             self._hooks.owner_changed(topic.name, self._generation_of(topic.name), None, None)
 
-    def tell_again(self, topic: TopicState) -> None:
+    def tell_again(self, topic: Owning) -> None:
         """Metrics may have forgotten how a topic stands."""
         holder = topic.holder
         self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)
@@ -81,12 +80,12 @@ class Chronicle:
         )  # fmt: skip
         self._tasks.start(self._append_event(event))
 
-    def shared(self, topic: TopicState, last: Holder) -> None:
+    def shared(self, topic: Owning, last: Holder) -> None:
         """Others write beside each other now: the last owner is deposed."""
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.DEPOSED, topic, last, detail="shared producers write now")
 
-    async def released(self, topic: TopicState, holder: Holder) -> None:
+    async def released(self, topic: Owning, holder: Holder) -> None:
         """The owner let go."""
         self._hooks.released(topic.name, holder.session, topic.generation)
         self._owner_changed(topic, None, None)
@@ -102,7 +101,7 @@ class Chronicle:
         with suppress(MetadataUnavailable):  # the next claim brings the changelog's record with it
             await self._around.store.release(held)
 
-    def _add_event(self, kind: state.Event.Kind, topic: TopicState, holder: Holder | None, detail: str = "") -> None:
+    def _add_event(self, kind: state.Event.Kind, topic: Owning, holder: Holder | None, detail: str = "") -> None:
         ownership = topic.ownership
         event = state.Event(
             id=secrets.token_bytes(16),
@@ -119,9 +118,8 @@ class Chronicle:
         )
         if topic.domain.partition is not None:
             event.partition = topic.domain.partition
-        if topic.writer.epoch is not None:
-            event.producer_id = topic.writer.epoch.tenure.stamp.producer_id
-            event.producer_epoch = topic.writer.epoch.tenure.stamp.epoch
+        if (stamp := topic.stamp) is not None:
+            event.producer_id, event.producer_epoch = stamp.producer_id, stamp.epoch
         if ownership is not None:
             event.start.CopyFrom(ownership.start)
         self._tasks.start(self._append_event(event))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sidecar.changelog import Entry, Key, SlotName, View
     from sidecar.cluster.logs import LogReader
-    from sidecar.exclusive.environment import Hooks
+    from sidecar.exclusive.interfaces import Hooks
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.protocol.ids import Stamp, TopicPartition
 

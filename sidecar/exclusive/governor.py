@@ -37,7 +37,7 @@ from sidecar.exclusive.returning import Answering, KeptBytes
 from sidecar.exclusive.shares import Shares
 from sidecar.exclusive.tenure import NothingDoneError
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.forwarder.lane import LONGEST_WAIT_MS, Outcome
+from sidecar.forwarder.append import LONGEST_WAIT_MS, Outcome
 from sidecar.forwarder.whole import WholeRequest
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
@@ -55,9 +55,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.environment import Hooks, Producing, Served
+    from sidecar.exclusive.interfaces import Hooks, Owning, Producing, Served
     from sidecar.exclusive.tenure import Surroundings
-    from sidecar.exclusive.topic_state import TopicState
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.whole import Asker
@@ -214,7 +213,7 @@ class Governor:
             return False
         raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
 
-    def stirred(self, topic: TopicState) -> None:
+    def stirred(self, topic: Owning) -> None:
         for watcher in self.watchers:
             watcher(topic.name, topic.domain.partition)
 
@@ -223,11 +222,11 @@ class Governor:
         for part in topic.parts:
             self.stirred(part)
 
-    def unknown(self, topic: GovernedTopic) -> None:
+    def unknown(self, topic: Owning) -> None:
         """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
         whole = self._topics.get(topic.name)
-        if topic.ownership is None and not topic.has_slot and whole is topic:
-            self._drop(topic)
+        if isinstance(whole, GovernedTopic) and whole is topic and whole.ownership is None and not whole.has_slot:
+            self._drop(whole)
 
     def _drop(self, topic: Topic) -> None:
         topic.serving = False

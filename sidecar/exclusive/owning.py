@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.governor import Governor, Topic
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.topic import GovernedTopic
-    from sidecar.forwarder.lane import Outcome
+    from sidecar.forwarder.append import Outcome
 
 _EMPTY: Final = memoryview(b"")
 _PATIENCE_S: Final = 5.0

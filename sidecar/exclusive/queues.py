@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from metadata import MetadataUnavailable
 
 if TYPE_CHECKING:
+    from sidecar.exclusive.interfaces import Owning
     from sidecar.exclusive.tenure import Surroundings
-    from sidecar.exclusive.topic_state import TopicState
     from sidecar.network.tasks import Tasks
 
 _GATHER_S: Final = 0.05
@@ -22,9 +22,9 @@ class Queues:
     def __init__(self, around: Surroundings, tasks: Tasks) -> None:
         self._around = around
         self._tasks = tasks
-        self._changed: set[TopicState] = set()
+        self._changed: set[Owning] = set()
 
-    def changed(self, topic: TopicState) -> None:
+    def changed(self, topic: Owning) -> None:
         """Others wait for a topic than before, or Redis may have lost who does."""
         if not self._changed:
             self._tasks.start(self._keep())
@@ -36,12 +36,12 @@ class Queues:
         for topic in changed:
             if topic.serving:
                 with suppress(MetadataUnavailable):  # the next heartbeat brings it again
-                    queue = topic.newcomers.queue(asyncio.get_running_loop().time())
+                    resource, queue = topic.domain.resource, topic.queue()
                     await self._around.store.keep_queue(
-                        topic.name, self._around.node_id, self._around.boot, queue, resource=topic.domain.resource
+                        topic.name, self._around.node_id, self._around.boot, queue, resource=resource
                     )
 
-    async def of(self, topic: TopicState) -> list[str]:
+    async def of(self, topic: Owning) -> list[str]:
         """Who waited at the node that served a topic before, in order; nobody where Redis is away."""
         with suppress(MetadataUnavailable):
             return await self._around.store.queue(topic.domain.resource)

@@ -13,7 +13,7 @@ from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
 from sidecar.dedup.turned_away import IdsOf, Kept, Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 from sidecar.protocol import limits
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.environment import Producing
+    from sidecar.exclusive.interfaces import Producing
     from sidecar.exclusive.partitions import PartitionedTopic
     from sidecar.exclusive.topic import GovernedTopic
     from sidecar.protocol.batch import BatchHeader

@@ -27,7 +27,7 @@ from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import writer_names
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.exclusive.environment import Moving
+    from sidecar.exclusive.interfaces import Moving
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.network.tasks import Tasks
 

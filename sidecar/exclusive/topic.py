@@ -27,7 +27,7 @@ from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import GenerationError, NothingDoneError, writer_names
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import FencedError, UpstreamError

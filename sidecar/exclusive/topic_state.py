@@ -182,6 +182,11 @@ class TopicState(Writing):
         return known or self._env.is_deposed(self.domain, session)
 
     @property
+    def stamp(self) -> Stamp | None:
+        """The slot epoch that the owner writes under here, where it does."""
+        return self.writer.epoch.tenure.stamp if self.writer.epoch is not None else None
+
+    @property
     def has_slot(self) -> bool:
         """Whether this node has taken its slot."""
         return self._tenure is not None
@@ -227,9 +232,13 @@ class TopicState(Writing):
         self.newcomers.wait(claimant, self._env.now(), seconds, came=came)
         self._queue_told()
 
+    def queue(self) -> tuple[str, ...]:
+        """The sessions that wait for it, in order."""
+        return self.newcomers.queue(self._env.now())
+
     def head_of_queue(self) -> str | None:
         """The session whose turn is next."""
-        return next(iter(self.newcomers.queue(self._env.now())), None)
+        return next(iter(self.queue()), None)
 
     def leave_queue(self, session: str) -> None:
         """It waits no more."""

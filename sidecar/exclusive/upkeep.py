@@ -29,7 +29,7 @@ from sidecar.fencing import (
     read_keep_alives,
     retire_producer,
 )
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 from sidecar.protocol.caller import FencedError, Lane, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerId, TopicPartition

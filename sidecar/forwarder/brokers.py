@@ -17,7 +17,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.view import NO_LEADER
-from sidecar.forwarder.lane import Append, Lane, Outcome
+from sidecar.forwarder.append import Append, Outcome
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.whole import WholeReply
 from sidecar.network.framing import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError

@@ -17,30 +17,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sidecar.forwarder.append import TIMED_OUT, Append, Outcome
 from sidecar.forwarder.sequences import PlainSequences
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
-from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce_upstream import table_head
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from sidecar.forwarder.brokers import LeaderLink
-    from sidecar.forwarder.sequences import SequenceSpace
     from sidecar.protocol.ids import Stamp
-    from sidecar.protocol.produce import ProduceResult
 
 MAX_IN_FLIGHT: Final = 5
 _BACKOFF_FIRST: Final = 0.02
 _BACKOFF_MAX: Final = 1.0
-LONGEST_WAIT_MS: Final = 30_000
-"""How long a leader may wait for its followers: others share its connection. The lane tries again until the deadline.
-"""
-
 _OURS: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NETWORK_EXCEPTION})
 """No client is told of these where they pass: 45 behind a failure is the lane's own affair (librdkafka would end for
 good), and no broker ever says 13. A batch given up with nothing else to say timed out.
@@ -49,95 +41,6 @@ good), and no broker ever says 13. A batch given up with nothing else to say tim
 FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
-
-
-class Outcome(NamedTuple):
-    """What became of a batch: Kafka's error code (0: in the log), offset and times (-1: none), its message."""
-
-    error: int
-    offset: int = -1
-    log_append_time: int = -1
-    log_start_offset: int = -1
-    message: str | None = None
-
-    @classmethod
-    def of(cls, result: ProduceResult) -> Outcome:
-        """What a leader answered for a partition."""
-        _, _, error, offset, append_time, log_start, message, record_errors = result
-        if message is None and record_errors:
-            message = next((text for _, text in record_errors if text), None)
-        return new_tuple(cls, (error, offset, append_time, log_start, message))
-
-    @classmethod
-    def lost(cls, *, sent: bool) -> Outcome:
-        """No answer came. Where nothing was sent, this leaves no doubt, unlike 6, which a leader also says after an
-        append.
-        """
-        return cls(ErrorCode.NETWORK_EXCEPTION if sent else ErrorCode.LEADER_NOT_AVAILABLE)
-
-
-_TIMED_OUT: Final = Outcome(ErrorCode.REQUEST_TIMED_OUT)
-
-
-class Witness(Protocol):
-    """Hears what becomes of a batch before its client does. `in_order`: where a plain session's batch is given up,
-    nothing that came behind it may get into the log.
-    """
-
-    in_order: bool
-
-    def landed(self, outcome: Outcome) -> None:
-        """It is in the log."""
-        ...
-
-    def failed(self, *, in_doubt: bool) -> None:
-        """It was given up; `in_doubt`: it may be in the log all the same, or still get there."""
-        ...
-
-
-class Append:
-    """One batch on its way. `sequence` is the stamped one, None while a plain session's batch has no number; of an
-    idempotent session's batch it knows the space and the client's own sequences there. `witness`: somebody who keeps
-    count of what is in the log.
-    """
-
-    __slots__ = (
-        "attempts", "batch", "client_records", "client_sequence", "deadline", "done", "error", "in_doubt", "order",
-        "records", "sequence", "size", "space", "stamped", "upstream_timeout_ms", "witness",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        batch: memoryview,
-        records: int,
-        deadline: float,
-        upstream_timeout_ms: int,
-        done: Callable[[Outcome], None],
-    ) -> None:
-        self.batch = batch
-        self.size = len(batch)
-        self.records = self.client_records = records
-        self.witness: Witness | None = None
-        self.sequence: int | None = None
-        self.space: SequenceSpace | None = None
-        self.client_sequence = -1
-        self.deadline = deadline
-        if not 0 <= upstream_timeout_ms <= LONGEST_WAIT_MS:
-            upstream_timeout_ms = 0 if upstream_timeout_ms < 0 else LONGEST_WAIT_MS
-        self.upstream_timeout_ms = upstream_timeout_ms
-        self.done = done
-        self.attempts = 0
-        self.order = 0
-        self.stamped = False
-        self.in_doubt = False
-        self.error = _TIMED_OUT
-
-    def belongs(self, space: SequenceSpace, client_sequence: int) -> None:
-        """It is an idempotent session's: stamped by its space, which hears when it is in the log."""
-        self.space = space
-        self.client_sequence = client_sequence
-        self.sequence = space.stamped(client_sequence)
-        space.sent()
 
 
 class Shipper(Protocol):
@@ -199,7 +102,8 @@ class Lane:
         self.plain = plain
         self.table_head = table_head(topic, partition)
         self.topic_id = topic_id
-        self.route: tuple[int, LeaderLink] | None = None
+        self.route: tuple[int, Any] | None = None
+        """The shipper's own: the version of the view by which it is right, and the connection to the leader."""
         self._shipper = shipper
         self._owner = owner
         self._random = rng
@@ -354,9 +258,9 @@ class Lane:
         if not append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._drop(append, outcome)
         elif self.plain is not None:
-            self._drop(append, _TIMED_OUT)
+            self._drop(append, TIMED_OUT)
         else:
-            self._finish(append, _TIMED_OUT)
+            self._finish(append, TIMED_OUT)
             self._owner.numbering_lost(self)
 
     def _drop(self, append: Append, outcome: Outcome) -> None:
@@ -365,7 +269,7 @@ class Lane:
             self._finish(append, outcome)
             return
         out_of_order = outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        self._finish(append, _TIMED_OUT if out_of_order else outcome)
+        self._finish(append, TIMED_OUT if out_of_order else outcome)
         if self._closed is not None:
             return
         if append.in_doubt or out_of_order or _is_in_order(append):
@@ -397,7 +301,7 @@ class Lane:
             return
         while self._closed is None and self._queue and self._queue[0].deadline <= now:
             append = self._queue.popleft()
-            self._finish(append, _TIMED_OUT)
+            self._finish(append, TIMED_OUT)
             if self.plain is not None and _is_in_order(append):
                 self._owner.numbering_lost(self)
         if self._closed is not None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import new_tuple
 
 if TYPE_CHECKING:
-    from sidecar.forwarder.brokers import LeaderLink
-    from sidecar.forwarder.lane import Append, Lane
+    from sidecar.forwarder.append import Append
+    from sidecar.forwarder.lane import Lane
     from sidecar.network.framing import Frame
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.batch import Numbers
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 
 _NOT_ASKED: Final[dict[int, Outcome]] = {}
+
+
+class Link(Protocol):
+    """The connection that a request went out on."""
+
+    def answered(self, reply: WholeReply) -> None:
+        """A request of it has its answer, or will get none."""
+        ...
 
 
 class Asker(Protocol):
@@ -54,7 +62,7 @@ class WholeReply:
     __slots__ = ("_asker", "_link", "_sent", "correlation_id", "sent_at")
 
     def __init__(
-        self, link: LeaderLink, correlation_id: int, asker: Asker, sent: list[tuple[Lane, Append]], sent_at: float
+        self, link: Link, correlation_id: int, asker: Asker, sent: list[tuple[Lane, Append]], sent_at: float
     ) -> None:
         self._link = link
         self._asker = asker

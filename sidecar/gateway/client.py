@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
+from sidecar.gateway.fetching import Fetching
 from sidecar.gateway.gaps import SequenceGaps
 from sidecar.network.client import ClientConnection, Pause
 from sidecar.network.framing import Frame
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
-    from sidecar.gateway.shared_fetch import SharedFetch
-    from sidecar.gateway.split_fetch import PollLane
 
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""
@@ -178,19 +177,16 @@ class Client:
         "carries_ordinary",
         "claimants",
         "connection",
-        "empty_elements",
+        "fetching",
         "gaps",
         "identity",
         "identity_error",
         "links",
-        "polls",
         "principal",
         "producer_ids",
-        "read_alone_at",
         "refusals",
         "refused_at",
         "session",
-        "shared_fetches",
         "software",
         "turned_away",
     )
@@ -211,11 +207,7 @@ class Client:
         self.refusals = 0
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
-        self.polls: dict[tuple[int, int], PollLane] = {}
-        self.empty_elements: dict[tuple[bytes, int, int, int], bytes] = {}
-        self.shared_fetches: set[SharedFetch] = set()
-        self.read_alone_at = 0.0
-        """When it last read by itself what others read, too; 0.0 where no connection is left of that."""
+        self.fetching = Fetching()
         self.gaps = SequenceGaps()
 
     # What the room `exclusive` needs to know (its protocol `Producing`)

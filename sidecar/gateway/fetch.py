@@ -110,7 +110,7 @@ class FetchApi:
         if leader == NO_LEADER or (reads is None and request.has_rack):
             return self._split(client, frame, head, request)
         if shares:
-            client.read_alone_at = asyncio.get_running_loop().time()
+            client.fetching.alone_at = asyncio.get_running_loop().time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
         exchange = PassedFetch(client, head, frame.size, self._upstream, self._readers, request, names, ends)
         client.connection.expect(exchange)
@@ -180,7 +180,7 @@ class FetchApi:
 
     def client_closed(self, client: Client) -> None:
         """A client has gone: it reads nothing any more."""
-        for exchange in list(client.shared_fetches):
+        for exchange in list(client.fetching.shared):
             exchange.leave()
         for log, partition in self.crowd.leaves(client.connection.id):
             self.tails.forget(log, partition)

@@ -16,7 +16,7 @@ from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.lane import Outcome
+    from sidecar.forwarder.append import Outcome
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
     from sidecar.network.client import RequestHead

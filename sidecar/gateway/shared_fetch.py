@@ -105,9 +105,9 @@ class SharedFetch(FetchExchange):
     def begin(self, seconds: float) -> None:
         """Wait so long for a first byte."""
         client = self._client
-        client.shared_fetches.add(self)
+        client.fetching.shared.add(self)
         self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
-        if client.read_alone_at:
+        if client.fetching.alone_at:
             self._rest()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         for each in self._wanted:
@@ -116,14 +116,14 @@ class SharedFetch(FetchExchange):
     def _rest(self) -> None:
         """Give up the connection that the client needed for reading alone, once it has not for a while."""
         client = self._client
-        if asyncio.get_running_loop().time() - client.read_alone_at > REST_S:
-            client.read_alone_at = 0.0
+        if asyncio.get_running_loop().time() - client.fetching.alone_at > REST_S:
+            client.fetching.alone_at = 0.0
             for log, partition in {each.question.position.of for each in self._wanted}:
                 client.links.rest(self._upstream.view.leader(log, partition))
 
     def leave(self) -> None:
         """Wait no more: the client is answered, or gone."""
-        self._client.shared_fetches.discard(self)
+        self._client.fetching.shared.discard(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

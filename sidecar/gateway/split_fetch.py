@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway.fetching import PollAnswer, PollLane
 from sidecar.gateway.passed_fetch import FetchExchange, note_errors, weight_of
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import fetch
@@ -36,30 +37,6 @@ _PROMPT_LIMIT_S: Final = 1.0
 """How long a broker may take that was asked not to wait, before the client is answered without it."""
 _WORTH_ASKING_S: Final = 0.005
 """A poll that ends empty this long before the client's own limit is asked again."""
-
-
-class PollLane:
-    """A long poll that a client has at a broker. It outlives the request that began it."""
-
-    __slots__ = ("answer", "asked", "prompt_until", "reads", "waiting")
-
-    def __init__(self, asked: tuple[object, ...], reads: list[Read[FetchPart]]) -> None:
-        self.asked = asked
-        self.prompt_until = 0.0
-        self.reads = reads
-        self.waiting: SplitFetch | None = None
-        self.answer: _PollAnswer | None = None
-
-
-class _PollAnswer:
-    """What one poll brought: elements by the partitions of the request, ready to be put into an answer."""
-
-    __slots__ = ("elements", "fruitless", "record_bytes")
-
-    def __init__(self, elements: list[tuple[bytes, int, Octets]], record_bytes: int, fruitless: bool) -> None:
-        self.elements = elements
-        self.record_bytes = record_bytes
-        self.fruitless = fruitless
 
 
 class _PollReply:
@@ -99,11 +76,11 @@ class _PollReply:
             elements.append((name, part.partition, element))
             if not part.error:
                 empty = fetch.empty_element(owned.buffer, part.start - shift, self._version)
-                self._client.empty_elements[name, part.partition, self._version, self._isolation] = empty
-        self._deliver(_PollAnswer(elements, record_bytes, not failed and not record_bytes))
+                self._client.fetching.empty_elements[name, part.partition, self._version, self._isolation] = empty
+        self._deliver(PollAnswer(elements, record_bytes, not failed and not record_bytes))
 
     def answer_lost(self, error: UpstreamLostError) -> None:
-        if self._client.polls.get(self._place) is not self._lane or self._client.connection.closed:
+        if self._client.fetching.polls.get(self._place) is not self._lane or self._client.connection.closed:
             return  # dropped by this node itself
         self._upstream.refresh_soon({read.log for read in self._lane.reads})
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -111,10 +88,10 @@ class _PollReply:
             (read.part.topic, read.part.partition, fetch.error_element(self._version, read.part.partition, code))
             for read in self._lane.reads
         ]
-        self._deliver(_PollAnswer(elements, 0, False))
+        self._deliver(PollAnswer(elements, 0, False))
 
-    def _deliver(self, answer: _PollAnswer) -> None:
-        lane, polls = self._lane, self._client.polls
+    def _deliver(self, answer: PollAnswer) -> None:
+        lane, polls = self._lane, self._client.fetching.polls
         if polls.get(self._place) is not lane:
             return  # replaced by a poll for other positions
         lane.answer = answer
@@ -216,18 +193,18 @@ class SplitFetch(FetchExchange):
         positions = b"".join(bytes(buffer[read.part.start : read.part.end]) for read in reads)
         names = ((read.part.topic, read.log) for read in reads)
         asked = (self.version, self._request.isolation, positions, *names)
-        lane = self._client.polls.get(place)
+        lane = self._client.fetching.polls.get(place)
         if lane is not None and lane.asked == asked:
             if lane.answer is None:
                 lane.waiting = self
                 self._lanes[place] = lane
                 return
-            if not lane.answer.fruitless:
+            if not lane.answer.is_fruitless:
                 self._lanes[place] = lane
                 return
         elif lane is not None and lane.answer is None:
             # Parked at positions that nobody wants any more: a new connection is cheaper than waiting it out.
-            self._client.polls.pop(place)
+            self._client.fetching.polls.pop(place)
             self._client.links.drop(place[0], _POLL_LANE + place[1])
         self._poll(place, PollLane(asked, reads), wait)
 
@@ -236,7 +213,8 @@ class SplitFetch(FetchExchange):
         request, client = self._request, self._client
         parts = [read.part for read in lane.reads]
         known = all(
-            (part.topic, part.partition, self.version, request.isolation) in client.empty_elements for part in parts
+            (part.topic, part.partition, self.version, request.isolation) in client.fetching.empty_elements
+            for part in parts
         )
         limits = (
             int(wait * 1000) if known else 0,
@@ -249,7 +227,7 @@ class SplitFetch(FetchExchange):
             (read.log, self._frame.view(read.part.start, read.part.end)) for read in lane.reads
         ]
         message = fetch.encode_request(0, client.identity.name.encode(), self.version, limits, elements)
-        client.polls[place] = lane
+        client.fetching.polls[place] = lane
         lane.waiting = self
         lane.answer = None
         lane.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S
@@ -266,7 +244,7 @@ class SplitFetch(FetchExchange):
             return  # still in `begin`, which looks at all lanes in the end
         left = self._deadline - asyncio.get_running_loop().time()
         self._consider()
-        if not self.answered and left > _WORTH_ASKING_S and lane.answer is not None and lane.answer.fruitless:
+        if not self.answered and left > _WORTH_ASKING_S and lane.answer is not None and lane.answer.is_fruitless:
             self._poll(place, PollLane(lane.asked, lane.reads), left)
 
     def _expire(self) -> None:
@@ -296,7 +274,7 @@ class SplitFetch(FetchExchange):
         for lane in self._lanes.values():
             if lane.answer is not None:
                 record_bytes += lane.answer.record_bytes
-                if not lane.answer.fruitless and not lane.answer.record_bytes:
+                if not lane.answer.is_fruitless and not lane.answer.record_bytes:
                     return True
         return record_bytes >= max(1, self._request.min_bytes)
 
@@ -310,13 +288,13 @@ class SplitFetch(FetchExchange):
             if lane.answer is not None:
                 for topic, partition, element in lane.answer.elements:
                     self._found[topic, partition] = element
-                if self._client.polls.get(place) is lane:
-                    del self._client.polls[place]
+                if self._client.fetching.polls.get(place) is lane:
+                    del self._client.fetching.polls[place]
         elements: list[tuple[bytes, Octets]] = []
         for part in self._request.parts:
             element = self._found.get((part.topic, part.partition))
             if element is None:
-                element = self._client.empty_elements.get(
+                element = self._client.fetching.empty_elements.get(
                     (part.topic, part.partition, self.version, self._request.isolation)
                 )
             if element is None:  # its broker is silent: nothing is known of it, not even where it ends

@@ -19,7 +19,7 @@ _REPEAT_S: Final = 5.0
 
 
 class NodeHooks:
-    """Implements the hooks of `gateway.handler`, `exclusive.environment`, `resources.coordinator`, `shadow.keeper`."""
+    """Implements the hooks of `gateway.handler`, `exclusive.interfaces`, `resources.coordinator`, `shadow.keeper`."""
 
     def __init__(self, metrics: NodeMetrics) -> None:
         self._metrics = metrics

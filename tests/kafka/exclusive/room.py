@@ -23,8 +23,8 @@ from sidecar.exclusive.governor import Governor
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder import brokers, whole
+from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
-from sidecar.forwarder.lane import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.framing import Frame
 from sidecar.network.upstream import UpstreamLostError
@@ -77,7 +77,7 @@ class HeldAnswers:
 
 @dataclass
 class Told:
-    """What the room tells the node. Implements `sidecar.exclusive.environment.Hooks`."""
+    """What the room tells the node. Implements `sidecar.exclusive.interfaces.Hooks`."""
 
     takeovers: list[tuple[str, int, str | None]] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Asker:
 
 
 class Party:
-    """A client connection. Implements `sidecar.exclusive.environment.Producing`."""
+    """A client connection. Implements `sidecar.exclusive.interfaces.Producing`."""
 
     def __init__(self, room: Room, connection: int, client_id: str, producer_id: int) -> None:
         self.claimants: dict[tuple[bytes, int], Claimant] = {}

@@ -16,7 +16,8 @@ from sidecar.changelog import Clock
 from sidecar.dedup.environment import Surroundings
 from sidecar.dedup.gate import Arrival, Gate, Session
 from sidecar.dedup.topic import TopicIds
-from sidecar.forwarder.lane import Append, Lane, Outcome
+from sidecar.forwarder.append import Append, Outcome
+from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.sequences import PlainSequences, SequenceSpace
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

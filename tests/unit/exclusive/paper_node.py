@@ -24,7 +24,8 @@ from sidecar.exclusive import requests, succession
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.tenure import Tenure
-from sidecar.forwarder.lane import Append, Lane, Outcome, Owner
+from sidecar.forwarder.append import Append, Outcome
+from sidecar.forwarder.lane import Lane, Owner
 from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp

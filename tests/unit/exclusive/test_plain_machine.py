@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 from tests.unit.exclusive.network_rules import (
     PARTITIONS,
     Network,

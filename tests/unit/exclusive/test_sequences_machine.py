@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from sidecar.changelog import Position, pack_positions
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.network_rules import (

@@ -14,7 +14,7 @@ from metadata.errors import Reason
 from sidecar.changelog import Clock
 from sidecar.exclusive.upkeep import Keeper, Upkeep
 from sidecar.fencing import KeepAlive, keep_alive
-from sidecar.forwarder.lane import Outcome
+from sidecar.forwarder.append import Outcome
 
 HOUR = 3600.0
 BUSY, INVALID_TIMESTAMP = 5, 32

@@ -14,8 +14,9 @@ from sidecar.changelog import Position
 from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.tenure import Tenure
+from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
-from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane, Outcome
+from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
 from sidecar.forwarder.whole import WholeRequest
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce, produce_upstream

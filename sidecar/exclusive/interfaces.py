@@ -1,0 +1,120 @@
+"""What modules of this room need of others and of each other, as interfaces over values. Imports none of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from sidecar.dedup.environment import Hooks as IdsHooks
+
+if TYPE_CHECKING:
+    from metadata.ownership import AccessMode
+    from sidecar.dedup.turned_away import TurnedAway
+    from sidecar.exclusive.claims import Claimant
+    from sidecar.exclusive.domain import Domain
+    from sidecar.exclusive.ownership import Holder
+    from sidecar.protocol.ids import Stamp
+    from sidecar.v1 import state_pb2 as state
+
+
+class Producing(Protocol):
+    """What this room needs to know of a client connection; `gateway.client` implements it."""
+
+    claimants: dict[tuple[bytes, int], Claimant]
+    """Who produces on this connection, by topic and producer id: remembered here, forgotten with its client id."""
+    carries_ordinary: bool
+    """Whether it ever wrote to a topic that is not governed."""
+    refusals: int
+    """Refused requests in a row."""
+    refused_at: float
+    """When the last one was, in seconds of the loop's clock."""
+    turned_away: dict[tuple[bytes, int], TurnedAway]
+    """By topic and partition, the batches with sequence ids that it was not let in with."""
+
+    @property
+    def connection_id(self) -> int: ...
+    @property
+    def session(self) -> str:
+        """`conn:ID`: what the client is called while it has no producer id."""
+        ...
+
+    @property
+    def address(self) -> str: ...
+    def is_alive(self) -> bool: ...
+    def sever(self) -> None:
+        """Close the connection."""
+        ...
+
+    @property
+    def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
+        """Name, whether it is one, and the mode and generation that its client.id asks for."""
+        ...
+
+
+class Hooks(IdsHooks, Protocol):
+    """What the node wants to know (metrics, log); implementations are cheap and never raise."""
+
+    def governed_produce(self, topic: str, records: int, size: int) -> None: ...
+    def fenced(self, topic: str, reason: str) -> None:
+        """A batch was refused: `deposed`, `not_owner`, `waiting` (told to come again) or `redis_down`."""
+        ...
+
+    def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None: ...
+    def takeover(
+        self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None
+    ) -> None: ...
+    def released(self, topic: str, session: str, generation: int) -> None: ...
+    def topic_forgotten(self, topic: str) -> None:
+        """The topic is served here no longer, or Kafka has it no more."""
+        ...
+
+    def topic_gone(self, topic: str, generation: int) -> None:
+        """Kafka has the topic no more; of all that was kept its generation is left."""
+        ...
+
+
+class Served(Protocol):
+    """A topic that one node of all serves. `serving`: this one does."""
+
+    name: str
+    serving: bool
+
+
+class Moving(Served, Protocol):
+    """One that may go to another node."""
+
+    @property
+    def may_move(self) -> bool:
+        """Whether that ends nobody's session."""
+        ...
+
+    async def hand_back(self) -> None:
+        """Finish what is in flight, serve no more."""
+        ...
+
+
+class Owning(Served, Protocol):
+    """A topic, or a partition with an owner of its own, as others are told of it."""
+
+    domain: Domain
+    ownership: state.Ownership | None
+    position: int
+    """Offset in the ownership topic of the record that says so."""
+
+    @property
+    def generation(self) -> int:
+        """0 before anybody owned it."""
+        ...
+
+    @property
+    def holder(self) -> Holder | None:
+        """Who owns it, present or not."""
+        ...
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """The slot epoch that its owner writes under here, where it does."""
+        ...
+
+    def queue(self) -> tuple[str, ...]:
+        """The sessions that wait for it, in order."""
+        ...
