@@ -15,11 +15,10 @@ from sidecar.protocol import api
 
 if TYPE_CHECKING:
     from sidecar.gateway.own.owning import Ownerships
-    from sidecar.node.node import Node
-    from sidecar.node.rooms import Rooms
+    from sidecar.node.parts import Parts, Rooms
 
 
-async def open_gateway(node: Node, rooms: Rooms) -> Ownerships:
+async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     """Answer clients from here on. What is returned has to `run` as long as the node does."""
     cluster = ClusterApi(node.upstream, node.nodes, node.resolver)
     cluster.served = served_versions(await node.upstream.api_versions())

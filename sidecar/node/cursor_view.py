@@ -15,7 +15,7 @@ from sidecar.shadow.cursors import ClosedError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from sidecar.node.node import Node
+    from sidecar.node.parts import Running
     from sidecar.shadow.cursor_reset import Target
     from sidecar.shadow.cursor_room import CursorRoom
     from sidecar.shadow.cursors import Cursor
@@ -27,7 +27,7 @@ _AWAY = (UpstreamError, KafkaError, TimeoutError)
 class CursorView:
     """What `ShadowView` says of cursors."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Running) -> None:
         self._serving = node
 
     def _room(self) -> CursorRoom:

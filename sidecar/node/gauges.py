@@ -11,11 +11,10 @@ from sidecar.telemetry.series import Queue
 
 if TYPE_CHECKING:
     from sidecar.exclusive.governor import Governor
-    from sidecar.node.node import Node
-    from sidecar.node.rooms import Rooms
+    from sidecar.node.parts import Parts, Rooms
 
 
-def observe(node: Node, rooms: Rooms) -> None:
+def observe(node: Parts, rooms: Rooms) -> None:
     """Have every scrape read them."""
     metrics = node.metrics
     metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))

@@ -33,9 +33,10 @@ from sidecar.node.ending import CUT_OFF, DRAIN_S, Ending, end_process
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
+from sidecar.node.parts import Rooms
 from sidecar.node.port import NodeState
 from sidecar.node.reload import Reloader
-from sidecar.node.rooms import Rooms, compose
+from sidecar.node.rooms import compose
 from sidecar.node.view import NodeView
 from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sidecar.cluster.membership import Membership
@@ -14,6 +13,7 @@ from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.severing import Severing
 from sidecar.node.leases import Leases
+from sidecar.node.parts import Rooms
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
 from sidecar.shadow.catalog import ShadowCatalog
@@ -25,28 +25,10 @@ if TYPE_CHECKING:
     from sidecar.changelog import Changelog
     from sidecar.cluster.resolver import NameResolver
     from sidecar.gateway.handler import Gateway
-    from sidecar.node.node import Node
+    from sidecar.node.parts import Parts
 
 
-@dataclass(slots=True)
-class Rooms:
-    """What a serving node is made of."""
-
-    changelog: Changelog
-    governor: Governor
-    forwarder: Forwarder
-    claims: Coordinator
-    membership: Membership
-    catching_up: CatchingUp
-    shadows: ShadowCatalog
-    cursors: CursorRoom
-    reader_claims: ReaderClaims
-    gateway: Gateway
-    keeper: Keeper
-    shadow_keeper: ShadowKeeper
-
-
-def compose(node: Node, gateway: Gateway, changelog: Changelog) -> Rooms:
+def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     """All rooms of a node whose changelog is read; they follow it from here on."""
     settings = node.settings
     forwarder = Forwarder(

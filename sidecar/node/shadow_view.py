@@ -17,7 +17,7 @@ from sidecar.shadow.records import FAILURES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sidecar.node.node import Node, Rooms
+    from sidecar.node.parts import Rooms, Running
     from sidecar.protocol.metadata import TopicState
     from sidecar.shadow.catalog import Shadow, ShadowCatalog
 
@@ -35,7 +35,7 @@ _REFUSED: Final = frozenset(
 class ShadowView(CursorView):
     """Implements `ShadowPort`."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Running) -> None:
         super().__init__(node)
         self._node = node
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from sidecar.gateway.owners import Owner
-    from sidecar.node.node import Node, Rooms
+    from sidecar.node.parts import Rooms, Running
     from sidecar.protocol.metadata import TopicState
     from sidecar.settings.told import Shown
 
@@ -56,7 +56,7 @@ _AWAY = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, LostRaceE
 class NodeView:
     """Implements `NodePort`."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Running) -> None:
         self._node = node
         self.shadows = ShadowView(node)
         self._event_lanes = [Lane(f"events-{number}") for number in range(_EVENT_STREAMS)]

@@ -1,0 +1,81 @@
+"""What a node is made of, as the modules that compose, serve and show it see it. `node.Node` has all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from metadata import MetadataStore
+    from metadata.nodes import Node as Registration
+    from sidecar.changelog import Changelog
+    from sidecar.cluster.membership import Membership
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.cluster.resolver import NameResolver
+    from sidecar.cluster.upstream import KafkaUpstream
+    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.upkeep import Keeper
+    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.gateway.catching_up import CatchingUp
+    from sidecar.gateway.handler import Gateway
+    from sidecar.node.hooks import NodeHooks
+    from sidecar.node.one_redis import OneRedis
+    from sidecar.node.port import NodeState
+    from sidecar.resources.coordinator import Coordinator
+    from sidecar.resources.readers import ReaderClaims
+    from sidecar.settings import Settings
+    from sidecar.settings.told import Told
+    from sidecar.shadow.catalog import ShadowCatalog
+    from sidecar.shadow.cursor_room import CursorRoom
+    from sidecar.shadow.keeper import ShadowKeeper
+    from sidecar.telemetry.hooks import NodeMetrics
+
+
+class Parts(Protocol):
+    """What is there before the node serves."""
+
+    settings: Settings
+    boot: str
+    metrics: NodeMetrics
+    hooks: NodeHooks
+    upstream: KafkaUpstream
+    store: MetadataStore
+    resolver: NameResolver
+    nodes: NodeDirectory
+    settings_read: float
+    """When the settings were read last, in Unix seconds."""
+    settings_good: bool
+    """Whether they could be taken over then."""
+
+    def registration(self) -> Registration:
+        """What other nodes are told of this one."""
+        ...
+
+
+@dataclass(slots=True)
+class Rooms:
+    """What a serving node is made of."""
+
+    changelog: Changelog
+    governor: Governor
+    forwarder: Forwarder
+    claims: Coordinator
+    membership: Membership
+    catching_up: CatchingUp
+    shadows: ShadowCatalog
+    cursors: CursorRoom
+    reader_claims: ReaderClaims
+    gateway: Gateway
+    keeper: Keeper
+    shadow_keeper: ShadowKeeper
+
+
+class Running(Parts, Protocol):
+    """The same, and how it is now. `problem`: why the node does not serve; `rooms`: None before it does."""
+
+    told: Told
+    started_ms: int
+    state: NodeState
+    problem: str
+    rooms: Rooms | None
+    one_redis: OneRedis | None
