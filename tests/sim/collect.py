@@ -1,4 +1,4 @@
-"""Read what a history left in the brokers' logs: records, and what the nodes wrote down about owners."""
+"""Collects what a history left: records and ownership records in the brokers' logs, and what the play noted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,35 @@ from tests.sim.world import TOPICS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tests.sim.play import Play
     from tests.sim.wire import Record
     from tests.sim.world import World
 
 OWNERSHIP: Final = "__sidecar_default"
+_ZEROED: Final = {"name:string0"}
+"""Keys of claims that may be made under generation 0."""
+
+
+def evidence_of(play: Play) -> Evidence:
+    """All that the checker judges a history by."""
+    sessions: dict[str, set[str]] = {}
+    for producer, _ in play.producers:
+        sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
+    for stranger in play.strangers:
+        sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
+    counted = {name for name in play.topics if TOPICS[name].dedup and name not in play.loose | play.foreign}
+    evidence = collect(play.world, {topic: play.counts[topic] for topic in play.topics})
+    evidence.sessions, evidence.counted = sessions, counted
+    evidence.stuck, evidence.torn = play.stuck, play.torn | play.reborn
+    evidence.bare, evidence.loose = play.bare | play.reborn, play.loose | play.reborn
+    evidence.inside = play.inside.wrong
+    evidence.since = play.since if not play.torn | play.reborn else {}
+    evidence.believed, evidence.held = play.believed, play.work.held
+    evidence.wrecked, evidence.zeroed = play.wrecked, _ZEROED
+    if play.history.shape.settings:  # names are forgotten for want of room
+        evidence.counted = set()
+    evidence.sometimes = {name for name in play.topics if TOPICS[name].dedup} | play.loose | play.foreign
+    return evidence
 
 
 def collect(world: World, topics: Mapping[str, int]) -> Evidence:

@@ -1,7 +1,6 @@
 """Steps for moments that mutants need and chance does not bring: answers held back, clients that want a node's time.
 
-A step's kind is the name of a function here where `play` has none of that name; its arguments are keywords. Strangers
-here are known by what they must not get: see `Evidence.believed` and `Evidence.held`.
+Strangers here are known by what they must not get: see `Evidence.believed` and `Evidence.held`.
 """
 
 from __future__ import annotations
