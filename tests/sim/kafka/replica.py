@@ -184,10 +184,10 @@ class Replica:
         self.producers.check_marker(batch)
         return self._append_own(batch)
 
-    def append_note(self, batch: Batch) -> Appended:
+    def append_note(self, batch: Batch, acks: int = -1) -> Appended:
         """A record of this broker's coordinator in its own partition. Raises `RefusedError`."""
         self.check_leader()
-        self._check_replicas(-1)
+        self._check_replicas(acks)
         return self._append_own(batch)
 
     def _append_own(self, batch: Batch) -> Appended:
