@@ -229,6 +229,7 @@ class Producer:
                 Sent(
                     self.session, self.topic, partition, order, value, name if names is None else names[index],
                     None if ids is None else ids[index], self.library.idempotent, bears_name=names is not None,
+                    sent_at=loop.time(),
                 )
             )  # fmt: skip
         self.ledger.sent += found

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from metadata.ownership import AccessMode
 from sidecar.v1 import state_pb2 as state
 from tests.sim.checker import Claimed, Evidence, Tenure
 from tests.sim.wire import records_of
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from tests.sim.kafka.batches import Batch
     from tests.sim.play import Play
     from tests.sim.wire import Record
     from tests.sim.world import World
@@ -20,28 +20,50 @@ if TYPE_CHECKING:
 OWNERSHIP: Final = "__sidecar_default"
 _ZEROED: Final = {"name:string0"}
 """Keys of claims that may be made under generation 0."""
+_NAMES: Final = "producer_names_limit"
 
 
 def evidence_of(play: Play) -> Evidence:
     """All that the checker judges a history by."""
-    sessions: dict[str, set[str]] = {}
+    world = play.world
+    evidence = collect(world, {topic: play.counts[topic] for topic in play.topics})
     for producer, _ in play.producers:
-        sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
+        evidence.sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
     for stranger in play.strangers:
-        sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
-    counted = {name for name in play.topics if TOPICS[name].dedup and name not in play.loose | play.foreign}
-    evidence = collect(play.world, {topic: play.counts[topic] for topic in play.topics})
-    evidence.sessions, evidence.counted = sessions, counted
-    evidence.stuck, evidence.torn = play.stuck, play.torn | play.reborn
-    evidence.bare, evidence.loose = play.bare | play.reborn, play.loose | play.reborn
-    evidence.inside = play.inside.wrong
-    evidence.since = play.since if not play.torn | play.reborn else {}
+        evidence.sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
+    evidence.gone, evidence.troubled = _gone(world, play.torn), _troubled(world)
+    evidence.since = {
+        where: offset
+        for where, offset in play.since.items()
+        if where[0] not in world.cluster.deleted and where not in play.torn
+    }
+    evidence.policies, evidence.names_limit = play.watch.timeline, dict(play.history.shape.settings).get(_NAMES, 0)
+    evidence.stuck, evidence.inside = play.stuck, play.inside.wrong
     evidence.believed, evidence.held = play.believed, play.work.held
     evidence.wrecked, evidence.zeroed = play.wrecked, _ZEROED
-    if play.history.shape.settings:  # names are forgotten for want of room
-        evidence.counted = set()
-    evidence.sometimes = {name for name in play.topics if TOPICS[name].dedup} | play.loose | play.foreign
     return evidence
+
+
+def _gone(world: World, torn: Collection[tuple[str, int]]) -> dict[tuple[str, int], set[bytes]]:
+    """What replicas dropped of partitions that lost committed records, or whose topic was deleted."""
+    cluster = world.cluster
+    return {
+        where: {record.value for record in _records(batches)}
+        for where, batches in cluster.dropped.items()
+        if where in torn or where[0] in cluster.deleted
+    }
+
+
+def _troubled(world: World) -> set[tuple[str, str]]:
+    """Sessions whose own batches, not those of a node, a broker refused although nothing was wrong."""
+    sessions = {(sent.topic, sent.partition, sent.value): sent.session for sent in world.ledger.sent}
+    return {
+        (sessions[topic, partition, record.value], topic)
+        for topic, partition, data in world.cluster.misled
+        if topic == "ordinary"
+        for record in records_of(data)
+        if (topic, partition, record.value) in sessions
+    }
 
 
 def collect(world: World, topics: Mapping[str, int]) -> Evidence:
@@ -50,19 +72,24 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
     for topic, partitions in sorted(topics.items()):
         for partition in range(partitions):
             found.logs[topic, partition] = read(world, topic, partition)
-    found.shared = {name for name, plan in TOPICS.items() if plan.mode is AccessMode.SHARED}
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}
     for record in read(world, OWNERSHIP, 0):
-        _note(record, found)
+        _note(record, found, world)
     return found
 
 
 def read(world: World, topic: str, partition: int) -> list[Record]:
     """The committed records of a partition."""
-    return records_of(b"".join(batch.data for batch in world.cluster.committed(topic, partition) if not batch.control))
+    return list(_records(world.cluster.committed(topic, partition)))
 
 
-def _note(record: Record, found: Evidence) -> None:
+def _records(batches: Iterable[Batch]) -> Iterator[Record]:
+    for batch in batches:
+        if not batch.control:
+            yield from (record._replace(at=batch.at) for record in records_of(batch.data))
+
+
+def _note(record: Record, found: Evidence, world: World) -> None:
     if record.producer_id < 0:
         return  # no writer slot's: nodes pass over it too
     kind, _, rest = (record.key or b"").decode().partition("/")
@@ -75,10 +102,11 @@ def _note(record: Record, found: Evidence) -> None:
     if kind == "ownership":
         owner = state.Ownership.FromString(record.value)
         start = tuple(zip(owner.start.partition, owner.start.offset, strict=True))
+        now = world.cluster.controller.topics.get(topic)
         found.tenures.append(
             Tenure(
                 topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session),
-                record.offset,
+                record.offset, record.at, now is None or now.id != owner.topic_id,
             )
         )  # fmt: skip
     elif kind in ("serving", "slot"):

@@ -81,8 +81,6 @@ def stranger(play: Play, topic: str, partition: int, what: str) -> None:
     """A client of another make, or with mistakes, at the node that leads the partition or at any."""
     host = play.client_host("stranger")
     play.topics.add(topic)
-    if what in ("headers", "large", "many", "old", "blind"):
-        play.foreign.add(topic)  # it writes under sequence ids of nobody's
     stranger = Stranger(
         host.name, _address(play, topic, partition), topic, partition, play.world.ledger, play.world.rng,
         play.wall_ms,

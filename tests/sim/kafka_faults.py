@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.sim import wire
 from tests.sim.collect import OWNERSHIP
 from tests.sim.strangers import intrude as intrude_in
 from tests.sim.world import TOPICS
@@ -51,7 +50,7 @@ def elect(play: Play, topic: str, partition: int, broker: int) -> None:
 def elect_unclean(play: Play, partition: int, broker: int) -> None:
     topic = _named(play, "busy")
     if _is_there(play, topic) and _elect_losing(play, topic, partition, broker):
-        play.torn.add(topic)
+        play.torn.add((topic, partition))
 
 
 def _elect_losing(play: Play, topic: str, partition: int, broker: int) -> bool:
@@ -208,8 +207,6 @@ def cut_brokers(play: Play, one: int, other: int, lasts: float) -> None:
 
 
 def refuse(play: Play, broker: int, api: int, error: int, times: int, after_append: bool) -> None:
-    if api == wire.PRODUCE:
-        play.bare.add("ordinary")
     for number, found in play.world.cluster.brokers.items():
         if broker in (0, number):
             found.refuse(api, error, times, after_append)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +17,7 @@ class Sent:
     """A record that a session wanted written. `order`: its place among those of its session and partition.
 
     `delivered`: what the application was told: None nothing yet, True it is there (at `offset`, -1 unknown), False it
-    failed with `code`. `doubtful`: an attempt ended without anybody saying that nothing was written.
+    failed with `code`, at `told_at`. `doubtful`: an attempt ended without anybody saying that nothing was written.
     """
 
     session: str
@@ -33,7 +34,8 @@ class Sent:
     code: int = 0
     message: str = ""
     doubtful: bool = False
-    told_at: float = 0.0
+    sent_at: float = 0.0
+    told_at: float = math.inf
     bears_name: bool = False
     """Its producer's name stands in a header of the record."""
 

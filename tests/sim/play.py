@@ -16,6 +16,7 @@ from tests.sim.host import Host
 from tests.sim.inside import Inside
 from tests.sim.moments import MOMENTS
 from tests.sim.net import Weather
+from tests.sim.policies import Watch
 from tests.sim.work import Work
 from tests.sim.world import TOPICS
 
@@ -72,12 +73,11 @@ class Play:
         self.work = Work()
         self.topics: set[str] = set()
         self.loose: set[str] = set()
-        self.foreign: set[str] = set()
         self.reborn: set[str] = set()
         """Topics that were deleted and created again."""
         self.wrecked = False
-        self.torn: set[str] = set()
-        self.bare: set[str] = set()
+        self.torn: set[tuple[str, int]] = set()
+        """Partitions that lost committed records by an unclean election."""
         self.counts = {name: plan.partitions for name, plan in TOPICS.items()}
         """How many partitions each topic has by now."""
         self.stuck: list[str] = []
@@ -86,6 +86,7 @@ class Play:
         self._heals: list[Callable[[], None]] = []
         self.wall_ms = world.scheduler.wall_ms
         self.inside = Inside(world)
+        self.watch = Watch(world)
 
     def run(self) -> Outcome:
         """Play it from beginning to end."""
@@ -94,6 +95,7 @@ class Play:
         world.network.weather = Weather(**history.weather)
         begin = world.now + world.rng.random()
         self.inside.start()
+        self.watch.start()
         for step in history.steps:
             world.loop.at(None, begin + step.at, self._take, step)
         world.run(begin + history.length)
