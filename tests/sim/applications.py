@@ -38,8 +38,6 @@ class App:
 def produce(play: Play, app: str, **args: Any) -> None:
     found = play.apps[app] = App(app, args, left=args["batches"])
     play.topics.add(args["topic"])
-    if args["topic"] == "ordinary" and args["mode"]:
-        play.loose.add("ordinary")  # it gets a policy
     _session(play, found)
 
 

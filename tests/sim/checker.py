@@ -96,9 +96,6 @@ class Evidence:
     zeroed: set[str] = field(default_factory=set)
     _copies: dict[tuple[str, int, bytes], list[Record]] | None = None
 
-    wrecked: bool = False
-    """Records of the ownership topic were lost, without which no promise holds but that all goes on."""
-
     def places(self, sent: Sent) -> list[int]:
         """Offsets at which a record stands."""
         return [record.offset for record in self.copies(sent)]
@@ -138,7 +135,7 @@ class Finding(str):
 def check(evidence: Evidence) -> list[str]:
     """All that is wrong, a few sentences (`Finding`) for each rule."""
     found: list[str] = []
-    for rule in RULES if not evidence.wrecked else (phantom, broken_protocol, stuck):
+    for rule in RULES:
         sentences = [Finding.of(rule.__name__, sentence) for sentence in rule(evidence)]
         found += sentences[:_MOST]
         if len(sentences) > _MOST:

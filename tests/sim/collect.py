@@ -40,7 +40,7 @@ def evidence_of(play: Play) -> Evidence:
     evidence.policies, evidence.names_limit = play.watch.timeline, dict(play.history.shape.settings).get(_NAMES, 0)
     evidence.stuck, evidence.inside = play.stuck, play.inside.wrong
     evidence.believed, evidence.held = play.believed, play.work.held
-    evidence.wrecked, evidence.zeroed = play.wrecked, _ZEROED
+    evidence.zeroed = _ZEROED
     return evidence
 
 

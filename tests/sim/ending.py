@@ -26,8 +26,6 @@ _CALM_S: Final = 12.0
 _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
 _REST_S: Final = 10.0
-_CONVINCED: Final = 15
-"""Refusals in a row after which a newcomer takes them for what the topic's policy wants."""
 _LOOK_S: Final = 0.05
 _DEFINITE: Final = frozenset({42, 43, 44, 48, 87, 90, 32, 10})
 
@@ -143,9 +141,6 @@ async def _newcomer(play: Play, producer: clients.Producer, partition: int, left
             del left[where]
             return
         left[where] = f"code {record.code} {record.message}"
-        if attempt > _CONVINCED and producer.topic in play.loose and record.code in _DEFINITE:
-            del left[where]  # an operator's policy says so
-            return
         await asyncio.sleep(0.5)
 
 
@@ -174,8 +169,6 @@ def rest(play: Play) -> None:
 
 def _behind(play: Play, consumer: clients.Consumer) -> str:
     source = TOPICS[consumer.topic].shadow_of or consumer.topic
-    if source in play.reborn or consumer.topic in play.loose:
-        return ""  # its place is one of another log; a shadow that an operator changed may be closed to it
     found: list[str] = []
     for partition in range(play.counts[source]):
         batches = play.world.cluster.committed(source, partition)

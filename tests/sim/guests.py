@@ -15,7 +15,7 @@ from tests.sim.claimants import Claimant, Wishes
 from tests.sim.host import Host
 from tests.sim.ledger import Told
 from tests.sim.members import Member
-from tests.sim.operators import LOOSENING, OF_OWNERS, Operator
+from tests.sim.operators import OF_OWNERS, Operator
 from tests.sim.operators import operate as ask_node
 from tests.sim.strangers import Stranger
 from tests.sim.strangers import transact as transact_as
@@ -170,12 +170,6 @@ async def _hold(play: Play, host: Host, request: control.OwnRequest, lasts: floa
 
 def operate(play: Play, action: str, topic: str, shadow: str) -> None:
     """An operator asks a node for something."""
-    if action in LOOSENING:
-        play.loose.add(topic)
-    if "shadow" in action or action == "delete source":
-        play.loose |= {shadow, "mirror"}
-    if action == "prefix":
-        play.loose |= {name for name in TOPICS if name.startswith(topic[:3])}
     numbers = [each for each in play.world.nodes if play.world.serving(each)]
     if not numbers:
         return
@@ -199,7 +193,6 @@ def operate(play: Play, action: str, topic: str, shadow: str) -> None:
 
 
 def policy(play: Play, topic: str, **fields: Any) -> None:
-    play.loose.add(topic)
     play.topics.add(topic)
     number = next((each for each in play.world.nodes if play.world.serving(each)), None)
     if number is not None:

@@ -89,7 +89,6 @@ def delete_topic(play: Play, topic: str, lasts: float) -> None:
     controller.delete(topic)
     play.effect("topic deleted")
     if topic in TOPICS and TOPICS[topic].shadow_of:
-        play.loose.add(topic)
         return
     play.reborn.add(topic)
     play.later(lasts, lambda: create_again(play, topic))
@@ -136,7 +135,6 @@ def lose_records(play: Play, broker: int) -> None:
 
     def elect() -> None:
         if _elect_losing(play, OWNERSHIP, 0, broker):
-            play.wrecked = True
             play.effect("ownership records lost")
         for other in others:
             cluster.heal(broker, other)

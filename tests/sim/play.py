@@ -72,10 +72,8 @@ class Play:
         self.since: dict[tuple[str, int], int] = {}
         self.work = Work()
         self.topics: set[str] = set()
-        self.loose: set[str] = set()
         self.reborn: set[str] = set()
         """Topics that were deleted and created again."""
-        self.wrecked = False
         self.torn: set[tuple[str, int]] = set()
         """Partitions that lost committed records by an unclean election."""
         self.counts = {name: plan.partitions for name, plan in TOPICS.items()}

@@ -281,15 +281,6 @@ def test_a_duplicate_of_what_its_application_was_told_has_failed_is_its_own() ->
     assert not list(checker.lost(fine))
 
 
-def test_behind_lost_ownership_records_only_an_end_is_promised() -> None:
-    fine = good()
-    fine.wrecked = True
-    del fine.logs["t", 0][0]
-    assert check(fine) == []
-    fine.stuck.append("a newcomer")
-    assert len(check(fine)) == 1
-
-
 def test_what_hangs_and_what_raises() -> None:
     bad = good()
     bad.stuck.append("a newcomer")
