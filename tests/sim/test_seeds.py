@@ -99,6 +99,21 @@ def test_a_node_that_starts_behind_a_deleted_policy_stops_nobody(workers: Worker
         assert workers.play(History(seed, Shape(nodes=2), 4.0, steps, {})).wrong == []
 
 
+def test_behind_lost_ownership_records_every_promise_holds(workers: Workers) -> None:
+    """Two applications take the topic from each other, and the newest records of that are lost for all nodes."""
+    one, other = (produced(app=app, topic="owned", mode="exclusive_with_fencing", ids=False, every=0.05, partitions=2)
+                  for app in ("app0", "app1"))  # fmt: skip
+    steps = (
+        Step(0.1, "produce", one),
+        Step(0.2, "lose records", {"broker": 1}),
+        Step(1.0, "produce", other),
+        *(Step(at, "restart", {"app": app}) for at, app in ((2.0, "app0"), (3.0, "app1"), (4.8, "app0"))),
+    )
+    outcome = workers.play(History(1, Shape(nodes=2), 6.0, steps, {"latency": 0.002}))
+    assert outcome.wrong == []
+    assert outcome.effects["ownership records lost"]
+
+
 def test_every_kind_of_fault_takes_effect(workers: Workers) -> None:
     work = Step(0.0, "produce", {
         "app": "app0", "topic": "owned", "library": "java", "mode": "", "ids": False, "every": 0.02, "batches": 100,
