@@ -78,6 +78,10 @@ class Evidence:
     sessions: dict[str, set[str]] = field(default_factory=dict)
     policies: Timeline = field(default_factory=Timeline)
     gone: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
+    gone_to: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The last offset of what is gone: a reader may have come so far in a log that is another one now."""
+    unfenced: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Of topics that were created anew: from which offset on a node had seen that, and fenced them."""
     troubled: set[tuple[str, str]] = field(default_factory=set)
     names_limit: int = 0
     shadows: dict[str, str] = field(default_factory=dict)
@@ -108,6 +112,13 @@ class Evidence:
                 for record in records:
                     self._copies.setdefault((topic, partition, record.value), []).append(record)
         return self._copies.get((sent.topic, sent.partition, sent.value), [])
+
+    def fenced(self, sent: Sent) -> list[Record]:
+        """As `copies`, but for what was written to a topic that was created anew before a node had seen that: it is in
+        nobody's epoch (`docs/guarantees.md`, A topic deleted and created again).
+        """
+        begin = self.unfenced.get((sent.topic, sent.partition), 0)
+        return [record for record in self.copies(sent) if record.offset >= begin]
 
     def is_gone(self, sent: Sent) -> bool:
         """Whether Kafka had it, and lost it."""
@@ -181,7 +192,7 @@ def doubled(evidence: Evidence) -> Iterator[str]:
     Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record.
     """
     for sent in evidence.ledger.sent:
-        copies = evidence.copies(sent)
+        copies = evidence.fenced(sent)
         if len(copies) < 2 or evidence.is_troubled(sent):
             continue
         life = sent.topic, sent.sent_at, max(record.at for record in copies)
@@ -200,7 +211,7 @@ def reordered(evidence: Evidence) -> Iterator[str]:
     for lane in lanes.values():
         last, before = -1, None
         for sent in sorted(lane, key=lambda each: each.order):
-            places = evidence.places(sent)
+            places = [record.offset for record in evidence.fenced(sent)]
             if places and places[0] < last:
                 yield f"reordered: {_where(sent)} at {places[0]} stands in front of {before!r} at {last}"
             if places:
@@ -393,8 +404,8 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
 
 
 def skipped(evidence: Evidence) -> Iterator[str]:
-    """A consumer that has read some record has read all in front of it, but where Kafka lost what it had read: it goes
-    on behind that.
+    """A consumer that has read some record has read all in front of it, but where Kafka lost what stood there: it may
+    have read that, and goes on behind it.
     """
     for name in sorted({read.topic for read in evidence.ledger.read}):
         source = evidence.shadows.get(name, name)
@@ -402,8 +413,7 @@ def skipped(evidence: Evidence) -> Iterator[str]:
             if topic != source:
                 continue
             reads = [read for read in evidence.ledger.read if (read.topic, read.partition) == (name, partition)]
-            seen, gone = {read.offset for read in reads}, evidence.gone.get((topic, partition), ())
-            behind = max((read.offset for read in reads if read.value in gone), default=-1)
+            seen, behind = {read.offset for read in reads}, evidence.gone_to.get((topic, partition), -1)
             for record in records:
                 if seen and behind < record.offset < max(seen) and record.offset not in seen:
                     yield f"{name}/{partition}: {record.value!r} at {record.offset} was never read, {max(seen)} was"

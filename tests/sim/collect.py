@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from sidecar.v1 import state_pb2 as state
@@ -10,7 +11,7 @@ from tests.sim.wire import records_of
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tests.sim.kafka.batches import Batch
     from tests.sim.play import Play
@@ -31,7 +32,14 @@ def evidence_of(play: Play) -> Evidence:
         evidence.sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
     for stranger in play.strangers:
         evidence.sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
-    evidence.gone, evidence.troubled = _gone(world, play.torn), _troubled(world)
+    gone = {
+        where: batches
+        for where, batches in world.cluster.dropped.items()
+        if where in play.torn or where[0] in world.cluster.deleted
+    }
+    evidence.gone = {where: {record.value for record in _records(batches)} for where, batches in gone.items()}
+    evidence.gone_to = {where: max(batch.last for batch in batches) for where, batches in gone.items()}
+    evidence.troubled = _troubled(world)
     evidence.since = {
         where: offset
         for where, offset in play.since.items()
@@ -42,16 +50,6 @@ def evidence_of(play: Play) -> Evidence:
     evidence.believed, evidence.held = play.believed, play.work.held
     evidence.zeroed = _ZEROED
     return evidence
-
-
-def _gone(world: World, torn: Collection[tuple[str, int]]) -> dict[tuple[str, int], set[bytes]]:
-    """What replicas dropped of partitions that lost committed records, or whose topic was deleted."""
-    cluster = world.cluster
-    return {
-        where: {record.value for record in _records(batches)}
-        for where, batches in cluster.dropped.items()
-        if where in torn or where[0] in cluster.deleted
-    }
 
 
 def _troubled(world: World) -> set[tuple[str, str]]:
@@ -73,6 +71,7 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
         for partition in range(partitions):
             found.logs[topic, partition] = read(world, topic, partition)
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}
+    found.unfenced = {where: math.inf for where in found.logs if where[0] in world.cluster.deleted}
     for record in read(world, OWNERSHIP, 0):
         _note(record, found, world)
     return found
@@ -102,14 +101,24 @@ def _note(record: Record, found: Evidence, world: World) -> None:
     if kind == "ownership":
         owner = state.Ownership.FromString(record.value)
         start = tuple(zip(owner.start.partition, owner.start.offset, strict=True))
-        now = world.cluster.controller.topics.get(topic)
         found.tenures.append(
             Tenure(
                 topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session),
-                record.offset, record.at, now is None or now.id != owner.topic_id,
+                record.offset, record.at, not _is_present(world, topic, owner.topic_id),
             )
         )  # fmt: skip
     elif kind in ("serving", "slot"):
         opened = (state.Serving if kind == "serving" else state.Slot).FromString(record.value)
         found.writers.add(opened.producer_id)
         found.opened.setdefault((opened.producer_id, opened.producer_epoch), record.offset)
+        if kind == "serving" and _is_present(world, topic, opened.topic_id):
+            for partition, offset in zip(opened.begins.partition, opened.begins.offset, strict=True):
+                where = topic, partition
+                if where in found.unfenced:
+                    found.unfenced[where] = min(offset, found.unfenced[where])
+
+
+def _is_present(world: World, topic: str, topic_id: bytes) -> bool:
+    """Whether the topic that has this name now is the one that is meant."""
+    now = world.cluster.controller.topics.get(topic)
+    return now is not None and now.id == topic_id

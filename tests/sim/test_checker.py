@@ -365,10 +365,10 @@ def test_a_clients_own_name_stands_where_its_record_was_sent_without_a_policy(ch
 
 def test_what_a_reader_got_of_a_former_log_is_excused_alone() -> None:
     bad = good()
-    bad.gone["t", 0] = {b"old"}
+    bad.gone["t", 0], bad.gone_to["t", 0] = {b"old"}, 1
     bad.ledger.read = [Read("t", 0, 1, b"old", 1.0), Read("t", 0, 4, b"b0", 2.0), Read("t", 0, 4, b"older", 3.0)]
     assert ["older" in each for each in only(checker.read_otherwise, bad)] == [True]
-    assert ["a1" in each for each in only(checker.skipped, bad)] == [True]  # a0 stands where it had read the old one
+    assert ["a1" in each for each in only(checker.skipped, bad)] == [True]  # a0 stands where the old one stood
 
 
 def test_an_acknowledgement_of_a_record_that_is_gone_says_nothing_of_its_offset() -> None:
@@ -376,3 +376,17 @@ def test_an_acknowledgement_of_a_record_that_is_gone_says_nothing_of_its_offset(
     bad.ledger.sent[0].offset = bad.ledger.sent[1].offset = 3
     bad.gone["t", 0] = {b"a0"}
     assert ["a1" in each for each in only(checker.wrong_offset, bad)] == [True]
+
+
+@pytest.mark.parametrize(("fenced", "wrong"), [(0, 1), (4, 1), (5, 0)])
+def test_what_was_in_doubt_as_its_topic_was_created_anew_may_stand_in_front_of_the_fence(
+    fenced: int, wrong: int
+) -> None:
+    """In front of where the node had seen that there is another topic, and nowhere else."""
+    bad = good()
+    bad.unfenced["t", 0] = fenced
+    bad.ledger.sent[2].doubtful, bad.ledger.sent[2].order = True, 1
+    bad.ledger.sent[3] = sent("b", 0, "b.1", delivered=True, offset=5)
+    bad.logs["t", 0] += [record(5, "b"), record(6, "b0")]
+    assert len(only(checker.doubled, bad)) == wrong
+    assert len(only(checker.reordered, bad)) == wrong
