@@ -82,6 +82,21 @@ def read(world: World, topic: str, partition: int) -> list[Record]:
     return list(_records(world.cluster.committed(topic, partition)))
 
 
+def open_shadows(world: World) -> set[str]:
+    """Shadows that anybody may read, as the ownership topic says: neither closed, nor of a source that was created
+    anew, nor for some principals alone.
+    """
+    found: dict[str, bool] = {}
+    for record in read(world, OWNERSHIP, 0):
+        key = record.key or b""
+        if key.startswith(b"shadow/"):
+            shadow = state.Shadow.FromString(record.value or b"")
+            is_same = _is_present(world, shadow.source, shadow.source_topic_id)
+            is_free = not shadow.closed and set(shadow.allow) <= {"User:*"}
+            found[key.removeprefix(b"shadow/").decode()] = bool(record.value) and is_same and is_free
+    return {name for name, is_open in found.items() if is_open}
+
+
 def _records(batches: Iterable[Batch]) -> Iterator[Record]:
     for batch in batches:
         if not batch.control:

@@ -114,6 +114,23 @@ def test_behind_lost_ownership_records_every_promise_holds(workers: Workers) -> 
     assert outcome.effects["ownership records lost"]
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_reader_of_a_shadow_comes_to_its_end_unless_it_is_closed(workers: Workers, closes: bool) -> None:
+    """A source that is created anew closes its shadow. What somebody else wrote beside the records changes nothing."""
+    end = Step(1.2, "delete topic", {"topic": "owned", "lasts": 0.1}) if closes else Step(1.2, "reset", {
+        "node": 1, "other": "clients", "share": 1.0,
+    })  # fmt: skip
+    steps = (
+        Step(0.1, "produce", produced(topic="owned", ids=False)),
+        Step(0.3, "consume", {"topic": "mirror"}),
+        *(Step(0.5 + 0.1 * number, "intrude", {"topic": "__sidecar_default"}) for number in range(6)),
+        end,
+    )
+    outcome = workers.play(History(2, Shape(nodes=2), 2.0, steps, {}))
+    assert outcome.wrong == []
+    assert outcome.effects["intruder wrote"]
+
+
 def test_every_kind_of_fault_takes_effect(workers: Workers) -> None:
     work = Step(0.0, "produce", {
         "app": "app0", "topic": "owned", "library": "java", "mode": "", "ids": False, "every": 0.02, "batches": 100,
