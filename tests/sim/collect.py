@@ -29,6 +29,10 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}
     for record in read(world, OWNERSHIP, 0):
         _note(record, found)
+    batches, behind = world.cluster.committed(OWNERSHIP, 0), 0
+    for batch in batches:
+        found.compacted |= batch.base != behind or batch.count != batch.last - batch.base + 1
+        behind = batch.last + 1
     return found
 
 

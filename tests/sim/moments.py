@@ -27,11 +27,12 @@ _MAX_TIMESTAMP_AT: Final = 35
 """Where a batch says how new its newest record is."""
 
 
-def hold_answers(play: Play, topic: str, lasts: float) -> None:
-    """Brokers do what Produce for a topic asks of them, and their answers come when this is over."""
+def hold_answers(play: Play, topic: str, lasts: float, api: int = wire.PRODUCE) -> None:
+    """Brokers do what Produce, or Fetch, for a topic asks of them, and their answers come when this is over."""
+    named, name = ("topic_data", "name") if api == wire.PRODUCE else ("topics", "topic")
 
     def is_held(request: Request) -> bool:
-        return request.key == wire.PRODUCE and any(each["name"] == topic for each in request.values["topic_data"])
+        return request.key == api and any(each[name] == topic for each in request.values[named])
 
     for broker in play.world.cluster.brokers.values():
         broker.keep_back(is_held)

@@ -11,12 +11,14 @@ from tests.sim.histories import History, Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, produce
+from tests.sim.mutants.schedules import Schedule, hold, produce, refusals
+from tests.sim.wire import FETCH
 
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 TAILS: Final = "sidecar/exclusive/tails.py"
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 LOGS: Final = "sidecar/cluster/logs.py"
+APPEND: Final = "sidecar/changelog/append.py"
 
 SMALL_CIRCLE: Final = (
     Edit(SEQUENCES, "MODULUS: Final = 2**31", "MODULUS: Final = 2**12"),
@@ -88,6 +90,23 @@ def _late(seed: int) -> History:
     )(seed)
 
 
+_CLAIM: Final = {"group": "", "strings": 1, "topic": "", "partitions": [], "mode": "", "lasts": 0.1}
+_CLAIMS: Final = Schedule(
+    [
+        step
+        for at in (0.2, 0.8, 1.4, 2.0, 2.6)
+        for step in (
+            hold(at, "__sidecar_default", 0.3, api=FETCH),
+            *refusals(at, error=6),
+            *[Step(at + 0.02, "claim", _CLAIM)] * 4,
+        )
+    ],
+    jitter=0.02,
+)
+"""Claims to one string meet at the coordinator. Its append is answered with NOT_LEADER_OR_FOLLOWER, and for a moment
+it does not read what is in the log.
+"""
+
 MUTANTS: Final = (
     Mutant(
         "half a circle",
@@ -149,6 +168,20 @@ MUTANTS: Final = (
         ),
         Bias(("owned", "shared"), {"kill node": 3, "empty fetches": 5}, count=(4, 6, 8)),
         seeds=60,
+    ),
+    Mutant(
+        "an append in doubt is none",
+        "hole 6",
+        "A record of the ownership topic whose append was answered with an error counts as not written: the next one "
+        "goes under its sequence.",
+        (
+            Edit(
+                APPEND,
+                "                in_doubt |= _leaves_doubt(answer.error)\n",
+                "                raise AppendRefusedError(answer.error, f'append to {partition}')\n",
+            ),
+        ),
+        _CLAIMS,
     ),
     Mutant(
         "a claim is the hint",
