@@ -27,18 +27,29 @@ _MAX_TIMESTAMP_AT: Final = 35
 """Where a batch says how new its newest record is."""
 
 
-def hold_answers(play: Play, topic: str, lasts: float, api: int = wire.PRODUCE) -> None:
-    """Brokers do what Produce, or Fetch, for a topic asks of them, and their answers come when this is over."""
-    named, name = ("topic_data", "name") if api == wire.PRODUCE else ("topics", "topic")
+_NAMED: Final = {
+    wire.PRODUCE: ("topic_data", "name"),
+    wire.FETCH: ("topics", "topic"),
+    wire.METADATA: ("topics", "name"),
+}
+"""Where requests name topics."""
+
+
+def hold_answers(
+    play: Play, topic: str, lasts: float, api: int = wire.PRODUCE, brokers: tuple[int, ...] = (1, 2, 3)
+) -> None:
+    """Brokers do what an API asks of them for a topic, and their answers come when this is over."""
+    topics, name = _NAMED[api]
+    found = [play.world.cluster.brokers[each] for each in brokers]
 
     def is_held(request: Request) -> bool:
-        return request.key == api and any(each[name] == topic for each in request.values[named])
+        return request.key == api and any(each[name] == topic for each in request.values[topics] or ())
 
-    for broker in play.world.cluster.brokers.values():
+    for broker in found:
         broker.keep_back(is_held)
 
     def give_out() -> None:
-        for broker in play.world.cluster.brokers.values():
+        for broker in found:
             play.effect("answers held", broker.give_out())
 
     play.later(lasts, give_out)

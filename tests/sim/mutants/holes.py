@@ -12,12 +12,13 @@ from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, hold, produce, refusals
-from tests.sim.wire import FETCH
+from tests.sim.wire import FETCH, METADATA
 
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 TAILS: Final = "sidecar/exclusive/tails.py"
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 LOGS: Final = "sidecar/cluster/logs.py"
+UPSTREAM: Final = "sidecar/cluster/upstream.py"
 APPEND: Final = "sidecar/changelog/append.py"
 
 SMALL_CIRCLE: Final = (
@@ -90,6 +91,40 @@ def _late(seed: int) -> History:
     )(seed)
 
 
+_FEWER: Final = Edit(
+    TAKEOVER, "        if missing := sorted(written.difference(there)):\n", "        if missing := []:\n"
+)
+
+
+def _growing(deaf: tuple[int, ...], *more: Step) -> Schedule:
+    """A topic grows, some brokers do not hear of it, and nodes start that have heard nothing yet."""
+    dead = {"fuse": 1, "lasts": 0.3, "silently": False}
+    return Schedule(
+        [
+            produce(batches=800),
+            *[Step(0.25, "lag metadata", {"broker": each, "seconds": 14.0, "lasts": 1.0}) for each in deaf],
+            Step(0.3, "grow"),
+            Step(0.4, "elect", {"topic": "owned", "partition": 2, "broker": 1}),
+            *[Step(at, "kill node", {"node": node, **dead}) for at in _STARTS for node in (1, 2)],
+            *more,
+        ],
+        length=11.5,
+        jitter=0.02,
+    )
+
+
+_STARTS: Final = (5.0, 7.0, 9.0)
+"""By then the leader of the new partition has given up waiting for replicas that do not hear of it."""
+_LED: Final = (("owned", 0, 2), ("owned", 1, 3), ("__sidecar_default", 0, 2), ("__transaction_state", 3, 1))
+_UNHEARD: Final = _growing(
+    (2, 3),
+    *[Step(0.15, "elect", {"topic": name, "partition": each, "broker": leader}) for name, each, leader in _LED],
+    *[hold(at, "owned", 1.6, api=METADATA, brokers=(1,)) for at in _STARTS],
+)
+"""One broker alone has heard of it, and keeps that back. It coordinates the topic's slot (in partition 3), and leads no
+other partition that a takeover needs.
+"""
+
 _CLAIM: Final = {"group": "", "strings": 1, "topic": "", "partitions": [], "mode": "", "lasts": 0.1}
 _CLAIMS: Final = Schedule(
     [
@@ -148,6 +183,32 @@ MUTANTS: Final = (
         (Edit(TAKEOVER, "slots.get(name, slots[own]).stamp, ends)", "slots[own].stamp, ends)"),),
         _late,
         seeds=60,
+    ),
+    Mutant(
+        "one broker's partitions",
+        "hole 4",
+        "The partitions of a topic are those that one broker knows, which may lag, however many it had.",
+        (
+            Edit(
+                UPSTREAM,
+                "await self._hedged.answers(lambda broker: self.call(broker, request), prompt or live)\n",
+                "[await self.call(self.__dict__.setdefault('_one', self._random.choice(live)), request)]\n",
+            ),
+            Edit(
+                "sidecar/cluster/view.py",
+                "                    if index not in epochs or epochs[index] < epoch:\n",
+                "                    if index in epochs and epochs[index] < epoch:\n",
+            ),
+            _FEWER,
+        ),
+        _growing((3,)),
+    ),
+    Mutant(
+        "fewer partitions than before",
+        "model NoFewer",
+        "A takeover is content with the partitions that brokers name, where an epoch wrote to more.",
+        (_FEWER,),
+        _UNHEARD,
     ),
     Mutant(
         "an empty answer is the end",
