@@ -71,6 +71,8 @@ class Evidence:
     counted: set[str] = field(default_factory=set)
     sometimes: set[str] = field(default_factory=set)
     loose: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    """Topics whose policy may have ended: some of those that are loose."""
     shadows: dict[str, str] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
     torn: set[str] = field(default_factory=set)
@@ -165,7 +167,7 @@ def doubled(evidence: Evidence) -> Iterator[str]:
             and sent.topic not in evidence.bare
             and (
                 not sent.doubtful
-                or (sent.topic not in evidence.loose and (sent.idempotent or _is_counted(evidence, sent)))
+                or (sent.topic not in evidence.ended and (sent.idempotent or _is_counted(evidence, sent)))
             )
         ):
             yield f"written {len(places)} times: {_where(sent)}, offsets {places}"

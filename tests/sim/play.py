@@ -106,6 +106,7 @@ class Play:
         """Topics that somebody writes to in transactions."""
         self.topics: set[str] = set()
         self.loose: set[str] = set()
+        self.ended: set[str] = set()
         self.foreign: set[str] = set()
         self.reborn: set[str] = set()
         """Topics that were deleted and created again."""
@@ -180,6 +181,7 @@ class Play:
         self.topics.add(args["topic"])
         if args["topic"] == "ordinary" and args["mode"]:
             self.loose.add("ordinary")  # it gets a policy
+            self.ended.add("ordinary")
         self._session(found)
 
     def _session(self, app: App) -> None:
@@ -401,10 +403,12 @@ class Play:
         """An operator asks a node for something."""
         if action in LOOSENING:
             self.loose.add(topic)
+            self.ended.add(topic)
         if "shadow" in action or action == "delete source":
             self.loose |= {shadow, "mirror"}
         if action == "prefix":
             self.loose |= {name for name in TOPICS if name.startswith(topic[:3])}
+            self.ended |= {name for name in TOPICS if name.startswith(topic[:3])}
         numbers = [each for each in self.world.nodes if self.world.serving(each)]
         if not numbers:
             return
@@ -942,6 +946,7 @@ class Play:
         evidence.sessions, evidence.counted = sessions, counted
         evidence.stuck, evidence.torn = self.stuck, self.torn | self.reborn
         evidence.bare, evidence.loose = self.bare | self.reborn, self.loose | self.reborn
+        evidence.ended = self.ended | self.reborn
         evidence.inside = self.inside.wrong
         evidence.since = self.since if not self.torn | self.reborn else {}
         evidence.believed, evidence.held = self.believed, self.work.held

@@ -87,6 +87,17 @@ def test_a_record_that_stands_twice() -> None:
     assert len(only(checker.doubled, bad)) == 1
 
 
+def test_what_was_in_doubt_under_a_policy_may_come_again_only_where_the_policy_ended() -> None:
+    bad = good()
+    bad.counted.clear()
+    bad.loose.add("t")
+    bad.ledger.sent[2].doubtful = True
+    bad.logs["t", 0].append(record(5, "b0"))
+    assert len(only(checker.doubled, bad)) == 1
+    bad.ended.add("t")
+    assert not list(checker.doubled(bad))
+
+
 def test_a_plain_producers_own_repetition_is_its_own() -> None:
     fine = good()
     fine.counted.clear()
