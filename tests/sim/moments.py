@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.sim.play import Play
 
 _PATIENCE_S: Final = 8.0
+_NOBODYS: Final = 5_000_000
+"""A producer id that was given to nobody."""
 _OLD_MS: Final = 30 * 3600 * 1000
 """Older than `producer.id.expiration.ms`."""
 _MAX_TIMESTAMP_AT: Final = 35
@@ -80,6 +82,14 @@ def bomb(play: Play, topic: str, size: int, client: str, ids: bool) -> None:
     _ask(play, client, wire.PRODUCE, lambda: wire.produce(topic, {0: batch}, 5000), lambda _: play.effect("bomb", 1))
 
 
+def many_partitions(play: Play, topic: str, count: int) -> None:
+    """Batches for so many partitions that a topic has not, of a session that nobody knows."""
+    (record,) = _records(play, "lost", topic, [b"lost"])
+    batch = wire.batch_of([Writable(record.value)], play.world.scheduler.wall_ms(), _NOBODYS, 0, 0)
+    body = wire.produce(topic, {100 + each: batch for each in range(count)}, 5000)
+    _ask(play, "lost", wire.PRODUCE, lambda: body, lambda _: play.effect("partitions that are not there", count))
+
+
 def many_names(play: Play, count: int, length: int) -> None:
     """Metadata of so many topics that nobody has."""
     play.work.watch(play.world)
@@ -117,4 +127,5 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
     "hold answers": hold_answers, "believe": believe, "bomb": bomb, "many names": many_names,
+    "many partitions": many_partitions,
 }  # fmt: skip

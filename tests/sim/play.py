@@ -17,7 +17,7 @@ from tests.sim.checker import Evidence, check
 from tests.sim.claimants import Claimant, Wishes
 from tests.sim.collect import OWNERSHIP, collect
 from tests.sim.host import Host
-from tests.sim.inside import Inside, at_rest
+from tests.sim.inside import MOST_PARTITIONS, Inside, at_rest
 from tests.sim.ledger import Told
 from tests.sim.members import Member
 from tests.sim.moments import MOMENTS
@@ -44,7 +44,6 @@ _LAGS_S: Final = 4.5
 _CONVINCED: Final = 15
 """Refusals in a row after which a newcomer takes them for what the topic's policy wants."""
 _LOOK_S: Final = 0.05
-_MOST_PARTITIONS: Final = 3
 _OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
 ZEROED: Final = {"name:string0"}
 """Keys of claims that may be made under generation 0."""
@@ -610,7 +609,7 @@ class Play:
     def _grow(self) -> None:
         """An operator adds a partition."""
         topic = self._named("busy")
-        if self._is_there(topic) and self.counts[topic] < _MOST_PARTITIONS:
+        if self._is_there(topic) and self.counts[topic] < MOST_PARTITIONS:
             self.counts[topic] += 1
             self.world.cluster.controller.grow(topic, self.counts[topic])
             self._effect("topic grown")

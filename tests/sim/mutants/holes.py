@@ -1,6 +1,17 @@
 """Holes of the first build: how its promises were broken, each put back into the code of today.
 
-Their rules stand in docs/architecture.md, "Bugs that made rules". The numbers are those of the models' README.
+The ten, as `Mutant.of` numbers them (1 to 6 as `model/README.md` does); their rules stand in docs/architecture.md:
+
+    1  bases lag behind where a session stands
+    2  what a leader remembers and has not committed is believed
+    3  the logs of all slots end at the marker of one
+    4  the partitions of a topic are those of one broker, which may lag
+    5  an empty answer to Fetch is the end of a log
+    6  an append in doubt counts as not written, in the log (`sequences`) and in the ownership topic
+    7  what a refused client sent is decompressed at once
+    8  refused sequences are remembered without bound, for partitions that do not exist
+    9  Metadata of very many names stops the loop
+    10 a header lies about the age of its records
 """
 
 from __future__ import annotations
@@ -278,8 +289,22 @@ MUTANTS: Final = (
         seeds=3,
     ),
     Mutant(
+        "partitions are not looked for",
+        "hole 8",
+        "What is refused is remembered for any partition that a client names, whether it is there or not.",
+        (
+            Edit(
+                "sidecar/exclusive/existing.py",
+                "        if partition < 0:\n",
+                "        return None\n        if partition < 0:\n",
+            ),
+        ),
+        Schedule([produce(), *[Step(at, "many partitions", {"topic": "owned", "count": 50}) for at in (0.8, 1.6)]]),
+        seeds=3,
+    ),
+    Mutant(
         "names are read in one go",
-        "hole 7",
+        "hole 9",
         "The names that a client asks Metadata for are read in one turn of the loop.",
         (
             Edit(
@@ -293,7 +318,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "headers are believed",
-        "hole 8",
+        "hole 10",
         "How old records are is what the batch's header says.",
         (
             Edit(
