@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.play import Play
 
 _PATIENCE_S: Final = 8.0
+_DESCRIBE_PRODUCERS: Final = 61
 _NOBODYS: Final = 5_000_000
 """A producer id that was given to nobody."""
 _OLD_MS: Final = 30 * 3600 * 1000
@@ -33,6 +34,7 @@ _NAMED: Final = {
     wire.PRODUCE: ("topic_data", "name"),
     wire.FETCH: ("topics", "topic"),
     wire.METADATA: ("topics", "name"),
+    _DESCRIBE_PRODUCERS: ("topics", "name"),
 }
 """Where requests name topics."""
 

@@ -6,6 +6,7 @@
     mutant.py       what a mutant is
     holes.py        holes of the first build
     takeover.py     mutants of the model `ExclusiveTopic`
+    tails.py        those of `Tails`
     sequences.py    those of `ClientSequences`
     deduplication.py    those of sequence ids
     redundant.py    rules that one edit cannot break
