@@ -51,7 +51,8 @@ def _changes(seed: int) -> History:
     )(seed)
 
 
-_ASKED: Final = "        remembered = await self._witness.producers({self._topic: indexes}, leaders={self._topic: leaders})\n"
+_ASKED: Final = "({self._topic: indexes}, leaders={self._topic: leaders})\n"
+"""The end of the question what leaders remember."""
 
 MUTANTS: Final = (
     Mutant(

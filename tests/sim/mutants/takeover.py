@@ -51,6 +51,22 @@ _ELSEWHERE: Final = [Step(1.25, "close", {"app": "app0"}), produce(1.3, "rival0"
 _BEHIND: Final = Schedule([produce(), *_CUT, *_ELSEWHERE], length=5.0, jitter=0.04)
 """It arrives when another session owns the topic, and has written to another partition only."""
 
+_ONE_LEADS: Final = [
+    Step(0.05, "elect", {"topic": name, "partition": each, "broker": leader})
+    for name, each, leader in (("__sidecar_default", 0, 1), ("owned", 0, 2), ("owned", 1, 3))
+]
+_UNWRITTEN: Final = Schedule(
+    [
+        *_ONE_LEADS,
+        Step(0.25, "refuse", {"broker": 1, "api": 0, "error": 5, "times": 50, "after_append": False}),
+        produce(0.3),
+        Step(0.8, "kill node", {"node": 1, "fuse": 1, "lasts": 0.3, "silently": False}),
+        Step(0.8, "kill node", {"node": 2, "fuse": 1, "lasts": 0.3, "silently": False}),
+    ],
+    jitter=0.02,
+)
+"""The ownership topic takes nothing as a session comes, and its node dies."""
+
 BESIDE: Final = Bias(
     ("shared",),
     {"kill node": 3, "cut path": 2, "freeze node": 2, "drain node": 1, "hold markers": 1},
@@ -143,6 +159,21 @@ MUTANTS: Final = (
             ),
         ),
         _FAILOVERS,
+    ),
+    Mutant(
+        "served before it is written down",
+        "model WaitForClaim",
+        "A takeover serves before its record is in the ownership topic.",
+        (
+            Edit(
+                TAKEOVER,
+                "        offset = await journal.append(batch)\n"
+                "        await tailer.reached(Offset(offset + len(batch) - 1), timeout=_SEEN_S)\n",
+                "        offset, late = tailer.position, asyncio.ensure_future(journal.append(batch))\n"
+                "        late.add_done_callback(lambda task: task.cancelled() or task.exception())\n",
+            ),
+        ),
+        _UNWRITTEN,
     ),
     Mutant(
         "forgetful redis",
