@@ -59,6 +59,23 @@ def hold_answers(
     play.later(lasts, give_out)
 
 
+def delay_append(play: Play, topic: str, lasts: float) -> None:
+    """What a broker is sent next for a topic it takes only when this is over, whatever became of its sender."""
+    waiting = [True]
+    for broker in play.world.cluster.brokers.values():
+        dispatch = broker.dispatch
+
+        def dispatched(request: Request, dispatch: Callable[[Request], None] = dispatch) -> None:
+            if request.key != wire.PRODUCE or topic.encode() not in request.frame or not waiting:
+                dispatch(request)
+                return
+            waiting.clear()
+            play.effect("append delayed", 1)
+            play.world.loop.at(None, play.world.now + lasts, dispatch, request)
+
+        broker.dispatch = dispatched
+
+
 def believe(play: Play, topic: str) -> None:
     """Somebody sends records of yesterday in a batch whose header says that they are new."""
     (record,) = _records(play, "liar", topic, [b"liar/old"])
@@ -128,6 +145,7 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
-    "hold answers": hold_answers, "believe": believe, "bomb": bomb, "many names": many_names,
+    "hold answers": hold_answers,
+    "delay append": delay_append, "believe": believe, "bomb": bomb, "many names": many_names,
     "many partitions": many_partitions,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Mutants of the takeover: those of the model `ExclusiveTopic`."""
+"""Mutants of the takeover: those of the models `ExclusiveTopic` and `Slots`."""
 
 from __future__ import annotations
 
@@ -66,6 +66,22 @@ _UNWRITTEN: Final = Schedule(
     jitter=0.02,
 )
 """The ownership topic takes nothing as a session comes, and its node dies."""
+
+_LATE_WORD: Final = Schedule(
+    [
+        *_ONE_LEADS,
+        produce(topic="shared"),
+        Step(0.98, "delay append", {"topic": "__sidecar_default", "lasts": 1.9}),
+        produce(1.0, "app1", "shared", batches=600),
+        Step(1.1, "close", {"app": "app0"}),
+        Step(1.15, "kill node", {"node": 2, "fuse": 1, "lasts": 2.6, "silently": False}),
+        Step(1.2, "policy", {"topic": "shared", "access_mode": "exclusive"}),
+        Step(4.2, "kill node", {"node": 1, "fuse": 1, "lasts": 0.3, "silently": False}),
+    ],
+    length=5.5,
+    jitter=0.02,
+)
+"""The record of a slot beside the master slot arrives when its node is dead, and its session owns the topic."""
 
 BESIDE: Final = Bias(
     ("shared",),
@@ -174,6 +190,20 @@ MUTANTS: Final = (
             ),
         ),
         _UNWRITTEN,
+    ),
+    Mutant(
+        "the later word counts",
+        "model Under",
+        "Of two records that say where a session stands the later one counts, whatever master record it was written "
+        "under.",
+        (
+            Edit(
+                "sidecar/exclusive/succession.py",
+                "        return Mention((opened.under or at, at), next_,",
+                "        return Mention((at, at), next_,",
+            ),
+        ),
+        _LATE_WORD,
     ),
     Mutant(
         "forgetful redis",
