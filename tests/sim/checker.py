@@ -97,6 +97,8 @@ class Evidence:
     """Where a partition ended when its topic began to have sequence ids: from there on no id comes again."""
     inside: list[str] = field(default_factory=list)
     claims: list[Claimed] = field(default_factory=list)
+    compacted: bool = False
+    """The ownership topic lacks records that it had."""
     zeroed: set[str] = field(default_factory=set)
     _copies: dict[tuple[str, int, bytes], list[Record]] | None = None
 
@@ -358,6 +360,14 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
             yield f"generation {claim.generation} of {claim.resource} is {before.session}, then {claim.session}"
 
 
+def granted_otherwise(evidence: Evidence) -> Iterator[str]:
+    """Whoever was granted a claim has it in the ownership topic."""
+    written = {(each.resource, each.generation, each.session) for each in evidence.claims}
+    for told in evidence.ledger.granted if not evidence.compacted else ():
+        if (told.resource, told.generation, told.session) not in written:
+            yield f"generation {told.generation} of {told.resource} was granted to {told.session}, not by the log"
+
+
 def too_credulous(evidence: Evidence) -> Iterator[str]:
     """Nobody's word is taken for what the fence depends on."""
     yield from evidence.believed
@@ -432,8 +442,8 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
-    strange_writers, generations, claims_fall, too_credulous, held_up, comes_again, inside, read_otherwise, skipped,
-    broken_protocol, stuck,
+    strange_writers, generations, claims_fall, granted_otherwise, too_credulous, held_up, comes_again, inside,
+    read_otherwise, skipped, broken_protocol, stuck,
 )  # fmt: skip
 
 

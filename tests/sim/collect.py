@@ -74,6 +74,10 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
     found.unfenced = {where: math.inf for where in found.logs if where[0] in world.cluster.deleted}
     for record in read(world, OWNERSHIP, 0):
         _note(record, found, world)
+    batches, behind = world.cluster.committed(OWNERSHIP, 0), 0
+    for batch in batches:
+        found.compacted |= batch.base != behind or batch.count != batch.last - batch.base + 1
+        behind = batch.last + 1
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.sim.collect import OWNERSHIP
+from tests.sim.inside import MOST_PARTITIONS
 from tests.sim.strangers import intrude as intrude_in
 from tests.sim.world import TOPICS
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from tests.sim.play import Play
 
 _LAGS_S: Final = 4.5
-_MOST_PARTITIONS: Final = 3
 
 
 def kill_broker(play: Play, broker: int, lasts: float) -> None:
@@ -75,7 +75,7 @@ def _elect_losing(play: Play, topic: str, partition: int, broker: int) -> bool:
 def grow(play: Play) -> None:
     """An operator adds a partition."""
     topic = _named(play, "busy")
-    if _is_there(play, topic) and play.counts[topic] < _MOST_PARTITIONS:
+    if _is_there(play, topic) and play.counts[topic] < MOST_PARTITIONS:
         play.counts[topic] += 1
         play.world.cluster.controller.grow(topic, play.counts[topic])
         play.effect("topic grown")

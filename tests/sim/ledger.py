@@ -63,11 +63,21 @@ class Told:
     """Whether the one who was told is the owner."""
 
 
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A claim to a string, or for reading, that its session was granted. `resource`: as the record's key names it."""
+
+    resource: str
+    generation: int
+    session: str
+
+
 @dataclass(slots=True)
 class Ledger:
     """Of one history."""
 
     sent: list[Sent] = field(default_factory=list)
+    granted: list[Granted] = field(default_factory=list)
     read: list[Read] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     codes: dict[int, int] = field(default_factory=dict)

@@ -20,26 +20,59 @@ if TYPE_CHECKING:
     from tests.sim.play import Play
 
 _PATIENCE_S: Final = 8.0
+_DESCRIBE_PRODUCERS: Final = 61
+_NOBODYS: Final = 5_000_000
+"""A producer id that was given to nobody."""
 _OLD_MS: Final = 30 * 3600 * 1000
 """Older than `producer.id.expiration.ms`."""
 _MAX_TIMESTAMP_AT: Final = 35
 """Where a batch says how new its newest record is."""
 
 
-def hold_answers(play: Play, topic: str, lasts: float) -> None:
-    """Brokers do what Produce for a topic asks of them, and their answers come when this is over."""
+_NAMED: Final = {
+    wire.PRODUCE: ("topic_data", "name"),
+    wire.FETCH: ("topics", "topic"),
+    wire.METADATA: ("topics", "name"),
+    _DESCRIBE_PRODUCERS: ("topics", "name"),
+}
+"""Where requests name topics."""
+
+
+def hold_answers(
+    play: Play, topic: str, lasts: float, api: int = wire.PRODUCE, brokers: tuple[int, ...] = (1, 2, 3)
+) -> None:
+    """Brokers do what an API asks of them for a topic, and their answers come when this is over."""
+    topics, name = _NAMED[api]
+    found = [play.world.cluster.brokers[each] for each in brokers]
 
     def is_held(request: Request) -> bool:
-        return request.key == wire.PRODUCE and any(each["name"] == topic for each in request.values["topic_data"])
+        return request.key == api and any(each[name] == topic for each in request.values[topics] or ())
 
-    for broker in play.world.cluster.brokers.values():
+    for broker in found:
         broker.keep_back(is_held)
 
     def give_out() -> None:
-        for broker in play.world.cluster.brokers.values():
+        for broker in found:
             play.effect("answers held", broker.give_out())
 
     play.later(lasts, give_out)
+
+
+def delay_append(play: Play, topic: str, lasts: float) -> None:
+    """What a broker is sent next for a topic it takes only when this is over, whatever became of its sender."""
+    waiting = [True]
+    for broker in play.world.cluster.brokers.values():
+        dispatch = broker.dispatch
+
+        def dispatched(request: Request, dispatch: Callable[[Request], None] = dispatch) -> None:
+            if request.key != wire.PRODUCE or topic.encode() not in request.frame or not waiting:
+                dispatch(request)
+                return
+            waiting.clear()
+            play.effect("append delayed", 1)
+            play.world.loop.at(None, play.world.now + lasts, dispatch, request)
+
+        broker.dispatch = dispatched
 
 
 def believe(play: Play, topic: str) -> None:
@@ -65,6 +98,14 @@ def bomb(play: Play, topic: str, size: int, client: str, ids: bool) -> None:
     batch = wire.batch_of([Writable(record.value, headers)], play.world.scheduler.wall_ms(), compressed=True)
     play.work.watch(play.world)
     _ask(play, client, wire.PRODUCE, lambda: wire.produce(topic, {0: batch}, 5000), lambda _: play.effect("bomb", 1))
+
+
+def many_partitions(play: Play, topic: str, count: int) -> None:
+    """Batches for so many partitions that a topic has not, of a session that nobody knows."""
+    (record,) = _records(play, "lost", topic, [b"lost"])
+    batch = wire.batch_of([Writable(record.value)], play.world.scheduler.wall_ms(), _NOBODYS, 0, 0)
+    body = wire.produce(topic, {100 + each: batch for each in range(count)}, 5000)
+    _ask(play, "lost", wire.PRODUCE, lambda: body, lambda _: play.effect("partitions that are not there", count))
 
 
 def many_names(play: Play, count: int, length: int) -> None:
@@ -103,5 +144,7 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
-    "hold answers": hold_answers, "believe": believe, "bomb": bomb, "many names": many_names,
+    "hold answers": hold_answers,
+    "delay append": delay_append, "believe": believe, "bomb": bomb, "many names": many_names,
+    "many partitions": many_partitions,
 }  # fmt: skip

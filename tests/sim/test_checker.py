@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim import checker
 from tests.sim.checker import Claimed, Evidence, Tenure, check
-from tests.sim.ledger import Ledger, Read, Sent, Told
+from tests.sim.ledger import Granted, Ledger, Read, Sent, Told
 from tests.sim.policies import Policy, Timeline
 from tests.sim.wire import Record
 
@@ -263,6 +263,16 @@ def test_a_claim_that_was_let_go_begins_anew() -> None:
     fine = good()
     fine.claims += [Claimed("string", 2, "pid:1"), Claimed("string"), Claimed("string", 1, "pid:2")]
     assert not list(checker.claims_fall(fine))
+
+
+@pytest.mark.parametrize("other", [Granted("string", 2, "pid:2"), Granted("string", 3, "pid:1")])
+def test_a_claim_that_was_granted_and_is_not_in_the_log(other: Granted) -> None:
+    bad = good()
+    bad.claims.append(Claimed("string", 2, "pid:1"))
+    bad.ledger.granted += [Granted("string", 2, "pid:1"), other]
+    assert len(only(checker.granted_otherwise, bad)) == 1
+    bad.compacted = True
+    assert not list(checker.granted_otherwise(bad))
 
 
 def test_what_does_not_hold_within_the_nodes() -> None:

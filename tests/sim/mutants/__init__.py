@@ -5,7 +5,8 @@
     schedules.py    short schedules, for moments that chance alone finds too seldom
     mutant.py       what a mutant is
     holes.py        holes of the first build
-    takeover.py     mutants of the model `ExclusiveTopic`
+    takeover.py     mutants of the models `ExclusiveTopic` and `Slots`
+    tails.py        those of `Tails`
     sequences.py    those of `ClientSequences`
     deduplication.py    those of sequence ids
     redundant.py    rules that one edit cannot break

@@ -22,6 +22,11 @@ REDUNDANT: Final = (
         "a deposed session goes on",
     ),
     Redundant(
+        "hole 4, one broker asked",
+        "no takeover has fewer partitions than any epoch of the topic wrote to.",
+        "one broker's partitions",
+    ),
+    Redundant(
         "hole 5, the empty answer alone",
         "a log whose marker was not read is no log that was read: the takeover fails.",
         "an empty answer is the end",

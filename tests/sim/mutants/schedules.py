@@ -78,6 +78,6 @@ def resets(*at: float) -> list[Step]:
     return [Step(moment, "reset", {"node": node, "other": "clients", "share": 1.0}) for moment in at for node in (1, 2)]
 
 
-def hold(at: float, topic: str = "counted", lasts: float = 0.4) -> Step:
+def hold(at: float, topic: str = "counted", lasts: float = 0.4, **more: Any) -> Step:
     """What a topic's leaders are sent they append, and answer later."""
-    return Step(at, "hold answers", {"topic": topic, "lasts": lasts})
+    return Step(at, "hold answers", {"topic": topic, "lasts": lasts, **more})
