@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.play import Play
 
 _PATIENCE_S: Final = 8.0
+_GLANCE_S: Final = 0.000_5
 _OLD_MS: Final = 30 * 3600 * 1000
 """Older than `producer.id.expiration.ms`."""
 _MAX_TIMESTAMP_AT: Final = 35
@@ -41,6 +42,24 @@ def hold_answers(play: Play, topic: str, lasts: float) -> None:
             play.effect("answers held", broker.give_out())
 
     play.later(lasts, give_out)
+
+
+def kill_behind(play: Play, topic: str, partition: int, records: int, lasts: float) -> None:
+    """All nodes die as soon as the leader of a partition has appended so many records."""
+    cluster, world = play.world.cluster, play.world
+
+    def look() -> None:
+        replica = cluster.replica(topic, partition, cluster.leader(topic, partition))
+        batches = () if replica is None else replica.log.batches
+        if sum(batch.last - batch.base + 1 for batch in batches if not batch.control) < records:
+            world.loop.at(None, world.now + _GLANCE_S, look)
+            return
+        for number in world.nodes:
+            world.kill_node(number)
+            play.effect("node killed")
+            play.later(lasts, lambda number=number: play.start_again(number))
+
+    look()
 
 
 def believe(play: Play, topic: str) -> None:
@@ -104,5 +123,6 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
-    "hold answers": hold_answers, "believe": believe, "bomb": bomb, "many names": many_names,
+    "hold answers": hold_answers, "kill behind": kill_behind, "believe": believe, "bomb": bomb,
+    "many names": many_names,
 }  # fmt: skip

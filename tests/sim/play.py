@@ -514,6 +514,8 @@ class Play:
         if not self.world.nodes[node].host.alive:
             self.world.start_node(node)
 
+    start_again = _start_again
+
     def _freeze_node(self, node: int, lasts: float, timers_first: bool) -> None:
         self._stop(node, lasts, "node frozen", timers_first=timers_first)
 
