@@ -193,11 +193,15 @@ class Play:
         with self.world.loop.on(host):
             app.producer = clients.Producer(
                 clients.LIBRARIES[args["library"]], f"{app.name}.{app.sessions}", client_id, self.world.addresses,
-                args["topic"], self.world.ledger, self.world.rng, self._wall_ms,
+                args["topic"], self.world.ledger, self.world.rng, self._clock(args.get("age", 0.0)),
                 compressed=args.get("compressed", False),
             )  # fmt: skip
         self.producers.append((app.producer, host))
         self.world.spawn(host, self._write(app, app.producer))
+
+    def _clock(self, age: float) -> Callable[[], int]:
+        """The time that an application's records carry: they are so many seconds old."""
+        return self._wall_ms if not age else lambda: self._wall_ms() - int(age * 1000)
 
     async def _write(self, app: App, producer: clients.Producer) -> None:
         rng, args = self.world.rng, app.args

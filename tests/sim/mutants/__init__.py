@@ -7,6 +7,8 @@
     holes.py        holes of the first build
     takeover.py     mutants of the model `ExclusiveTopic`
     sequences.py    those of `ClientSequences`
+    space.py        those of `SequenceSpace`
+    keepalive.py    those of `KeepAlive`
     deduplication.py    those of sequence ids
     redundant.py    rules that one edit cannot break
     all.py          every mutant

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.mutants import deduplication, holes, sequences, space, takeover
+from tests.sim.mutants import deduplication, holes, keepalive, sequences, space, takeover
 
 if TYPE_CHECKING:
     from tests.sim.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
-    *holes.MUTANTS, *takeover.MUTANTS, *sequences.MUTANTS, *space.MUTANTS, *deduplication.MUTANTS,
+    *holes.MUTANTS, *takeover.MUTANTS, *sequences.MUTANTS, *space.MUTANTS, *keepalive.MUTANTS, *deduplication.MUTANTS,
 )  # fmt: skip

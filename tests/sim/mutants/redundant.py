@@ -36,4 +36,9 @@ REDUNDANT: Final = (
         "ids that are under way in another slot are waited for before they are judged.",
         "in flight is new",
     ),
+    Redundant(
+        "model KeepCoord, the renewal at the coordinator alone",
+        "a takeover that gets another producer id fences the former one on every partition.",
+        "renewals pass the coordinator by",
+    ),
 )
