@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.sim.histories import Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
@@ -13,6 +14,7 @@ SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 SUCCESSION: Final = "sidecar/exclusive/succession.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
 LANE: Final = "sidecar/forwarder/lane.py"
+SLOT: Final = "sidecar/fencing/slot.py"
 WRITER: Final = "sidecar/exclusive/writer.py"
 
 _FAILOVERS: Final = Bias(
@@ -52,6 +54,37 @@ LEAVING: Final = Bias(
     where={"reset": {"other": ("clients",), "share": (0.5, 1.0)}, "cut path": {"other": ("clients",)}},
 )
 """Sessions leave, others write, and they come back."""
+
+
+def _refusal(at: float) -> Step:
+    """The leader of partition 0 refuses a batch for good."""
+    args = {"broker": 3, "api": 0, "error": 10, "times": 1, "after_append": False}
+    return Step(at, "refuse", args)
+
+
+_STALE_RAISE: Final = (
+    produce(partitions=1, every=0.02),
+    _refusal(3.0),
+    Step(3.06, "freeze node", {"node": 2, "lasts": 9.0, "timers_first": True}),
+    Step(3.2, "cut path", {"node": 2, "other": "clients", "lasts": 10.5}),
+)
+"""A node freezes with the first batch of a raised epoch in its buffer; its client goes on at another node meanwhile."""
+
+_BOTH: Final = Schedule(
+    [*_STALE_RAISE, Step(12.0, "empty fetches", {"broker": 1, "times": 300})], length=14.0, latency=0.02, jitter=0.06
+)
+"""It wakes and does not hear of that for a while."""
+
+_ALONE: Final = Schedule(
+    [*_STALE_RAISE, Step(11.0, "kill node", {"node": 1, "fuse": 1, "lasts": 4.0, "silently": False})],
+    length=14.0,
+    latency=0.02,
+    jitter=0.06,
+)
+"""It wakes when the other node is gone."""
+
+_RAISED_AGAIN: Final = Schedule([*_ALONE.steps, _refusal(10.4)], length=14.0, latency=0.02, jitter=0.06)
+"""It wakes when its client has raised its epoch once more."""
 
 MUTANTS: Final = (
     Mutant(
@@ -180,6 +213,78 @@ MUTANTS: Final = (
             ),
         ),
         LEAVING,
+        seeds=60,
+    ),
+    Mutant(
+        "a raise keeps its epoch",
+        "model NewEpochOnRaise",
+        "A client that raised its epoch gets another base in the memory of its node, and no new slot epoch.",
+        (
+            Edit(
+                EPOCH,
+                "        return await self._next(around, {partition: Position(client_epoch, 0)}, {})\n",
+                "        space = self._spaces[partition]\n"
+                "        space.base = -space.stamped(space.next) % MODULUS\n"
+                "        space.client_epoch, space.next, space.has_past = client_epoch, 0, False\n"
+                "        return self\n",
+            ),
+            Edit(
+                WRITER,
+                "            else:\n                if self.epoch is epoch:\n",
+                "            else:\n                if found is epoch:\n                    return\n"
+                "                if self.epoch is epoch:\n",
+            ),
+        ),
+        _RAISES,
+        seeds=60,
+    ),
+    Mutant(
+        "a raise asks for any epoch",
+        "model RaiseMode_memory",
+        "A raise from memory takes the next epoch whoever had the last one.",
+        (
+            Edit(
+                SLOT,
+                "            raised = await self._init(held)\n",
+                "            raised = await self._init(NO_STAMP)\n",
+            ),
+            Edit(
+                SLOT,
+                "            if raised.producer_id != held.producer_id or raised.epoch != held.epoch + 1:\n",
+                "            if raised.producer_id != held.producer_id:\n",
+            ),
+        ),
+        _BOTH,
+        seeds=60,
+    ),
+    Mutant(
+        "a raise counts again",
+        "model RaiseOnce",
+        "A raise that ended in a takeover begins at 0 also where the takeover knows the raised epoch.",
+        (
+            Edit(
+                WRITER,
+                "                found.close(MOVED)\n        await self._again()\n",
+                "                found.close(MOVED)\n        await self._again()\n"
+                "        if self.epoch is not None and following.func.__name__ == 'raise_for':\n"
+                "            self.epoch = await self.epoch.raise_for(*following.args)\n",
+            ),
+        ),
+        _ALONE,
+        seeds=60,
+    ),
+    Mutant(
+        "a lower epoch is a raise",
+        "model RaiseOnlyUp",
+        "A client epoch that its client has left counts as one that it raised.",
+        (
+            Edit(
+                SEQUENCES,
+                "            if self.written and not 0 < (epoch - self.client_epoch) % _EPOCHS < _AHEAD:\n",
+                "            if False:\n",
+            ),
+        ),
+        _RAISED_AGAIN,
         seeds=60,
     ),
 )
