@@ -15,6 +15,7 @@ SUCCESSION: Final = "sidecar/exclusive/succession.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
 LANE: Final = "sidecar/forwarder/lane.py"
 SLOT: Final = "sidecar/fencing/slot.py"
+GATE: Final = "sidecar/dedup/gate.py"
 WRITER: Final = "sidecar/exclusive/writer.py"
 
 _FAILOVERS: Final = Bias(
@@ -85,6 +86,17 @@ _ALONE: Final = Schedule(
 
 _RAISED_AGAIN: Final = Schedule([*_ALONE.steps, _refusal(10.4)], length=14.0, latency=0.02, jitter=0.06)
 """It wakes when its client has raised its epoch once more."""
+
+_DROPPED: Final = Schedule(
+    [
+        produce(topic="ledger", ids=True, partitions=1, burst=1, repeats=0.6),
+        Step(0.8, "cut path", {"node": 1, "other": "kafka-3", "lasts": 3.0}),
+        Step(1.2, "kill node", {"node": 1, "fuse": 20, "lasts": 3.0, "silently": False}),
+    ],
+    length=4.0,
+    jitter=0.1,
+)
+"""Duplicates come behind a batch that does not get through to its leader; then the node dies."""
 
 MUTANTS: Final = (
     Mutant(
@@ -286,5 +298,13 @@ MUTANTS: Final = (
         ),
         _RAISED_AGAIN,
         seeds=60,
+    ),
+    Mutant(
+        "a drop does not wait",
+        "model DropWaits",
+        "A duplicate is dropped while earlier batches of its session are under way.",
+        (Edit(GATE, "        if self._under_way:\n            return False  # an outcome pumps again\n", ""),),
+        _DROPPED,
+        seeds=40,
     ),
 )
