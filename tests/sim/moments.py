@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.sim import wire
 from tests.sim.host import Host
 from tests.sim.ledger import Sent
+from tests.sim.net import End
 from tests.sim.wire import LostError, Wire, Writable
 
 if TYPE_CHECKING:
@@ -42,6 +43,25 @@ def hold_answers(play: Play, topic: str, lasts: float) -> None:
             play.effect("answers held", broker.give_out())
 
     play.later(lasts, give_out)
+
+
+def freeze_asking(play: Play, api: int, lasts: float) -> None:
+    """The node that is the next to be answered to an API of Kafka's stands still as the answer comes."""
+    brokers, world = play.world.cluster.brokers.values(), play.world
+
+    def asks(request: Request) -> bool:
+        asker = request.channel._peer
+        number = next(
+            (each for each in world.nodes if isinstance(asker, End) and f"node-{each}" in asker.link.names), 0
+        )
+        if request.key == api and number:
+            for broker in brokers:
+                broker.give_out()
+            play.freeze_node(number, lasts, timers_first=False)
+        return False
+
+    for broker in brokers:
+        broker.keep_back(asks)
 
 
 def kill_behind(play: Play, topic: str, partition: int, records: int, lasts: float) -> None:
@@ -123,6 +143,6 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
-    "hold answers": hold_answers, "kill behind": kill_behind, "believe": believe, "bomb": bomb,
-    "many names": many_names,
+    "hold answers": hold_answers, "freeze asking": freeze_asking, "kill behind": kill_behind,
+    "believe": believe, "bomb": bomb, "many names": many_names,
 }  # fmt: skip

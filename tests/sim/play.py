@@ -523,6 +523,8 @@ class Play:
     def _freeze_node(self, node: int, lasts: float, timers_first: bool) -> None:
         self._stop(node, lasts, "node frozen", timers_first=timers_first)
 
+    freeze_node = _freeze_node
+
     def _suspend_node(self, node: int, lasts: float) -> None:
         self._stop(node, lasts, "node suspended")
 

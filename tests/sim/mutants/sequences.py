@@ -15,6 +15,7 @@ SUCCESSION: Final = "sidecar/exclusive/succession.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
 LANE: Final = "sidecar/forwarder/lane.py"
 SLOT: Final = "sidecar/fencing/slot.py"
+TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 GATE: Final = "sidecar/dedup/gate.py"
 WRITER: Final = "sidecar/exclusive/writer.py"
 
@@ -97,6 +98,21 @@ _DROPPED: Final = Schedule(
     jitter=0.1,
 )
 """Duplicates come behind a batch that does not get through to its leader; then the node dies."""
+
+_BETWEEN: Final = Schedule(
+    [
+        produce(partitions=1),
+        Step(0.95, "freeze asking", {"api": 61, "lasts": 2.8}),
+        Step(1.0, "kill node", {"node": 2, "fuse": 20, "lasts": 6.0, "silently": False}),
+        Step(2.4, "empty redis"),
+        *[Step(at, "reset", {"node": 3, "other": "clients", "share": 1.0}) for at in (2.6, 2.8, 3.0, 3.2, 3.4, 3.6)],
+        Step(4.3, "kill node", {"node": 1, "fuse": 20, "lasts": 5.0, "silently": False}),
+    ],
+    length=7.0,
+    nodes=3,
+    jitter=0.1,
+)
+"""A node stands still in the middle of a takeover, and goes on with it when another one has served the session."""
 
 MUTANTS: Final = (
     Mutant(
@@ -306,5 +322,13 @@ MUTANTS: Final = (
         (Edit(GATE, "        if self._under_way:\n            return False  # an outcome pumps again\n", ""),),
         _DROPPED,
         seeds=40,
+    ),
+    Mutant(
+        "the ownership topic is read before the fence",
+        "model LastAfterFence",
+        "A takeover goes by what the ownership topic said before its fence.",
+        (Edit(TAKEOVER, "if self._known(fenced.topic_id) != known or tuple", "if tuple"),),
+        _BETWEEN,
+        seeds=60,
     ),
 )
