@@ -7,6 +7,7 @@ here are known by what they must not get: see `Evidence.believed` and `Evidence.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim import wire
@@ -45,9 +46,10 @@ def hold_answers(play: Play, topic: str, lasts: float) -> None:
     play.later(lasts, give_out)
 
 
-def freeze_asking(play: Play, api: int, lasts: float) -> None:
-    """The node that is the next to be answered to an API of Kafka's stands still as the answer comes."""
+def freeze_asking(play: Play, api: int, lasts: float, after: int = 0) -> None:
+    """A node stands still as brokers answer it to an API: the first one that had `after` answers to it before."""
     brokers, world = play.world.cluster.brokers.values(), play.world
+    answers = Counter[int]()
 
     def asks(request: Request) -> bool:
         asker = request.channel._peer
@@ -55,6 +57,8 @@ def freeze_asking(play: Play, api: int, lasts: float) -> None:
             (each for each in world.nodes if isinstance(asker, End) and f"node-{each}" in asker.link.names), 0
         )
         if request.key == api and number:
+            answers[number] += 1
+        if answers[number] > after:
             for broker in brokers:
                 broker.give_out()
             play.freeze_node(number, lasts, timers_first=False)

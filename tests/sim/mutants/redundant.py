@@ -41,4 +41,9 @@ REDUNDANT: Final = (
         "a takeover that gets another producer id fences the former one on every partition.",
         "renewals pass the coordinator by",
     ),
+    Redundant(
+        "model StampChangelog, the refusal by Kafka alone",
+        "nodes pass over a record of the ownership topic that is below the highest epoch they saw of its producer id.",
+        "stale records of the ownership topic count",
+    ),
 )

@@ -1,4 +1,8 @@
-"""Mutants of sequences and bases: those of the model `ClientSequences`, and of a lane's numbering."""
+"""Mutants of sequences and bases: those of the model `ClientSequences`, and of a lane's numbering.
+
+Its `ShiftFirst` is in `deduplication`. `FenceData`, `FenceChangelog` and `TailAfterFence` are mutants of
+`ExclusiveTopic` as well, and stand in `takeover`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from tests.sim.histories import Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, produce, refusals
+from tests.sim.mutants.schedules import Schedule, hold, produce, refusals
 
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 SUCCESSION: Final = "sidecar/exclusive/succession.py"
@@ -99,20 +103,41 @@ _DROPPED: Final = Schedule(
 )
 """Duplicates come behind a batch that does not get through to its leader; then the node dies."""
 
-_BETWEEN: Final = Schedule(
-    [
-        produce(partitions=1),
-        Step(0.95, "freeze asking", {"api": 61, "lasts": 2.8}),
-        Step(1.0, "kill node", {"node": 2, "fuse": 20, "lasts": 6.0, "silently": False}),
-        Step(2.4, "empty redis"),
-        *[Step(at, "reset", {"node": 3, "other": "clients", "share": 1.0}) for at in (2.6, 2.8, 3.0, 3.2, 3.4, 3.6)],
-        Step(4.3, "kill node", {"node": 1, "fuse": 20, "lasts": 5.0, "silently": False}),
-    ],
-    length=7.0,
-    nodes=3,
-    jitter=0.1,
+
+def _between(api: int, after: int) -> Schedule:
+    """A node stands still in a takeover, behind so many answers to an API, and goes on when another one has served the
+    session. DescribeProducers (61) is asked before the fence first, ListOffsets (2) for the third time behind it.
+    """
+    return Schedule(
+        [
+            produce(partitions=1),
+            Step(0.95, "freeze asking", {"api": api, "lasts": 2.8, "after": after}),
+            Step(1.0, "kill node", {"node": 2, "fuse": 20, "lasts": 6.0, "silently": False}),
+            Step(2.4, "empty redis"),
+            *[
+                Step(at, "reset", {"node": 3, "other": "clients", "share": 1.0})
+                for at in (2.6, 2.8, 3.0, 3.2, 3.4, 3.6)
+            ],
+            hold(4.1, "owned", 0.5),
+            Step(4.3, "kill node", {"node": 1, "fuse": 20, "lasts": 5.0, "silently": False}),
+        ],
+        length=7.0,
+        nodes=3,
+        jitter=0.1,
+    )
+
+
+_ANY_STAMP: Final = Edit(
+    "tests/sim/kafka/replica.py",
+    "            self.producers.check_data(batch)\n",
+    '            if self.topic.name != "__sidecar_default":\n                self.producers.check_data(batch)\n',
 )
-"""A node stands still in the middle of a takeover, and goes on with it when another one has served the session."""
+"""As if the records of the ownership topic had no stamp."""
+_ANY_EPOCH: Final = Edit(
+    "sidecar/changelog/view.py",
+    "        if writer.epoch < self._epochs.get(writer.producer_id, writer.epoch):\n",
+    "        if False:\n",
+)
 
 MUTANTS: Final = (
     Mutant(
@@ -264,7 +289,6 @@ MUTANTS: Final = (
             ),
         ),
         _RAISES,
-        seeds=60,
     ),
     Mutant(
         "a raise asks for any epoch",
@@ -283,7 +307,7 @@ MUTANTS: Final = (
             ),
         ),
         _BOTH,
-        seeds=60,
+        seeds=8,
     ),
     Mutant(
         "a raise counts again",
@@ -299,7 +323,7 @@ MUTANTS: Final = (
             ),
         ),
         _ALONE,
-        seeds=60,
+        seeds=8,
     ),
     Mutant(
         "a lower epoch is a raise",
@@ -313,7 +337,7 @@ MUTANTS: Final = (
             ),
         ),
         _RAISED_AGAIN,
-        seeds=60,
+        seeds=8,
     ),
     Mutant(
         "a drop does not wait",
@@ -321,14 +345,22 @@ MUTANTS: Final = (
         "A duplicate is dropped while earlier batches of its session are under way.",
         (Edit(GATE, "        if self._under_way:\n            return False  # an outcome pumps again\n", ""),),
         _DROPPED,
-        seeds=40,
+        seeds=30,
     ),
     Mutant(
         "the ownership topic is read before the fence",
         "model LastAfterFence",
         "A takeover goes by what the ownership topic said before its fence.",
         (Edit(TAKEOVER, "if self._known(fenced.topic_id) != known or tuple", "if tuple"),),
-        _BETWEEN,
-        seeds=60,
+        _between(61, 0),
+        seeds=8,
+    ),
+    Mutant(
+        "stale records of the ownership topic count",
+        "model StampChangelog",
+        "A record that opens an epoch counts though it comes behind the fence of a newer one.",
+        (_ANY_STAMP, _ANY_EPOCH),
+        _between(2, 2),
+        seeds=8,
     ),
 )
