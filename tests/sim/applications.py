@@ -52,11 +52,16 @@ def _session(play: Play, app: App) -> None:
     with play.world.loop.on(host):
         app.producer = clients.Producer(
             clients.LIBRARIES[args["library"]], f"{app.name}.{app.sessions}", client_id, play.world.addresses,
-            args["topic"], play.world.ledger, play.world.rng, play.wall_ms,
+            args["topic"], play.world.ledger, play.world.rng, _clock(play, args.get("age", 0.0)),
             compressed=args.get("compressed", False),
         )  # fmt: skip
     play.producers.append((app.producer, host))
     play.world.spawn(host, _write(play, app, app.producer))
+
+
+def _clock(play: Play, age: float) -> Callable[[], int]:
+    """The time that an application's records carry: they are so many seconds old."""
+    return play.wall_ms if not age else lambda: play.wall_ms() - int(age * 1000)
 
 
 async def _write(play: Play, app: App, producer: clients.Producer) -> None:

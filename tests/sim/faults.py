@@ -22,14 +22,14 @@ def kill_node(play: Play, node: int, fuse: int, lasts: float, silently: bool) ->
         play.effect("node killed")
         process.wanted = False
         play.world.network.died(dead, silently=silently)
-        play.later(lasts, lambda: _start_again(play, node))
+        play.later(lasts, lambda: start_again(play, node))
 
     host.on_death = died
     host.fuse = fuse
     play.world.loop.at(None, play.world.now + 0.3, play.world.loop.kill, host)
 
 
-def _start_again(play: Play, node: int) -> None:
+def start_again(play: Play, node: int) -> None:
     if not play.world.nodes[node].host.alive:
         play.world.start_node(node)
 
@@ -68,7 +68,7 @@ def drain_node(play: Play, node: int, lasts: float) -> None:
         await process.node.stop()
         play.effect("node drained")
         play.world.loop.at(None, play.world.now, play.world.loop.kill, process.host)
-        play.later(lasts, lambda: _start_again(play, node))
+        play.later(lasts, lambda: start_again(play, node))
 
     play.world.spawn(process.host, end())
 

@@ -6,11 +6,14 @@ Strangers here are known by what they must not get: see `Evidence.believed` and 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim import wire
+from tests.sim.faults import freeze_node, start_again
 from tests.sim.host import Host
 from tests.sim.ledger import Sent
+from tests.sim.net import End
 from tests.sim.wire import LostError, Wire, Writable
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ _PATIENCE_S: Final = 8.0
 _DESCRIBE_PRODUCERS: Final = 61
 _NOBODYS: Final = 5_000_000
 """A producer id that was given to nobody."""
+_GLANCE_S: Final = 0.000_5
 _OLD_MS: Final = 30 * 3600 * 1000
 """Older than `producer.id.expiration.ms`."""
 _MAX_TIMESTAMP_AT: Final = 35
@@ -73,6 +77,46 @@ def delay_append(play: Play, topic: str, lasts: float) -> None:
             play.world.loop.at(None, play.world.now + lasts, dispatch, request)
 
         broker.dispatch = dispatched
+
+
+def freeze_asking(play: Play, api: int, lasts: float, after: int = 0) -> None:
+    """A node stands still as brokers answer it to an API: the first one that had `after` answers to it before."""
+    brokers, world = play.world.cluster.brokers.values(), play.world
+    answers = Counter[int]()
+
+    def asks(request: Request) -> bool:
+        asker = request.channel._peer
+        number = next(
+            (each for each in world.nodes if isinstance(asker, End) and f"node-{each}" in asker.link.names), 0
+        )
+        if request.key == api and number:
+            answers[number] += 1
+        if answers[number] > after:
+            for broker in brokers:
+                broker.give_out()
+            freeze_node(play, number, lasts, timers_first=False)
+        return False
+
+    for broker in brokers:
+        broker.keep_back(asks)
+
+
+def kill_behind(play: Play, topic: str, partition: int, records: int, lasts: float) -> None:
+    """All nodes die as soon as the leader of a partition has appended so many records."""
+    cluster, world = play.world.cluster, play.world
+
+    def look() -> None:
+        replica = cluster.replica(topic, partition, cluster.leader(topic, partition))
+        batches = () if replica is None else replica.log.batches
+        if sum(batch.last - batch.base + 1 for batch in batches if not batch.control) < records:
+            world.loop.at(None, world.now + _GLANCE_S, look)
+            return
+        for number in world.nodes:
+            world.kill_node(number)
+            play.effect("node killed")
+            play.later(lasts, lambda number=number: start_again(play, number))
+
+    look()
 
 
 def believe(play: Play, topic: str) -> None:
@@ -144,7 +188,7 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
-    "hold answers": hold_answers,
-    "delay append": delay_append, "believe": believe, "bomb": bomb, "many names": many_names,
+    "hold answers": hold_answers, "delay append": delay_append, "freeze asking": freeze_asking,
+    "kill behind": kill_behind, "believe": believe, "bomb": bomb, "many names": many_names,
     "many partitions": many_partitions,
 }  # fmt: skip

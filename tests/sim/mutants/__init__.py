@@ -8,6 +8,8 @@
     takeover.py     mutants of the models `ExclusiveTopic` and `Slots`
     tails.py        those of `Tails`
     sequences.py    those of `ClientSequences`
+    space.py        those of `SequenceSpace`
+    keepalive.py    those of `KeepAlive`
     deduplication.py    those of sequence ids
     redundant.py    rules that one edit cannot break
     all.py          every mutant

@@ -41,4 +41,14 @@ REDUNDANT: Final = (
         "ids that are under way in another slot are waited for before they are judged.",
         "in flight is new",
     ),
+    Redundant(
+        "model KeepCoord, the renewal at the coordinator alone",
+        "a takeover that gets another producer id fences the former one on every partition.",
+        "renewals pass the coordinator by",
+    ),
+    Redundant(
+        "model StampChangelog, the refusal by Kafka alone",
+        "nodes pass over a record of the ownership topic that is below the highest epoch they saw of its producer id.",
+        "stale records of the ownership topic count",
+    ),
 )
