@@ -1,8 +1,8 @@
 """Everything in this process that tells time or makes random bytes, put on a world's clock and seed.
 
 The product asks `time`, `random`, `secrets` and `uuid`, as any program does; here these answer for the host that runs.
-`install` is until the next one: a process has one world at a time (`tests.sim.worker`). Functions that a module has
-imported by name, or bound as a default argument, are found and exchanged too. Objects that are hashed by their address get a
+`install` is for ever: a world lives in a process of its own (`tests.sim.worker`). Functions that a module has imported
+by name, or bound as a default argument, are found and exchanged too. Objects that are hashed by their address get a
 number instead, and what a turn of `sidecar.network.framing` has to write is kept per host.
 """
 
@@ -62,9 +62,7 @@ def reseed(seed: int) -> random.Random:
 
 
 def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]], None]) -> random.Random:
-    """Take over this process, also from a world before. `log` hears every event that a host logs."""
-    _made.clear()
-    _numbers.clear()
+    """Take over this process. `log` hears every event that a host logs."""
 
     def monotonic() -> float:
         return _BOOTED_S + loop.time()
@@ -114,8 +112,7 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
     loop.on_switch = _swap_turn
     slow = typing._get_protocol_attrs  # type: ignore[attr-defined]  # before Python 3.12 asked at every isinstance
     typing._get_protocol_attrs = cache(slow)  # type: ignore[attr-defined]
-    _state["loop"], _state["log"] = loop, log
-    _quiet_logs()
+    _quiet_logs(loop, log)
     return rng
 
 
@@ -174,11 +171,10 @@ def _swap_turn(old: Host | None, new: Host | None) -> None:
     turn._dirty, turn._scheduled = ([], False) if new is None or new.state is None else new.state
 
 
-def _quiet_logs() -> None:
+def _quiet_logs(loop: SimLoop, log: Callable[[float, str, dict[str, Any]], None]) -> None:
     def told(_logger: Any, method: str, event: Any) -> Any:
-        loop = _state["loop"]
         host = loop.current
-        _state["log"](loop.now, host.name if host else "world", {"level": method, **event})
+        log(loop.now, host.name if host else "world", {"level": method, **event})
         raise structlog.DropEvent
 
     structlog.configure(

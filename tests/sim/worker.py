@@ -15,7 +15,6 @@ import subprocess
 import sys
 import traceback
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct(">I")
 _CPU_S: Final = 60
 _ROOT: Final = Path(__file__).parents[2]
-_kept: list[Any] = []
-"""Worlds that are over: collecting one would run what its tasks have in `finally`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,14 @@ def _main() -> None:
 
         install(edits)
     shape = _receive(requests)
-    world = fresh(shape, warm=not edits and "--watch" not in sys.argv)
+    from tests.sim import play  # noqa: F401, PLC0415 - all of it, before the world takes over
+    from tests.sim.world import World  # noqa: PLC0415
+
+    world = World(0, shape)
+    world.start()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     while (wish := _receive(requests)) is not None:
         child = os.fork()
         if child == 0:
@@ -132,34 +136,6 @@ def _main() -> None:
         _, status = os.waitpid(child, 0)
         if status:
             _send(answers, f"seed {wish.history.seed}: its process ended with status {status} (SIGXCPU: it hung)")
-
-
-def fresh(shape: Shape, *, warm: bool = True) -> Any:
-    """A world to fork histories from. `warm`: a history was played on another one first, so that no fork has to learn
-    anew what the interpreter learns of code that runs often.
-    """
-    from tests.sim.play import Play  # noqa: PLC0415 - all of it, before the world takes over
-    from tests.sim.world import World  # noqa: PLC0415
-
-    gc.disable()
-    before = None
-    if warm:
-        before = World(0, shape)
-        before.start()
-        Play(before, _first_of(shape)).run()
-    world = World(0, shape)
-    world.start()
-    _kept.append(before)
-    gc.collect()
-    gc.freeze()
-    return world
-
-
-def _first_of(shape: Shape) -> History:
-    """The first history there is for a shape."""
-    from tests.sim import histories  # noqa: PLC0415
-
-    return next(found for seed in count() if (found := histories.make(seed)).shape == shape)
 
 
 def _play(world: Any, wish: Wish, answers: Any) -> None:
