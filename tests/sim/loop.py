@@ -210,7 +210,7 @@ class SimLoop(asyncio.BaseEventLoop):
         where = self.current.name if self.current else "world"
         self.crashes.append(f"{self.now:.6f} {where}: {context.get('message')}: {error!r}")
 
-    get_debug = staticmethod(bool)  # False, asked for each future and task
+    get_debug: Any = staticmethod(bool)  # False, asked for each future and task
 
     # Network ------------------------------------------------------------------------------------------------------
 

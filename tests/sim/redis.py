@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import lupa.lua51 as lupa
 
+from metadata import scripts
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -83,6 +85,9 @@ class SimRedis:
         self._starts = 0
         self._now = 0.0
         self._lua = _TABLE({b"call": self.call_from_lua})
+        for script in vars(scripts).values():
+            if isinstance(script, scripts.Script):
+                compiled(script.sha, script.text)
 
     # For the network ----------------------------------------------------------------------------------------------
 
@@ -296,14 +301,18 @@ class SimRedis:
 
     def eval(self, text: bytes, count: bytes, *rest: bytes) -> Any:
         name = sha1(text).hexdigest().encode()
-        script = _COMPILED.get(name)
-        if script is None:
-            script = _COMPILED[name] = _RUNTIME.compile(b"local KEYS, ARGV, redis = ...\n" + text)
-        self._scripts[name] = script
+        self._scripts[name] = script = compiled(name, text)
         return self._run_script(script, int(count), rest)
 
     def _run_script(self, script: Any, count: int, rest: tuple[bytes, ...]) -> Any:
         return Encoded(_RUN(script, self._lua, count, *rest))
+
+
+def compiled(name: bytes, text: bytes) -> Any:
+    """A script by its SHA-1; a world has all of the product's compiled before histories fork from it."""
+    if name not in _COMPILED:
+        _COMPILED[name] = _RUNTIME.compile(b"local KEYS, ARGV, redis = ...\n" + text)
+    return _COMPILED[name]
 
 
 class Status(bytes):
