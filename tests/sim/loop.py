@@ -140,7 +140,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         host = self.current
-        return self.at(host, when if host is None else when + host.slept, callback, *args, context=context)
+        if host is not None:
+            when += host.slept
+        handle = SimHandle(callback, args, context, host, when)
+        self._count += 1
+        heapq.heappush(self._timers, (when, self._count, handle))
+        return handle
 
     def at(
         self,
