@@ -23,7 +23,7 @@ _TASKS: Final = 150
 """A node at rest has some dozens."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
     """A slot epoch that a live node works under. `stamp`: producer id and epoch. `under_way`: first stamped sequence
     and records of each batch that is under way, by partition.
@@ -37,7 +37,7 @@ class Work:
     under_way: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Facts:
     """All nodes at one moment. `marks`: the highest id in the log, and that was sent, by the object that remembers it,
     partition and name. `held`: bytes that each node's forwarder holds, and may hold. `queues`: who waits, in order,
