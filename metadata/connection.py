@@ -17,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
+import hiredis
 from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 Reply: TypeAlias = "bytes | int | list[Reply] | None"
 Argument: TypeAlias = "bytes | str | int"
+
+# Its stub knows tuples of one element only.
+_pack: Final = cast("Callable[[tuple[Argument, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009
+"""A command as it is sent."""
 
 _URL_OPTIONS: Final = frozenset(
     {
@@ -204,7 +209,7 @@ async def _make_ready(connection: AbstractConnection) -> None:
 
 
 async def _roundtrip(connection: AbstractConnection, command: tuple[Argument, ...]) -> Reply:
-    await connection.send_command(*command)
+    await connection.send_packed_command(_pack(command))
     return cast(Reply, await connection.read_response(disable_decoding=True))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,18 +59,24 @@ class Node:
     @classmethod
     def decode(cls, node_id: int, text: bytes) -> Node:
         """Read what `encode` wrote, by this or another version of the software: unknown fields are ignored."""
-        fields = json.loads(text)
-        return cls(
-            node_id=node_id,
-            boot=fields["boot"],
-            host=fields["host"],
-            port=fields["port"],
-            admin=fields.get("admin", ""),
-            position=fields.get("position", -1),
-            policy_version=fields.get("policy_version", 0),
-            version=fields.get("version", ""),
-            draining=fields.get("draining", False),
-        )
+        return _decoded(node_id, text)
+
+
+@lru_cache(maxsize=1024)
+def _decoded(node_id: int, text: bytes) -> Node:
+    """Every beat names every node, and most say what they said at the beat before."""
+    fields = json.loads(text)
+    return Node(
+        node_id=node_id,
+        boot=fields["boot"],
+        host=fields["host"],
+        port=fields["port"],
+        admin=fields.get("admin", ""),
+        position=fields.get("position", -1),
+        policy_version=fields.get("policy_version", 0),
+        version=fields.get("version", ""),
+        draining=fields.get("draining", False),
+    )
 
 
 @dataclass(frozen=True, slots=True)

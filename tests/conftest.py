@@ -15,10 +15,12 @@ from sidecar.local.jars import resolve
 from sidecar.local.kafka_config import default_version
 from sidecar.local.progress import Step
 from sidecar.local.tools import Tools, find_tools
+from tests.cluster import is_whole
 from tests.nodes import NodeProcess, running_node
 from tests.rest import Rest
 from tests.services import BACKENDS, CHOICE, Choice, NotStartedError, Services
 from tests.shown import fail_if_skipped
+from tests.wait import wait_for
 
 # A signal that is ignored here, by nohup or an `&` in a script, would be by whatever is started here, too.
 for _number in (signal.SIGINT, signal.SIGHUP):
@@ -134,11 +136,19 @@ def services(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """Three brokers, replication factor 3, min.insync 2; embedded. Whoever stops a broker starts it again."""
+    """Three brokers, replication factor 3, min.insync 2; embedded. A test that stops a broker starts it again."""
     cluster = Kafka(tmp_path_factory.mktemp("cluster"), KafkaConfig(brokers=3))
     cluster.start()
     yield cluster
     cluster.stop(grace=0)
+
+
+@pytest.fixture(autouse=True)
+def _whole_cluster(request: pytest.FixtureRequest) -> None:
+    """What an earlier test did to `kafka_cluster` is over: a broker that came back may lag for a while."""
+    if "kafka_cluster" in request.fixturenames:
+        cluster: Kafka = request.getfixturevalue("kafka_cluster")
+        wait_for(lambda: is_whole(cluster), "all brokers and replicas", 100)
 
 
 @pytest.fixture(scope="session")

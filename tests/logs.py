@@ -14,8 +14,14 @@ _NOT_THERE = (
     KafkaError._UNKNOWN_TOPIC,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
 )
-"""What is told of a partition that was created this moment, or whose broker stood still."""
+"""What is told of a partition that was created this moment, whose broker stood still, or whose leader is new: it knows
+its high watermark only when a follower has fetched (KIP-207).
+"""
 
 
 def read_messages(bootstrap: str, topic: str, partition: int = 0) -> list[Message]:

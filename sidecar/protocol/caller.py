@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NewType, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Final, NewType, Protocol, TypeVar
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, Writer, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
     from uuid import UUID
 
     from sidecar.protocol.ids import Stamp
@@ -190,15 +190,6 @@ class Upstream(Protocol):
         ...
 
 
-@runtime_checkable
-class Sliced(Protocol):
-    """A request whose answers may be long."""
-
-    def decode_steps(self, reader: Reader) -> Generator[None, None, Any]:
-        """As `decode`, in slices."""
-        ...
-
-
 class FixedRequest:
     """Base of the node's own requests: subclasses name their key and version; flexible versions say so (KIP-482)."""
 
@@ -234,14 +225,15 @@ def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets,
 def frame_steps(
     request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int
 ) -> Generator[None, None, AnswerT]:
-    """As `decode_frame`; in slices where the request knows how (`decode_steps`)."""
+    """As `decode_frame`; in slices where the request knows how (`decode_steps`, which is `decode` as a generator)."""
     reader = Reader(buffer, start, end)
     what = f"answer to api key {request.api_key} v{request.api_version}"
     try:
         found = reader.i32()
         reader.tags(request.flexible)
-        if isinstance(request, Sliced):
-            answer = yield from request.decode_steps(reader)
+        steps: Callable[[Reader], Generator[None, None, AnswerT]] | None = getattr(request, "decode_steps", None)
+        if steps is not None:
+            answer = yield from steps(reader)
         else:
             answer = request.decode(reader)
     except MalformedFrameError as error:

@@ -8,10 +8,11 @@ modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from struct import Struct
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from sidecar.protocol import limits
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets, Reader, RequestReader, Writer, at_once
@@ -27,8 +28,7 @@ _SLICE: Final = limits.SLICE // 4
 """An element here is a dict of fields: some 20 µs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """How one version is written: its number, and whether it is flexible (compact lengths, tagged fields)."""
 
     version: int
@@ -178,40 +178,56 @@ class Field:
     until: int = _NEWEST
 
 
-@dataclass(frozen=True, slots=True)
+class Part(NamedTuple):
+    """Some of a record's fields as one version has them: numbers that follow each other, with the `struct` of all of
+    them, or a single field of another `kind`. `absent`: the value of each field where a record has none.
+    """
+
+    names: tuple[str, ...]
+    absent: tuple[Any, ...]
+    struct: Struct | None
+    kind: Kind
+
+
 class Record:
-    """Fields one after the other, then tagged fields in flexible versions."""
+    """Fields one after the other, then tagged fields in flexible versions. `is_deep`: there are lists in it."""
 
-    fields: tuple[Field, ...]
+    __slots__ = ("_plans", "fields", "is_deep")
 
-    @property
-    def is_deep(self) -> bool:
-        """Whether there are lists in it."""
-        return any(isinstance(field.kind, Array) for field in self.fields)
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.fields: Final = fields
+        self.is_deep: Final = any(isinstance(field.kind, Array) for field in fields)
+        self._plans: Final[dict[int, tuple[Part, ...]]] = {}
+
+    def _plan(self, version: int) -> tuple[Part, ...]:
+        """What a version consists of; made once."""
+        plan = self._plans.get(version)
+        if plan is None:
+            plan = self._plans[version] = tuple(_parts(self.fields, version))
+        return plan
 
     def read_steps(self, reader: Reader, form: Form) -> Generator[None, None, Values]:
         """As `read`, in slices."""
         values: Values = {}
-        for field in self.fields:
-            if field.since <= form.version <= field.until:
-                kind = field.kind
-                if isinstance(kind, Array):
-                    values[field.name] = yield from kind.read_steps(reader, form)
-                else:
-                    values[field.name] = kind.read(reader, form)
+        for names, _, struct, kind in self._plan(form.version):
+            if struct is not None:
+                values.update(zip(names, struct.unpack_from(reader.buffer, reader.skip(struct.size)), strict=True))
+            elif isinstance(kind, Array):
+                values[names[0]] = yield from kind.read_steps(reader, form)
+            else:
+                values[names[0]] = kind.read(reader, form)
         self._read_tags(reader, form, values)
         return values
 
     def write_steps(self, writer: Writer, value: Any, form: Form) -> Generator[None, None, None]:
         """As `write`, in slices."""
-        for field in self.fields:
-            if field.since <= form.version <= field.until:
-                kind = field.kind
-                its = value.get(field.name, kind.absent)
-                if isinstance(kind, Array):
-                    yield from kind.write_steps(writer, its, form)
-                else:
-                    kind.write(writer, its, form)
+        for names, absent, struct, kind in self._plan(form.version):
+            if struct is not None:
+                writer.out += struct.pack(*map(value.get, names, absent))
+            elif isinstance(kind, Array):
+                yield from kind.write_steps(writer, value.get(names[0], absent[0]), form)
+            else:
+                kind.write(writer, value.get(names[0], absent[0]), form)
         if form.flexible:
             writer.raw(value.get(TAGS, _NO_TAGS))
 
@@ -228,22 +244,35 @@ class Record:
 
     def read(self, reader: Reader, form: Form) -> Values:
         """The fields that the version has."""
-        version = form.version
-        values = {
-            field.name: field.kind.read(reader, form) for field in self.fields if field.since <= version <= field.until
-        }
+        values: Values = {}
+        for names, _, struct, kind in self._plan(form.version):
+            if struct is not None:
+                values.update(zip(names, struct.unpack_from(reader.buffer, reader.skip(struct.size)), strict=True))
+            else:
+                values[names[0]] = kind.read(reader, form)
         self._read_tags(reader, form, values)
         return values
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
         """Append the fields that the version has; those without a value are written as absent."""
-        version = form.version
-        for field in self.fields:
-            if field.since <= version <= field.until:
-                kind = field.kind
-                kind.write(writer, value.get(field.name, kind.absent), form)
+        for names, absent, struct, kind in self._plan(form.version):
+            if struct is not None:
+                writer.out += struct.pack(*map(value.get, names, absent))
+            else:
+                kind.write(writer, value.get(names[0], absent[0]), form)
         if form.flexible:
             writer.raw(value.get(TAGS, _NO_TAGS))
+
+
+def _parts(fields: Iterable[Field], version: int) -> Iterator[Part]:
+    """The fields that a version has, numbers that follow each other in one."""
+    has = [field for field in fields if field.since <= version <= field.until]
+    for is_fixed, run in groupby(has, lambda field: isinstance(field.kind, _Fixed)):
+        found = list(run)
+        for some in [found] if is_fixed else [[field] for field in found]:
+            formats = [field.kind.struct.format[1:] for field in some if isinstance(field.kind, _Fixed)]
+            names, absent = tuple(field.name for field in some), tuple(field.kind.absent for field in some)
+            yield Part(names, absent, Struct(">" + "".join(formats)) if formats else None, some[0].kind)
 
 
 BOOLEAN: Final = _Fixed(Struct(">?"), False)

@@ -29,29 +29,27 @@ if TYPE_CHECKING:
 
     from tests.sim.histories import History
     from tests.sim.play import Outcome
-    from tests.sim.world import Shape
 
 _WORKERS: Final = 2
 _SHOWN: Final = 20
 
 
 class Lane:
-    """Plays one history after the other, each in a worker of its shape."""
+    """Plays one history after the other, in a worker of its own."""
 
     def __init__(self, *, watches: bool = False) -> None:
-        self._workers: dict[Shape, Worker] = {}
+        self._worker: Worker | None = None
         self._watches = watches
 
     def play(self, history: History, *, trace: bool = False) -> Outcome:
         """Raises `WorkerError`."""
-        worker = self._workers.get(history.shape)
-        if worker is None:
-            worker = self._workers[history.shape] = Worker(history.shape, watches=self._watches)
+        if self._worker is None:
+            self._worker = Worker(watches=self._watches)
         try:
-            return worker.play(history, trace=trace)
+            return self._worker.play(history, trace=trace)
         except WorkerError as error:
             if str(error) == "the worker ended":
-                del self._workers[history.shape]
+                self._worker = None
             raise
 
     def fails(self, history: History) -> list[str]:
@@ -62,8 +60,8 @@ class Lane:
             return [str(error)]
 
     def close(self) -> None:
-        for worker in self._workers.values():
-            worker.close()
+        if self._worker is not None:
+            self._worker.close()
 
 
 class Run:

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tests.sim.ledger import NOT_WRITTEN, REFUSED, Ledger, Sent
+from tests.sim.policies import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.sim.policies import Policy
     from tests.sim.wire import Record
 
 ID_HEADER: Final = b"sidecar-sequence-id"
+SHARED: Final = "shared"
 NOBODY: Final = "nobody"
 """Who owns what was let go of, in what clients are told."""
 _MOST: Final = 5
@@ -37,6 +40,10 @@ class Tenure:
     start: tuple[tuple[int, int], ...]
     released: bool = False
     at: int = -1
+    when: float = 0.0
+    """Its moment."""
+    former: bool = False
+    """Of a topic of that name that was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +61,14 @@ class Evidence:
     """Everything that a history left behind.
 
     `logs`: committed records by topic and partition. `tenures`: in the order of the ownership topic. `writers`:
-    producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `counted`: topics
-    deduplicated all the time; `sometimes`: those that were for a while. `shared`: topics that anybody may write to
-    while nobody owns them. `loose`: topics whose policy changed meanwhile. `torn`: topics that lost committed records
-    by an unclean election. `bare`: topics without a policy of which brokers refused batches: a client gets over that
-    as well, or badly, as without a node. `shadows`: source by shadow. `inside`: what did not hold within the nodes
-    (`inside`). `claims`: the records of claims, in the order of the ownership topic; `zeroed`: those that somebody
-    claimed under generation 0. `stuck`: what did not come to an end although nothing was wrong any more.
+    producer ids of writer slots. `sessions`: what nodes call the sessions of a client's (`pid:N`). `policies`: what
+    nodes applied when. `gone`: records that Kafka lost by an unclean election, or that a deleted topic had, by topic
+    and partition. `troubled`: sessions to whose batches for a topic without a policy a broker answered what was not
+    so, each with the topic: a client gets over that as well, or badly, as without a node. `shadows`: source by shadow.
+    `inside`: what did not hold within the nodes (`inside`). `claims`: the records of claims, in the order of the
+    ownership topic; `zeroed`: those that somebody claimed under generation 0. `names_limit`: for how many producer
+    names of a partition ids are remembered, 0: for all. `stuck`: what did not come to an end although nothing was
+    wrong any more.
     """
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -68,13 +76,15 @@ class Evidence:
     tenures: list[Tenure] = field(default_factory=list)
     writers: set[int] = field(default_factory=set)
     sessions: dict[str, set[str]] = field(default_factory=dict)
-    counted: set[str] = field(default_factory=set)
-    sometimes: set[str] = field(default_factory=set)
-    loose: set[str] = field(default_factory=set)
+    policies: Timeline = field(default_factory=Timeline)
+    gone: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
+    gone_to: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The last offset of what is gone: a reader may have come so far in a log that is another one now."""
+    unfenced: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Of topics that were created anew: from which offset on a node had seen that, and fenced them."""
+    troubled: set[tuple[str, str]] = field(default_factory=set)
+    names_limit: int = 0
     shadows: dict[str, str] = field(default_factory=dict)
-    shared: set[str] = field(default_factory=set)
-    torn: set[str] = field(default_factory=set)
-    bare: set[str] = field(default_factory=set)
     stuck: list[str] = field(default_factory=list)
     crashes: list[str] = field(default_factory=list)
     opened: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -87,20 +97,38 @@ class Evidence:
     """Where a partition ended when its topic began to have sequence ids: from there on no id comes again."""
     inside: list[str] = field(default_factory=list)
     claims: list[Claimed] = field(default_factory=list)
+    compacted: bool = False
+    """The ownership topic lacks records that it had."""
     zeroed: set[str] = field(default_factory=set)
-    _places: dict[tuple[str, int, bytes], list[int]] | None = None
-
-    wrecked: bool = False
-    """Records of the ownership topic were lost, without which no promise holds but that all goes on."""
+    _copies: dict[tuple[str, int, bytes], list[Record]] | None = None
 
     def places(self, sent: Sent) -> list[int]:
         """Offsets at which a record stands."""
-        if self._places is None:
-            self._places = {}
+        return [record.offset for record in self.copies(sent)]
+
+    def copies(self, sent: Sent) -> list[Record]:
+        """What the log has of it."""
+        if self._copies is None:
+            self._copies = {}
             for (topic, partition), records in self.logs.items():
                 for record in records:
-                    self._places.setdefault((topic, partition, record.value), []).append(record.offset)
-        return self._places.get((sent.topic, sent.partition, sent.value), [])
+                    self._copies.setdefault((topic, partition, record.value), []).append(record)
+        return self._copies.get((sent.topic, sent.partition, sent.value), [])
+
+    def fenced(self, sent: Sent) -> list[Record]:
+        """As `copies`, but for what was written to a topic that was created anew before a node had seen that: it is in
+        nobody's epoch (`docs/guarantees.md`, A topic deleted and created again).
+        """
+        begin = self.unfenced.get((sent.topic, sent.partition), 0)
+        return [record for record in self.copies(sent) if record.offset >= begin]
+
+    def is_gone(self, sent: Sent) -> bool:
+        """Whether Kafka had it, and lost it."""
+        return sent.value in self.gone.get((sent.topic, sent.partition), ())
+
+    def is_troubled(self, sent: Sent) -> bool:
+        """Whether its session was told something of this topic that was not so."""
+        return (sent.session, sent.topic) in self.troubled
 
 
 class Finding(str):
@@ -120,7 +148,7 @@ class Finding(str):
 def check(evidence: Evidence) -> list[str]:
     """All that is wrong, a few sentences (`Finding`) for each rule."""
     found: list[str] = []
-    for rule in RULES if not evidence.wrecked else (phantom, broken_protocol, stuck):
+    for rule in RULES:
         sentences = [Finding.of(rule.__name__, sentence) for sentence in rule(evidence)]
         found += sentences[:_MOST]
         if len(sentences) > _MOST:
@@ -132,8 +160,17 @@ def _where(sent: Sent) -> str:
     return f"{sent.value!r} of {sent.session} in {sent.topic}/{sent.partition}"
 
 
-def _is_counted(evidence: Evidence, sent: Sent) -> bool:
-    return sent.topic in evidence.counted and sent.sequence_id is not None
+def _ids_count(policy: Policy) -> bool:
+    return policy.ids
+
+
+def _is_governed(policy: Policy) -> bool:
+    return bool(policy.mode)
+
+
+def _ownership(policy: Policy) -> tuple[str, bool]:
+    """What the meaning of a generation depends on."""
+    return policy.mode and (SHARED if policy.mode == SHARED else "owned"), policy.by_partition
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
@@ -143,9 +180,9 @@ def lost(evidence: Evidence) -> Iterator[str]:
     ids = _ids(evidence)
     ids |= _given_up(evidence, ids)
     for sent in evidence.ledger.sent:
-        if not sent.delivered or evidence.places(sent) or sent.topic in evidence.torn | evidence.bare:
+        if not sent.delivered or evidence.places(sent) or evidence.is_gone(sent) or evidence.is_troubled(sent):
             continue
-        may_repeat = _is_counted(evidence, sent) or sent.topic in evidence.sometimes
+        may_repeat = evidence.policies.ever(sent.topic, sent.sent_at, sent.told_at, _ids_count)
         if may_repeat and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
             continue
         yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, told at {sent.told_at:.3f}"
@@ -157,28 +194,26 @@ def doubled(evidence: Evidence) -> Iterator[str]:
     Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record.
     """
     for sent in evidence.ledger.sent:
-        places = evidence.places(sent)
-        if (
-            len(places) > 1
-            and sent.topic not in evidence.bare
-            and (
-                not sent.doubtful
-                or (sent.topic not in evidence.loose and (sent.idempotent or _is_counted(evidence, sent)))
-            )
-        ):
-            yield f"written {len(places)} times: {_where(sent)}, offsets {places}"
+        copies = evidence.fenced(sent)
+        if len(copies) < 2 or evidence.is_troubled(sent):
+            continue
+        life = sent.topic, sent.sent_at, max(record.at for record in copies)
+        counts = sent.sequence_id is not None and evidence.policies.constant(*life, _ids_count)
+        stays = evidence.policies.constant(*life, _is_governed) is not None
+        if not sent.doubtful or (stays and (sent.idempotent or counts)):
+            yield f"written {len(copies)} times: {_where(sent)}, offsets {evidence.places(sent)}"
 
 
 def reordered(evidence: Evidence) -> Iterator[str]:
     """Records of an idempotent session stand in the order in which they were sent."""
     lanes = defaultdict[tuple[str, str, int], list[Sent]](list)
     for sent in evidence.ledger.sent:
-        if sent.idempotent and sent.topic not in evidence.bare:
+        if sent.idempotent and not evidence.is_troubled(sent):
             lanes[sent.session, sent.topic, sent.partition].append(sent)
     for lane in lanes.values():
         last, before = -1, None
         for sent in sorted(lane, key=lambda each: each.order):
-            places = evidence.places(sent)
+            places = [record.offset for record in evidence.fenced(sent)]
             if places and places[0] < last:
                 yield f"reordered: {_where(sent)} at {places[0]} stands in front of {before!r} at {last}"
             if places:
@@ -205,49 +240,54 @@ def not_written(evidence: Evidence) -> Iterator[str]:
     """As `refused`, for codes that promise the same without being final."""
     for sent in evidence.ledger.sent:
         certain = sent.delivered is False and sent.code in NOT_WRITTEN - REFUSED and not sent.doubtful
-        if certain and sent.topic not in evidence.loose and evidence.places(sent):
+        stays = evidence.policies.constant(sent.topic, sent.sent_at, sent.told_at, _is_governed) is not None
+        if certain and stays and evidence.places(sent):
             yield f"answered {sent.code} and written: {_where(sent)} at {evidence.places(sent)}"
 
 
 def wrong_offset(evidence: Evidence) -> Iterator[str]:
     """A record stands where its acknowledgement says."""
     for sent in evidence.ledger.sent:
-        if sent.delivered and sent.offset >= 0 and sent.topic not in evidence.torn:
+        if sent.delivered and sent.offset >= 0 and not evidence.is_gone(sent):
             places = evidence.places(sent)
             if places and sent.offset not in places:
                 yield f"acknowledged at {sent.offset}, written at {places}: {_where(sent)}"
 
 
 def twice_counted(evidence: Evidence) -> Iterator[str]:
-    """A sequence id of a producer name is once in a partition."""
-    names = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
+    """A sequence id of a producer name is once in a partition, from its first record on as long as ids count.
+
+    A node that has room for fewer names than there are forgets the ids of some.
+    """
+    known = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
     for (topic, partition), records in evidence.logs.items():
-        if topic not in evidence.counted:
+        both = [(record, known.get((topic, partition, record.value))) for record in records]
+        with_ids = [(record, sent) for record, sent in both if sent is not None and sent.sequence_id is not None]
+        if 0 < evidence.names_limit < len({sent.name for _, sent in with_ids}):
             continue
-        seen: dict[tuple[str, int], int] = {}
-        for record in records:
-            sent = names.get((topic, partition, record.value))
-            if sent is None or sent.sequence_id is None:
-                continue
+        seen: dict[tuple[str, int | None], tuple[int, float]] = {}
+        for record, sent in with_ids:
             key = sent.name, sent.sequence_id
-            if key in seen:
-                yield f"id {key[1]} of {key[0]} twice in {topic}/{partition}: offsets {seen[key]} and {record.offset}"
-            seen[key] = record.offset
+            offset, began = seen.get(key, (-1, sent.sent_at))
+            if offset >= 0 and evidence.policies.constant(topic, min(began, sent.sent_at), record.at, _ids_count):
+                yield f"id {key[1]} of {key[0]} twice in {topic}/{partition}: offsets {offset} and {record.offset}"
+            seen[key] = record.offset, sent.sent_at
 
 
 def behind_the_fence(evidence: Evidence) -> Iterator[str]:
-    """Behind the offsets at which a generation begins only its own session's records stand."""
-    owners = {(sent.topic, sent.partition, sent.value): sent.session for sent in evidence.ledger.sent}
+    """Behind the offsets at which a generation begins only its own session's records stand.
+
+    A generation of before the policy changed says nothing about records that were sent since.
+    """
+    known = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
     for (topic, partition), spans in _spans(evidence).items():
-        if topic in evidence.loose:
-            continue
         writers: dict[int, str] = {}
         for record in evidence.logs.get((topic, partition), ()):
-            session = owners.get((topic, partition, record.value))
+            sent = known.get((topic, partition, record.value))
             tenure = next((each for start, each in reversed(spans) if record.offset >= start), None)
-            if session is None or tenure is None or (topic in evidence.shared and _is_free(evidence, tenure, record)):
+            if sent is None or tenure is None or not _is_fenced(evidence, tenure, record, sent):
                 continue
-            names = evidence.sessions.get(session, set())
+            session, names = sent.session, evidence.sessions.get(sent.session, set())
             if tenure.session.startswith("pid:") and tenure.session not in names:
                 yield (
                     f"{record.value!r} of {session} ({', '.join(sorted(names)) or 'no producer id'}) at {record.offset}"
@@ -261,12 +301,23 @@ def behind_the_fence(evidence: Evidence) -> Iterator[str]:
                 )
 
 
+def _is_fenced(evidence: Evidence, tenure: Tenure, record: Record, sent: Sent) -> bool:
+    """Whether the policy wanted a record behind a tenure's begin to be its session's."""
+    policy = evidence.policies.constant(sent.topic, sent.sent_at, record.at, _ownership)
+    if policy is None or not policy[0] or tenure.when < evidence.policies.since(sent.topic, record.at, _ownership):
+        return False
+    return policy[0] != SHARED or not _is_free(evidence, tenure, record)
+
+
 def strange_writers(evidence: Evidence) -> Iterator[str]:
-    """Whatever is in a governed topic was stamped by a writer slot."""
-    governed = {tenure.topic for tenure in evidence.tenures} - evidence.loose
+    """Whatever was sent to a governed topic was stamped by a writer slot."""
+    known = {(sent.topic, sent.partition, sent.value): sent for sent in evidence.ledger.sent}
     for (topic, partition), records in evidence.logs.items():
-        for record in records if topic in governed else ():
-            if record.producer_id not in evidence.writers:
+        for record in records:
+            sent = known.get((topic, partition, record.value))
+            if record.producer_id in evidence.writers or sent is None:
+                continue
+            if evidence.policies.constant(topic, sent.sent_at, record.at, _is_governed):
                 yield f"{record.value!r} in {topic}/{partition} at {record.offset} is stamped {record.producer_id}"
 
 
@@ -309,6 +360,14 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
             yield f"generation {claim.generation} of {claim.resource} is {before.session}, then {claim.session}"
 
 
+def granted_otherwise(evidence: Evidence) -> Iterator[str]:
+    """Whoever was granted a claim has it in the ownership topic."""
+    written = {(each.resource, each.generation, each.session) for each in evidence.claims}
+    for told in evidence.ledger.granted if not evidence.compacted else ():
+        if (told.resource, told.generation, told.session) not in written:
+            yield f"generation {told.generation} of {told.resource} was granted to {told.session}, not by the log"
+
+
 def too_credulous(evidence: Evidence) -> Iterator[str]:
     """Nobody's word is taken for what the fence depends on."""
     yield from evidence.believed
@@ -349,21 +408,24 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
     for read in evidence.ledger.read:
         source = evidence.shadows.get(read.topic, read.topic)
         there = values.get((source, read.partition, read.offset))
-        if there != read.value and source not in evidence.torn:
+        if there != read.value and read.value not in evidence.gone.get((source, read.partition), ()):
             where = f"{read.topic}/{read.partition} at {read.offset}"
             yield f"{where} was read as {read.value!r} at {read.at:.3f}, it is {there!r}"
 
 
 def skipped(evidence: Evidence) -> Iterator[str]:
-    """A consumer that has read some record has read all in front of it."""
+    """A consumer that has read some record has read all in front of it, but where Kafka lost what stood there: it may
+    have read that, and goes on behind it.
+    """
     for name in sorted({read.topic for read in evidence.ledger.read}):
         source = evidence.shadows.get(name, name)
         for (topic, partition), records in evidence.logs.items():
-            if topic != source or topic in evidence.torn:
+            if topic != source:
                 continue
-            seen = {read.offset for read in evidence.ledger.read if (read.topic, read.partition) == (name, partition)}
+            reads = [read for read in evidence.ledger.read if (read.topic, read.partition) == (name, partition)]
+            seen, behind = {read.offset for read in reads}, evidence.gone_to.get((topic, partition), -1)
             for record in records:
-                if seen and record.offset < max(seen) and record.offset not in seen:
+                if seen and behind < record.offset < max(seen) and record.offset not in seen:
                     yield f"{name}/{partition}: {record.value!r} at {record.offset} was never read, {max(seen)} was"
 
 
@@ -380,17 +442,17 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
-    strange_writers, generations, claims_fall, too_credulous, held_up, comes_again, inside, read_otherwise, skipped,
-    broken_protocol, stuck,
+    strange_writers, generations, claims_fall, granted_otherwise, too_credulous, held_up, comes_again, inside,
+    read_otherwise, skipped, broken_protocol, stuck,
 )  # fmt: skip
 
 
 def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
-    """Topic, partition, producer name and sequence id of what is in the logs."""
+    """Topic, partition, producer name and sequence id of what is, or was, in the logs."""
     return {
         (sent.topic, sent.partition, sent.name, sent.sequence_id)
         for sent in evidence.ledger.sent
-        if sent.sequence_id is not None and evidence.places(sent)
+        if sent.sequence_id is not None and (evidence.places(sent) or evidence.is_gone(sent))
     }
 
 
@@ -438,7 +500,7 @@ def _spans(evidence: Evidence) -> dict[tuple[str, int], list[tuple[int, Tenure]]
     """Where each generation begins in each partition, in order."""
     found = defaultdict[tuple[str, int], list[tuple[int, Tenure]]](list)
     for tenure in evidence.tenures:
-        if not tenure.released:
+        if not tenure.released and not tenure.former:
             for partition, offset in tenure.start:
                 spans = found[tenure.topic, partition]
                 if not spans or spans[-1][1].generation != tenure.generation:

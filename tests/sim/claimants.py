@@ -1,6 +1,6 @@
 """Clients of the own APIs: they claim strings, topics for reading and topics for writing, watch, ask and let go.
 
-What a claim on a topic for writing says of generations goes to the ledger; of the others the log alone is checked.
+What they are granted goes to the ledger.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.changelog import claim_key
 from sidecar.v1 import control_pb2 as control
 from tests.sim import wire
-from tests.sim.ledger import Told
+from tests.sim.ledger import Granted, Told
 from tests.sim.wire import LostError, Wire
 
 if TYPE_CHECKING:
@@ -157,7 +158,13 @@ class Claimant:
             self._wire = None
 
     def _hear(self, answer: control.OwnResponse) -> None:
-        if self._wishes.group or answer.error != control.NONE:
+        if answer.error != control.NONE:
+            return
+        if self._wishes.group or self._wishes.strings:
+            self._ledger.granted += [
+                Granted(claim_key(self._wishes.group, each.resource).topic, each.generation, each.owner_session)
+                for each in answer.ownerships
+            ]
             return
         now = asyncio.get_running_loop().time()
         for told in answer.ownerships:

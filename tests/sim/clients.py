@@ -29,6 +29,7 @@ _RETRIABLE: Final = frozenset({2, 3, 5, 6, 7, 8, 13, 14, 15, 16, 19, 20, 56, 72,
 _STALE: Final = frozenset({3, 5, 6, 9, 13, 72})
 """Codes after which leaders are looked up again."""
 _SEQUENCES: Final = 2**31
+_EPOCHS: Final = 2**15
 _GENERATION: Final = re.compile(
     r"exclusive producer: (.*) \(generation (\d+)\)|fenced: (.*) owns it now .generation (\d+)"
 )
@@ -44,6 +45,7 @@ class Library:
     the whole `producer` (librdkafka, Sarama, franz-go), or `never` (aiokafka); `nothing`: it waits for ever. `fatal`:
     codes that end the producer.
     `later_means_earlier`: an accepted batch makes it take earlier ones that it still repeats for written (librdkafka).
+    `wraps`: behind the last epoch comes 0 again, under the same producer id; others ask for a new one.
     """
 
     name: str
@@ -56,13 +58,14 @@ class Library:
     raises: str = "partition"
     fatal: frozenset[int] = frozenset({FENCED})
     later_means_earlier: bool = False
+    wraps: bool = False
 
 
 LIBRARIES: Final = {
     # TransactionManager.canRetry, requestIdempotentEpochBumpForPartition, RecordAccumulator.shouldStopDrainBatches
     "java": Library("java"),
-    # rd_kafka_msgq_acq_error, rd_kafka_idemp_drain_epoch_bump
-    "librdkafka": Library("librdkafka", raises="producer", later_means_earlier=True),
+    # rd_kafka_msgq_acq_error, rd_kafka_idemp_drain_epoch_bump, rd_kafka_pid_bump
+    "librdkafka": Library("librdkafka", raises="producer", later_means_earlier=True, wraps=True),
     # async_producer.go: MaxOpenRequests 1 with Idempotent; retries 3; bumpEpoch
     "sarama": Library("sarama", in_flight=1, retries=3, raises="producer", fatal=frozenset()),
     # sink.go: one batch in flight per partition until all is well; 90 raises like everything else
@@ -229,6 +232,7 @@ class Producer:
                 Sent(
                     self.session, self.topic, partition, order, value, name if names is None else names[index],
                     None if ids is None else ids[index], self.library.idempotent, bears_name=names is not None,
+                    sent_at=loop.time(),
                 )
             )  # fmt: skip
         self.ledger.sent += found
@@ -489,10 +493,10 @@ class Producer:
 
     def _raise_epoch(self, lane: Lane) -> None:
         """A new epoch without asking anybody (KIP-360 in Java): sequences begin at 0."""
-        if self.epoch >= 32_766:
+        if self.epoch >= _EPOCHS - 2 and not self.library.wraps:
             self.producer_id, self.epoch = -1, 0
             return
-        self.epoch += 1
+        self.epoch = (self.epoch + 1) % _EPOCHS
         for each in self._lanes.values() if self.library.raises == "producer" else [lane]:
             self._restart(each)
 

@@ -1,22 +1,67 @@
-"""Read what a history left in the brokers' logs: records, and what the nodes wrote down about owners."""
+"""Collects what a history left: records and ownership records in the brokers' logs, and what the play noted."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
-from metadata.ownership import AccessMode
 from sidecar.v1 import state_pb2 as state
 from tests.sim.checker import Claimed, Evidence, Tenure
 from tests.sim.wire import records_of
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from tests.sim.kafka.batches import Batch
+    from tests.sim.play import Play
     from tests.sim.wire import Record
     from tests.sim.world import World
 
 OWNERSHIP: Final = "__sidecar_default"
+_ZEROED: Final = {"name:string0"}
+"""Keys of claims that may be made under generation 0."""
+_NAMES: Final = "producer_names_limit"
+
+
+def evidence_of(play: Play) -> Evidence:
+    """All that the checker judges a history by."""
+    world = play.world
+    evidence = collect(world, {topic: play.counts[topic] for topic in play.topics})
+    for producer, _ in play.producers:
+        evidence.sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
+    for stranger in play.strangers:
+        evidence.sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
+    gone = {
+        where: batches
+        for where, batches in world.cluster.dropped.items()
+        if where in play.torn or where[0] in world.cluster.deleted
+    }
+    evidence.gone = {where: {record.value for record in _records(batches)} for where, batches in gone.items()}
+    evidence.gone_to = {where: max(batch.last for batch in batches) for where, batches in gone.items()}
+    evidence.troubled = _troubled(world)
+    evidence.since = {
+        where: offset
+        for where, offset in play.since.items()
+        if where[0] not in world.cluster.deleted and where not in play.torn
+    }
+    evidence.policies, evidence.names_limit = play.watch.timeline, dict(play.history.shape.settings).get(_NAMES, 0)
+    evidence.stuck, evidence.inside = play.stuck, play.inside.wrong
+    evidence.believed, evidence.held = play.believed, play.work.held
+    evidence.zeroed = _ZEROED
+    return evidence
+
+
+def _troubled(world: World) -> set[tuple[str, str]]:
+    """Sessions whose own batches, not those of a node, a broker refused although nothing was wrong."""
+    sessions = {(sent.topic, sent.partition, sent.value): sent.session for sent in world.ledger.sent}
+    return {
+        (sessions[topic, partition, record.value], topic)
+        for topic, partition, data in world.cluster.misled
+        if topic == "ordinary"
+        for record in records_of(data)
+        if (topic, partition, record.value) in sessions
+    }
 
 
 def collect(world: World, topics: Mapping[str, int]) -> Evidence:
@@ -25,19 +70,44 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
     for topic, partitions in sorted(topics.items()):
         for partition in range(partitions):
             found.logs[topic, partition] = read(world, topic, partition)
-    found.shared = {name for name, plan in TOPICS.items() if plan.mode is AccessMode.SHARED}
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}
+    found.unfenced = {where: math.inf for where in found.logs if where[0] in world.cluster.deleted}
     for record in read(world, OWNERSHIP, 0):
-        _note(record, found)
+        _note(record, found, world)
+    batches, behind = world.cluster.committed(OWNERSHIP, 0), 0
+    for batch in batches:
+        found.compacted |= batch.base != behind or batch.count != batch.last - batch.base + 1
+        behind = batch.last + 1
     return found
 
 
 def read(world: World, topic: str, partition: int) -> list[Record]:
     """The committed records of a partition."""
-    return records_of(b"".join(batch.data for batch in world.cluster.committed(topic, partition) if not batch.control))
+    return list(_records(world.cluster.committed(topic, partition)))
 
 
-def _note(record: Record, found: Evidence) -> None:
+def open_shadows(world: World) -> set[str]:
+    """Shadows that anybody may read, as the ownership topic says: neither closed, nor of a source that was created
+    anew, nor for some principals alone.
+    """
+    found: dict[str, bool] = {}
+    for record in read(world, OWNERSHIP, 0):
+        key = record.key or b""
+        if key.startswith(b"shadow/"):
+            shadow = state.Shadow.FromString(record.value or b"")
+            is_same = _is_present(world, shadow.source, shadow.source_topic_id)
+            is_free = not shadow.closed and set(shadow.allow) <= {"User:*"}
+            found[key.removeprefix(b"shadow/").decode()] = bool(record.value) and is_same and is_free
+    return {name for name, is_open in found.items() if is_open}
+
+
+def _records(batches: Iterable[Batch]) -> Iterator[Record]:
+    for batch in batches:
+        if not batch.control:
+            yield from (record._replace(at=batch.at) for record in records_of(batch.data))
+
+
+def _note(record: Record, found: Evidence, world: World) -> None:
     if record.producer_id < 0:
         return  # no writer slot's: nodes pass over it too
     kind, _, rest = (record.key or b"").decode().partition("/")
@@ -53,10 +123,21 @@ def _note(record: Record, found: Evidence) -> None:
         found.tenures.append(
             Tenure(
                 topic, slot, owner.generation, owner.session, start, bool(owner.released_ms or not owner.session),
-                record.offset,
+                record.offset, record.at, not _is_present(world, topic, owner.topic_id),
             )
         )  # fmt: skip
     elif kind in ("serving", "slot"):
         opened = (state.Serving if kind == "serving" else state.Slot).FromString(record.value)
         found.writers.add(opened.producer_id)
         found.opened.setdefault((opened.producer_id, opened.producer_epoch), record.offset)
+        if kind == "serving" and _is_present(world, topic, opened.topic_id):
+            for partition, offset in zip(opened.begins.partition, opened.begins.offset, strict=True):
+                where = topic, partition
+                if where in found.unfenced:
+                    found.unfenced[where] = min(offset, found.unfenced[where])
+
+
+def _is_present(world: World, topic: str, topic_id: bytes) -> bool:
+    """Whether the topic that has this name now is the one that is meant."""
+    now = world.cluster.controller.topics.get(topic)
+    return now is not None and now.id == topic_id

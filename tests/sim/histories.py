@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 WORST: Final = frozenset({"lose records"})
-"""Faults behind which no promise is left but that all goes on."""
+"""Faults that no history of `FAULTS` has: they take more time than others."""
 WORK: Final = frozenset(
     {
         "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",

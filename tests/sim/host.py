@@ -21,7 +21,7 @@ class Host:
     """
 
     __slots__ = (
-        "alive", "frozen", "fuse", "held", "name", "on_death", "slept", "state", "steps", "tasks", "wall_offset",
+        "alive", "frozen", "fuse", "held", "name", "on_death", "slept", "state", "tasks", "wall_offset",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -31,7 +31,6 @@ class Host:
         self.fuse = -1
         self.slept = 0.0
         self.wall_offset = 0.0
-        self.steps = 0
         self.held: list[Any] = []
         self.tasks: list[Any] = []
         """All that were ever made: a dead process's coroutines must not be collected, or their `finally` would run."""

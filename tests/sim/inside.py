@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from tests.sim.world import Process, World
 
 EVERY_S: Final = 0.03
+MOST_PARTITIONS: Final = 3
+"""Of a topic, in any history."""
 _MOST: Final = 5
 _TASKS: Final = 150
 """A node at rest has some dozens."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
     """A slot epoch that a live node works under. `stamp`: producer id and epoch. `under_way`: first stamped sequence
     and records of each batch that is under way, by partition.
@@ -35,18 +37,20 @@ class Work:
     under_way: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Facts:
     """All nodes at one moment. `marks`: the highest id in the log, and that was sent, by the object that remembers it,
     partition and name. `held`: bytes that each node's forwarder holds, and may hold. `queues`: who waits, in order,
     each with the moment at which it came, by node and what is waited for, under one slot epoch: at a takeover those
-    who waited at another node come in front.
+    who waited at another node come in front. `refused`: of how many partitions each node remembers refused sequences of
+    a session, by node and topic.
     """
 
     works: tuple[Work, ...] = ()
     marks: Mapping[tuple[int, str, int, bytes], tuple[int, int]] = field(default_factory=dict)
     held: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     queues: Mapping[tuple[int, str], tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    refused: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
 
 def judge(before: Facts, now: Facts) -> Iterator[str]:
@@ -60,6 +64,9 @@ def judge(before: Facts, now: Facts) -> Iterator[str]:
     for node, (held, limit) in now.held.items():
         if not 0 <= held <= limit:
             yield f"node {node} holds {held} bytes of batches, {limit} at most"
+    for (node, topic), partitions in now.refused.items():
+        if partitions > MOST_PARTITIONS:
+            yield f"node {node} remembers what was refused in {partitions} partitions of {topic}, which it has not"
     for where, queue in now.queues.items():
         places = {each: place for place, each in enumerate(queue)}
         stayed = [places[each] for each in before.queues.get(where, ()) if each in places]
@@ -123,12 +130,15 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
     marks: dict[tuple[int, str, int, bytes], tuple[int, int]] = {}
     held: dict[int, tuple[int, int]] = {}
     queues: dict[tuple[int, str], tuple[tuple[str, float], ...]] = {}
+    refused: dict[tuple[int, str], int] = {}
     for number, process in nodes.items():
         rooms = process.node.rooms
         if not process.host.alive or rooms is None:
             continue
         held[number] = rooms.forwarder.held_bytes, rooms.forwarder.buffer_bytes
         for topic in rooms.governor._topics.values():
+            if found := topic.refusals._found:
+                refused[number, topic.name] = max(map(len, found.values()))
             for part in topic.parts:
                 works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.writer.epoch]
                 if part.writer.epoch is not None and (waiting := part.newcomers._waiting):
@@ -138,7 +148,7 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
                 known = state.marks
                 for mark in known:
                     marks[id(known), topic.name, index, mark.name] = mark.id, known.pushed(mark.name)
-    return Facts(tuple(works), marks, held, queues)
+    return Facts(tuple(works), marks, held, queues, refused)
 
 
 def _work(number: int, who: Any) -> Work:

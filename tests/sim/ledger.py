@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +17,7 @@ class Sent:
     """A record that a session wanted written. `order`: its place among those of its session and partition.
 
     `delivered`: what the application was told: None nothing yet, True it is there (at `offset`, -1 unknown), False it
-    failed with `code`. `doubtful`: an attempt ended without anybody saying that nothing was written.
+    failed with `code`, at `told_at`. `doubtful`: an attempt ended without anybody saying that nothing was written.
     """
 
     session: str
@@ -33,7 +34,8 @@ class Sent:
     code: int = 0
     message: str = ""
     doubtful: bool = False
-    told_at: float = 0.0
+    sent_at: float = 0.0
+    told_at: float = math.inf
     bears_name: bool = False
     """Its producer's name stands in a header of the record."""
 
@@ -61,11 +63,21 @@ class Told:
     """Whether the one who was told is the owner."""
 
 
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A claim to a string, or for reading, that its session was granted. `resource`: as the record's key names it."""
+
+    resource: str
+    generation: int
+    session: str
+
+
 @dataclass(slots=True)
 class Ledger:
     """Of one history."""
 
     sent: list[Sent] = field(default_factory=list)
+    granted: list[Granted] = field(default_factory=list)
     read: list[Read] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     codes: dict[int, int] = field(default_factory=dict)

@@ -32,12 +32,10 @@ class LivelockError(Exception):
 
 
 class SimFuture(asyncio.Future[Any]):
-    """A future that is hashed by its number."""
+    """A future that is hashed by its number, which whoever makes it gives it."""
 
-    def __init__(self, *, loop: SimLoop) -> None:
-        super().__init__(loop=loop)
-        loop.made += 1
-        self.number = loop.made
+    __slots__ = ("number",)
+    number: int
 
     def __hash__(self) -> int:
         return self.number
@@ -53,8 +51,8 @@ class SimTask(asyncio.Task[Any]):
         loop.made += 1
         self.number = loop.made
         super().__init__(work, loop=loop, name=name or f"t{loop.made}")
-        if loop.current is not None:
-            loop.current.tasks.append(self)
+        if (host := loop.current) is not None:
+            host.tasks.append(self)
 
     def __hash__(self) -> int:
         return self.number
@@ -134,11 +132,20 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Any:
-        return self.at(self.current, self.now + delay, callback, *args, context=context)
+        when = self.now + delay
+        handle = SimHandle(callback, args, context, self.current, when)
+        self._count += 1
+        heapq.heappush(self._timers, (when, self._count, handle))
+        return handle
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         host = self.current
-        return self.at(host, when if host is None else when + host.slept, callback, *args, context=context)
+        if host is not None:
+            when += host.slept
+        handle = SimHandle(callback, args, context, host, when)
+        self._count += 1
+        heapq.heappush(self._timers, (when, self._count, handle))
+        return handle
 
     def at(
         self,
@@ -184,7 +191,10 @@ class SimLoop(asyncio.BaseEventLoop):
     # Futures, tasks, threads --------------------------------------------------------------------------------------
 
     def create_future(self) -> Any:
-        return SimFuture(loop=self)
+        future = SimFuture(loop=self)
+        self.made += 1
+        future.number = self.made
+        return future
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
         return SimTask(coro, loop=self, name=name)
@@ -205,8 +215,7 @@ class SimLoop(asyncio.BaseEventLoop):
         where = self.current.name if self.current else "world"
         self.crashes.append(f"{self.now:.6f} {where}: {context.get('message')}: {error!r}")
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug: Any = staticmethod(bool)  # False, asked for each future and task
 
     # Network ------------------------------------------------------------------------------------------------------
 
@@ -264,14 +273,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self, until: float, stop: Callable[[], bool] | None = None
     ) -> None:
         """Run everything that is due up to a moment, or until `stop` holds after some callback."""
-        queue = self._queue
+        queue, pop = self._queue, heapq.heappop
         before, window_end, window_steps = events._get_running_loop(), self.now + _LIVELOCK_S, 0
         events._set_running_loop(self)
         try:
             while True:
                 timers = self._timers
                 while timers and timers[0][0] <= self.now:
-                    queue.append(heapq.heappop(timers)[2])
+                    queue.append(pop(timers)[2])
                 if not queue:
                     if not timers or timers[0][0] > until:
                         self.now = max(self.now, until)
@@ -293,7 +302,6 @@ class SimLoop(asyncio.BaseEventLoop):
                         if host.fuse < 0:
                             self.kill(host)
                             continue
-                    host.steps += 1
                 if host is not self.current:
                     self.on_switch(self.current, host)
                     self.current = host
@@ -303,17 +311,18 @@ class SimLoop(asyncio.BaseEventLoop):
                 try:
                     if self.around is not None:
                         self.around(handle)
-                    elif handle.context is None:
+                    elif (context := handle.context) is None:
                         handle.callback(*handle.args)
                     else:
-                        handle.context.run(handle.callback, *handle.args)
+                        context.run(handle.callback, *handle.args)
                 except Exception as error:  # noqa: BLE001 - told to whoever looks at crashes
                     self.call_exception_handler({"message": f"callback {handle.callback!r}", "exception": error})
-                if self.now > window_end:
-                    window_end, window_steps = self.now + _LIVELOCK_S, 0
+                now = self.now
+                if now > window_end:
+                    window_end, window_steps = now + _LIVELOCK_S, 0
                 elif window_steps > _LIVELOCK_STEPS:
-                    raise LivelockError(f"{window_steps} callbacks at {self.now:.3f}")
-                if (stop is not None and stop()) or self.now > until:
+                    raise LivelockError(f"{window_steps} callbacks at {now:.3f}")
+                if now > until or (stop is not None and stop()):
                     return
         finally:
             events._set_running_loop(before)

@@ -1,17 +1,19 @@
 """Steps for moments that mutants need and chance does not bring: answers held back, clients that want a node's time.
 
-A step's kind is the name of a function here where `play` has none of that name; its arguments are keywords. Strangers
-here are known by what they must not get: see `Evidence.believed` and `Evidence.held`.
+Strangers here are known by what they must not get: see `Evidence.believed` and `Evidence.held`.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim import wire
+from tests.sim.faults import freeze_node, start_again
 from tests.sim.host import Host
 from tests.sim.ledger import Sent
+from tests.sim.net import End
 from tests.sim.wire import LostError, Wire, Writable
 
 if TYPE_CHECKING:
@@ -21,26 +23,100 @@ if TYPE_CHECKING:
     from tests.sim.play import Play
 
 _PATIENCE_S: Final = 8.0
+_DESCRIBE_PRODUCERS: Final = 61
+_NOBODYS: Final = 5_000_000
+"""A producer id that was given to nobody."""
+_GLANCE_S: Final = 0.000_5
 _OLD_MS: Final = 30 * 3600 * 1000
 """Older than `producer.id.expiration.ms`."""
 _MAX_TIMESTAMP_AT: Final = 35
 """Where a batch says how new its newest record is."""
 
 
-def hold_answers(play: Play, topic: str, lasts: float) -> None:
-    """Brokers do what Produce for a topic asks of them, and their answers come when this is over."""
+_NAMED: Final = {
+    wire.PRODUCE: ("topic_data", "name"),
+    wire.FETCH: ("topics", "topic"),
+    wire.METADATA: ("topics", "name"),
+    _DESCRIBE_PRODUCERS: ("topics", "name"),
+}
+"""Where requests name topics."""
+
+
+def hold_answers(
+    play: Play, topic: str, lasts: float, api: int = wire.PRODUCE, brokers: tuple[int, ...] = (1, 2, 3)
+) -> None:
+    """Brokers do what an API asks of them for a topic, and their answers come when this is over."""
+    topics, name = _NAMED[api]
+    found = [play.world.cluster.brokers[each] for each in brokers]
 
     def is_held(request: Request) -> bool:
-        return request.key == wire.PRODUCE and any(each["name"] == topic for each in request.values["topic_data"])
+        return request.key == api and any(each[name] == topic for each in request.values[topics] or ())
 
-    for broker in play.world.cluster.brokers.values():
+    for broker in found:
         broker.keep_back(is_held)
 
     def give_out() -> None:
-        for broker in play.world.cluster.brokers.values():
+        for broker in found:
             play.effect("answers held", broker.give_out())
 
     play.later(lasts, give_out)
+
+
+def delay_append(play: Play, topic: str, lasts: float) -> None:
+    """What a broker is sent next for a topic it takes only when this is over, whatever became of its sender."""
+    waiting = [True]
+    for broker in play.world.cluster.brokers.values():
+        dispatch = broker.dispatch
+
+        def dispatched(request: Request, dispatch: Callable[[Request], None] = dispatch) -> None:
+            if request.key != wire.PRODUCE or topic.encode() not in request.frame or not waiting:
+                dispatch(request)
+                return
+            waiting.clear()
+            play.effect("append delayed", 1)
+            play.world.loop.at(None, play.world.now + lasts, dispatch, request)
+
+        broker.dispatch = dispatched
+
+
+def freeze_asking(play: Play, api: int, lasts: float, after: int = 0) -> None:
+    """A node stands still as brokers answer it to an API: the first one that had `after` answers to it before."""
+    brokers, world = play.world.cluster.brokers.values(), play.world
+    answers = Counter[int]()
+
+    def asks(request: Request) -> bool:
+        asker = request.channel._peer
+        number = next(
+            (each for each in world.nodes if isinstance(asker, End) and f"node-{each}" in asker.link.names), 0
+        )
+        if request.key == api and number:
+            answers[number] += 1
+        if answers[number] > after:
+            for broker in brokers:
+                broker.give_out()
+            freeze_node(play, number, lasts, timers_first=False)
+        return False
+
+    for broker in brokers:
+        broker.keep_back(asks)
+
+
+def kill_behind(play: Play, topic: str, partition: int, records: int, lasts: float) -> None:
+    """All nodes die as soon as the leader of a partition has appended so many records."""
+    cluster, world = play.world.cluster, play.world
+
+    def look() -> None:
+        replica = cluster.replica(topic, partition, cluster.leader(topic, partition))
+        batches = () if replica is None else replica.log.batches
+        if sum(batch.last - batch.base + 1 for batch in batches if not batch.control) < records:
+            world.loop.at(None, world.now + _GLANCE_S, look)
+            return
+        for number in world.nodes:
+            world.kill_node(number)
+            play.effect("node killed")
+            play.later(lasts, lambda number=number: start_again(play, number))
+
+    look()
 
 
 def believe(play: Play, topic: str) -> None:
@@ -66,6 +142,14 @@ def bomb(play: Play, topic: str, size: int, client: str, ids: bool) -> None:
     batch = wire.batch_of([Writable(record.value, headers)], play.world.scheduler.wall_ms(), compressed=True)
     play.work.watch(play.world)
     _ask(play, client, wire.PRODUCE, lambda: wire.produce(topic, {0: batch}, 5000), lambda _: play.effect("bomb", 1))
+
+
+def many_partitions(play: Play, topic: str, count: int) -> None:
+    """Batches for so many partitions that a topic has not, of a session that nobody knows."""
+    (record,) = _records(play, "lost", topic, [b"lost"])
+    batch = wire.batch_of([Writable(record.value)], play.world.scheduler.wall_ms(), _NOBODYS, 0, 0)
+    body = wire.produce(topic, {100 + each: batch for each in range(count)}, 5000)
+    _ask(play, "lost", wire.PRODUCE, lambda: body, lambda _: play.effect("partitions that are not there", count))
 
 
 def many_names(play: Play, count: int, length: int) -> None:
@@ -104,5 +188,7 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
-    "hold answers": hold_answers, "believe": believe, "bomb": bomb, "many names": many_names,
+    "hold answers": hold_answers, "delay append": delay_append, "freeze asking": freeze_asking,
+    "kill behind": kill_behind, "believe": believe, "bomb": bomb, "many names": many_names,
+    "many partitions": many_partitions,
 }  # fmt: skip

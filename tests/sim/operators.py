@@ -209,8 +209,6 @@ ACTIONS: Final[Mapping[str, Callable[[Operator], Awaitable[None]]]] = {
 }  # fmt: skip
 OF_OWNERS: Final = frozenset({"fence", "release", "producers", "forget"})
 """Actions that the node which serves the topic can do alone: operators are told which one it is."""
-LOOSENING: Final = frozenset({"policy", "delete policy", "prefix", "forget"})
-"""Actions after which a topic's policy may be another."""
 
 
 async def operate(action: str, who: Operator, refused: Callable[[str], None]) -> bool:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import lupa.lua51 as lupa
 
+from metadata import scripts
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,6 +26,37 @@ if TYPE_CHECKING:
 _RUNTIME: Final = cast(Any, lupa).LuaRuntime(encoding=None, unpack_returned_tuples=True)
 _COMPILED: Final[dict[bytes, Any]] = {}
 _TABLE: Final = _RUNTIME.table_from
+_LIST: Final = _RUNTIME.eval(b"function(...) return {...} end")
+_RUN: Final = _RUNTIME.execute(b"""
+local function encode(reply)
+  local kind = type(reply)
+  if kind == 'string' then
+    return '$' .. #reply .. '\\r\\n' .. reply .. '\\r\\n'
+  elseif kind == 'number' then
+    return string.format(':%d\\r\\n', reply)
+  elseif kind ~= 'table' then
+    return reply and ':1\\r\\n' or '$-1\\r\\n'
+  elseif reply.ok then
+    return '+' .. reply.ok .. '\\r\\n'
+  elseif reply.err then
+    return '-' .. reply.err .. '\\r\\n'
+  end
+  local parts = {}
+  for index, each in ipairs(reply) do
+    parts[index] = encode(each)
+  end
+  return '*' .. #parts .. '\\r\\n' .. table.concat(parts)
+end
+
+return function(script, redis, count, ...)
+  local keys, args = {...}, {}
+  for index = count + 1, select('#', ...) do
+    args[index - count], keys[index] = keys[index], nil
+  end
+  return encode(script(keys, args, redis))
+end
+""")
+"""A script with so many of the arguments as its keys: its reply in RESP."""
 _INFO: Final = (
     b"# Server\r\nredis_version:7.2.4\r\nrun_id:%s\r\n# Memory\r\nused_memory:1000000\r\nmaxmemory:0\r\n"
     b"maxmemory_policy:noeviction\r\n# Persistence\r\naof_enabled:1\r\naof_last_write_status:ok\r\n"
@@ -51,7 +84,10 @@ class SimRedis:
         self._kept: tuple[dict[bytes, Any], dict[bytes, float]] = ({}, {})
         self._starts = 0
         self._now = 0.0
-        self._lua_call = self.call_from_lua
+        self._lua = _TABLE({b"call": self.call_from_lua})
+        for script in vars(scripts).values():
+            if isinstance(script, scripts.Script):
+                compiled(script.sha, script.text)
 
     # For the network ----------------------------------------------------------------------------------------------
 
@@ -145,7 +181,7 @@ class SimRedis:
         if reply is None:
             return False
         if kind is list:
-            return _TABLE([False if each is None else each for each in reply])
+            return _LIST(*[False if each is None else each for each in reply])
         return _TABLE({b"ok": bytes(reply)})
 
     def _find(self, key: bytes) -> Any:
@@ -265,19 +301,28 @@ class SimRedis:
 
     def eval(self, text: bytes, count: bytes, *rest: bytes) -> Any:
         name = sha1(text).hexdigest().encode()
-        script = _COMPILED.get(name)
-        if script is None:
-            script = _COMPILED[name] = _RUNTIME.compile(b"local KEYS, ARGV, redis = ...\n" + text)
-        self._scripts[name] = script
+        self._scripts[name] = script = compiled(name, text)
         return self._run_script(script, int(count), rest)
 
     def _run_script(self, script: Any, count: int, rest: tuple[bytes, ...]) -> Any:
-        keys, args = _TABLE(rest[:count]), _TABLE(rest[count:])
-        return _from_lua(script(keys, args, _TABLE({b"call": self._lua_call})))
+        return Encoded(_RUN(script, self._lua, count, *rest))
+
+
+def compiled(name: bytes, text: bytes) -> Any:
+    """A script by its SHA-1; a world has all of the product's compiled before histories fork from it."""
+    if name not in _COMPILED:
+        _COMPILED[name] = _RUNTIME.compile(b"local KEYS, ARGV, redis = ...\n" + text)
+    return _COMPILED[name]
 
 
 class Status(bytes):
     """A simple string."""
+
+    __slots__ = ()
+
+
+class Encoded(bytes):
+    """A reply that is in RESP already."""
 
     __slots__ = ()
 
@@ -340,6 +385,8 @@ def decode(data: bytes) -> tuple[list[bytes] | None, int]:
 
 def encode(reply: Any) -> bytes:
     """RESP2."""
+    if type(reply) is Encoded:
+        return reply
     if reply is None:
         return b"$-1\r\n"
     if isinstance(reply, Status):
@@ -354,26 +401,3 @@ def encode(reply: Any) -> bytes:
 def _bound(text: bytes) -> tuple[float, bool]:
     """A bound of ZRANGEBYSCORE, and whether it belongs to the range itself."""
     return (float(text[1:]), False) if text.startswith(b"(") else (float(text), True)
-
-
-def _from_lua(value: Any) -> Any:
-    kind = type(value)
-    if kind is bytes or kind is int:
-        return value
-    if value is None or value is False:
-        return None
-    if value is True:
-        return 1
-    if kind is float:
-        return int(value)
-    if (ok := value[b"ok"]) is not None:
-        return Status(ok)
-    if (err := value[b"err"]) is not None:
-        raise RedisError(err.decode())
-    found: list[Any] = []
-    for index in range(1, len(value) + 2):
-        item = value[index]
-        if item is None:
-            break
-        found.append(_from_lua(item))
-    return found

@@ -63,7 +63,8 @@ class Stranger:
         value = f"{self.name}/{self.sent}/".encode() + b"." * size
         self.ledger.sent.append(
             Sent(
-                self.name, self.topic, self.partition, self.sent, value, idempotent=False, attempts=1, doubtful=True
+                self.name, self.topic, self.partition, self.sent, value, idempotent=False, attempts=1, doubtful=True,
+                sent_at=asyncio.get_running_loop().time(),
             )
         )  # fmt: skip
         self.sent += 1

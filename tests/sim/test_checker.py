@@ -9,7 +9,8 @@ import pytest
 
 from tests.sim import checker
 from tests.sim.checker import Claimed, Evidence, Tenure, check
-from tests.sim.ledger import Ledger, Read, Sent, Told
+from tests.sim.ledger import Granted, Ledger, Read, Sent, Told
+from tests.sim.policies import Policy, Timeline
 from tests.sim.wire import Record
 
 SLOT = 900
@@ -19,12 +20,23 @@ def sent(value: str, order: int, session: str = "a.1", **more: Any) -> Sent:
     return Sent(session, "t", 0, order, value.encode(), **more)
 
 
-def record(offset: int, value: str, producer_id: int = SLOT) -> Record:
-    return Record(offset, value.encode(), (), producer_id, 0, offset, offset)
+def record(offset: int, value: str, producer_id: int = SLOT, at: float = 0.0) -> Record:
+    return Record(offset, value.encode(), (), producer_id, 0, offset, offset, at=at)
 
 
 def tenure(generation: int, session: str, start: int, topic: str = "t", **more: Any) -> Tenure:
     return Tenure(topic, "0", generation, session, ((0, start),), **more)
+
+
+COUNTED = Policy("exclusive", ids=True)
+PLAIN = Policy("exclusive")
+OPEN = Policy("shared")
+NONE = Policy()
+
+
+def applied(first: Policy, *later: tuple[float, Policy]) -> Timeline:
+    """All nodes applied these to the topic, each from its moment on."""
+    return Timeline({"t": [(0.0, frozenset({first})), *((since, frozenset({policy})) for since, policy in later)]})
 
 
 def good() -> Evidence:
@@ -46,7 +58,7 @@ def good() -> Evidence:
         [tenure(1, "pid:1", 1), tenure(2, "pid:2", 4)],
         {SLOT},
         {"a.1": {"pid:1"}, "b.1": {"pid:2"}, "a.2": {"pid:3"}},
-        {"t"},
+        applied(COUNTED),
         shadows={"s": "t"},
     )
 
@@ -67,12 +79,27 @@ def test_a_lost_acknowledgement() -> None:
     assert any("acknowledged and lost: b'a1'" in each for each in only(checker.lost, bad))
 
 
-@pytest.mark.parametrize("kind", ["torn", "bare"])
-def test_what_an_unclean_election_or_kafka_itself_lost_is_not_the_nodes(kind: str) -> None:
+def test_what_kafka_itself_lost_is_not_the_nodes_but_nothing_else_of_that_topic() -> None:
+    bad = good()
+    del bad.logs["t", 0][:2]
+    bad.gone["t", 0] = {b"a0"}
+    assert [each.split(": ")[1][:5] for each in only(checker.lost, bad)] == ["b'a1'", "b'a2'"]
+
+
+def test_a_duplicate_of_what_kafka_lost_is_not_the_nodes() -> None:
     fine = good()
-    del fine.logs["t", 0][0]
-    getattr(fine, kind).add("t")
+    del fine.logs["t", 0][1]
+    fine.gone["t", 0] = {b"a1"}
     assert not list(checker.lost(fine))
+
+
+def test_a_session_that_was_told_what_is_not_so_answers_for_itself_alone() -> None:
+    bad = good()
+    bad.policies = applied(NONE)
+    bad.troubled.add(("a.1", "t"))
+    del bad.logs["t", 0][0]
+    bad.logs["t", 0] += [record(5, "a1"), record(6, "b0")]
+    assert [each.split(": ")[1][:5] for each in (*checker.lost(bad), *checker.doubled(bad))] == ["b'a2'", "b'b0'"]
 
 
 def test_a_duplicate_that_was_acknowledged_without_its_original() -> None:
@@ -89,7 +116,7 @@ def test_a_record_that_stands_twice() -> None:
 
 def test_a_plain_producers_own_repetition_is_its_own() -> None:
     fine = good()
-    fine.counted.clear()
+    fine.policies = applied(PLAIN)
     fine.ledger.sent[2] = replace(fine.ledger.sent[2], idempotent=False, doubtful=True)
     fine.logs["t", 0].append(record(5, "b0"))
     assert not list(checker.doubled(fine))
@@ -160,7 +187,7 @@ def test_two_plain_sessions_in_one_generation() -> None:
 def test_a_shared_topics_owner_has_let_go_and_another_session_wrote_before_that(opened: int, wrong: int) -> None:
     """Epochs that were opened before it, under it, and when it had let go."""
     bad = good()
-    bad.shared = {"t"}
+    bad.policies = applied(OPEN)
     bad.tenures = [tenure(1, "pid:1", 1, at=10), tenure(1, "pid:1", 1, released=True, at=20)]
     bad.opened = {(SLOT, 0): 9, (SLOT + 1, 0): opened}
     bad.writers.add(SLOT + 1)
@@ -178,7 +205,7 @@ def test_a_node_takes_a_liars_word_or_does_too_much_at_once() -> None:
 @pytest.mark.parametrize(("since", "wrong"), [(5, 1), (6, 0)])
 def test_an_id_of_before_the_policy_comes_again(since: int, wrong: int) -> None:
     bad = good()
-    bad.counted, bad.since = set(), {("t", 0): since}
+    bad.policies, bad.since = applied(PLAIN), {("t", 0): since}
     bad.ledger.sent.append(sent("a3", 3, "a.3", delivered=True, offset=5, name="a", sequence_id=0))
     bad.logs["t", 0].append(record(5, "a3"))
     assert len(only(checker.comes_again, bad)) == wrong
@@ -238,6 +265,16 @@ def test_a_claim_that_was_let_go_begins_anew() -> None:
     assert not list(checker.claims_fall(fine))
 
 
+@pytest.mark.parametrize("other", [Granted("string", 2, "pid:2"), Granted("string", 3, "pid:1")])
+def test_a_claim_that_was_granted_and_is_not_in_the_log(other: Granted) -> None:
+    bad = good()
+    bad.claims.append(Claimed("string", 2, "pid:1"))
+    bad.ledger.granted += [Granted("string", 2, "pid:1"), other]
+    assert len(only(checker.granted_otherwise, bad)) == 1
+    bad.compacted = True
+    assert not list(checker.granted_otherwise(bad))
+
+
 def test_what_does_not_hold_within_the_nodes() -> None:
     bad = good()
     bad.inside.append("two nodes stamp alike")
@@ -254,15 +291,6 @@ def test_a_duplicate_of_what_its_application_was_told_has_failed_is_its_own() ->
     assert not list(checker.lost(fine))
 
 
-def test_behind_lost_ownership_records_only_an_end_is_promised() -> None:
-    fine = good()
-    fine.wrecked = True
-    del fine.logs["t", 0][0]
-    assert check(fine) == []
-    fine.stuck.append("a newcomer")
-    assert len(check(fine)) == 1
-
-
 def test_what_hangs_and_what_raises() -> None:
     bad = good()
     bad.stuck.append("a newcomer")
@@ -274,3 +302,101 @@ def test_more_of_the_same_is_counted_only() -> None:
     bad = good()
     bad.logs["t", 0] += [record(offset, f"ghost {offset}") for offset in range(5, 25)]
     assert check(bad)[-1] == "… and 15 more of phantom"
+
+
+@pytest.mark.parametrize(("since", "until", "wrong"), [(0.0, 9.0, 0), (0.0, 4.0, 0), (0.0, 2.0, 1), (7.0, 9.0, 1)])
+def test_an_id_comes_twice_only_where_ids_did_not_count_all_the_time(since: float, until: float, wrong: int) -> None:
+    """They did not from `since` to `until`; the first record was sent at 3, the second one written at 6."""
+    bad = good()
+    bad.policies = applied(COUNTED, (since + 0.1, PLAIN), (until + 0.1, COUNTED))
+    bad.ledger.sent[1].sent_at = 3.0
+    bad.ledger.sent[4].sent_at = 5.0
+    bad.logs["t", 0].append(record(5, "a2", at=6.0))
+    assert len(only(checker.twice_counted, bad)) == wrong
+
+
+@pytest.mark.parametrize(("limit", "wrong"), [(0, 1), (1, 0), (2, 1)])
+def test_ids_of_more_names_than_a_node_has_room_for_may_come_twice(limit: int, wrong: int) -> None:
+    bad = good()
+    bad.names_limit = limit
+    bad.logs["t", 0].append(record(5, "a2"))
+    assert len(only(checker.twice_counted, bad)) == wrong
+
+
+@pytest.mark.parametrize(("change", "wrong"), [(1.0, 1), (4.5, 0), (7.0, 1)])
+def test_what_was_in_doubt_as_the_policy_ended_may_stand_twice(change: float, wrong: int) -> None:
+    bad = good()
+    bad.policies = applied(PLAIN, (change, NONE))
+    bad.ledger.sent[2].doubtful, bad.ledger.sent[2].sent_at = True, 4.0
+    bad.logs["t", 0].append(record(5, "b0", at=5.0))
+    assert len(only(checker.doubled, bad)) == wrong
+
+
+@pytest.mark.parametrize(("change", "wrong"), [(1.0, 1), (4.5, 0), (7.0, 1)])
+def test_a_refusal_says_nothing_where_the_policy_changed_meanwhile(change: float, wrong: int) -> None:
+    bad = good()
+    bad.policies = applied(PLAIN, (change, NONE))
+    bad.ledger.sent[3] = replace(bad.ledger.sent[3], code=45, sent_at=4.0, told_at=5.0)
+    bad.logs["t", 0].append(record(5, "b1", at=5.0))
+    assert len(only(checker.not_written, bad)) == wrong
+
+
+@pytest.mark.parametrize(("change", "begun", "wrong"), [(9.0, 2.0, 2), (4.5, 2.0, 0), (3.0, 2.0, 0), (3.0, 3.5, 2)])
+def test_a_generation_of_before_the_policy_says_nothing_of_later_records(
+    change: float, begun: float, wrong: int
+) -> None:
+    """The policy changes, a generation begins; a stranger to it sends at 4 what is written at 5."""
+    bad = good()
+    bad.policies = applied(OPEN, (change, PLAIN))
+    bad.tenures = [tenure(1, "pid:1", 1, when=1.0), tenure(2, "pid:2", 4, when=begun)]
+    bad.ledger.sent.append(sent("a3", 2, delivered=True, offset=5, sent_at=4.0))
+    bad.logs["t", 0].append(record(5, "a3", at=5.0))
+    assert len(only(checker.behind_the_fence, bad)) == wrong
+
+
+def test_a_generation_of_a_topic_that_was_deleted_fences_nothing() -> None:
+    fine = good()
+    fine.tenures = [replace(each, former=True) for each in reversed(fine.tenures)]
+    fine.ledger.sent.append(sent("a3", 2, delivered=True, offset=5))
+    fine.logs["t", 0].append(record(5, "a3"))
+    assert not list(checker.behind_the_fence(fine))
+    fine.tenures = [replace(each, former=False) for each in reversed(fine.tenures)]
+    assert list(checker.behind_the_fence(fine))
+
+
+@pytest.mark.parametrize(("change", "wrong"), [(3.0, 1), (4.5, 0), (9.0, 0)])
+def test_a_clients_own_name_stands_where_its_record_was_sent_without_a_policy(change: float, wrong: int) -> None:
+    bad = good()
+    bad.policies = applied(NONE, (change, PLAIN))
+    bad.ledger.sent[2].sent_at = 4.0
+    bad.logs["t", 0] = [record(4, "b0", producer_id=2, at=5.0)]
+    assert len(only(checker.strange_writers, bad)) == wrong
+
+
+def test_what_a_reader_got_of_a_former_log_is_excused_alone() -> None:
+    bad = good()
+    bad.gone["t", 0], bad.gone_to["t", 0] = {b"old"}, 1
+    bad.ledger.read = [Read("t", 0, 1, b"old", 1.0), Read("t", 0, 4, b"b0", 2.0), Read("t", 0, 4, b"older", 3.0)]
+    assert ["older" in each for each in only(checker.read_otherwise, bad)] == [True]
+    assert ["a1" in each for each in only(checker.skipped, bad)] == [True]  # a0 stands where the old one stood
+
+
+def test_an_acknowledgement_of_a_record_that_is_gone_says_nothing_of_its_offset() -> None:
+    bad = good()
+    bad.ledger.sent[0].offset = bad.ledger.sent[1].offset = 3
+    bad.gone["t", 0] = {b"a0"}
+    assert ["a1" in each for each in only(checker.wrong_offset, bad)] == [True]
+
+
+@pytest.mark.parametrize(("fenced", "wrong"), [(0, 1), (4, 1), (5, 0)])
+def test_what_was_in_doubt_as_its_topic_was_created_anew_may_stand_in_front_of_the_fence(
+    fenced: int, wrong: int
+) -> None:
+    """In front of where the node had seen that there is another topic, and nowhere else."""
+    bad = good()
+    bad.unfenced["t", 0] = fenced
+    bad.ledger.sent[2].doubtful, bad.ledger.sent[2].order = True, 1
+    bad.ledger.sent[3] = sent("b", 0, "b.1", delivered=True, offset=5)
+    bad.logs["t", 0] += [record(5, "b"), record(6, "b0")]
+    assert len(only(checker.doubled, bad)) == wrong
+    assert len(only(checker.reordered, bad)) == wrong

@@ -60,3 +60,8 @@ def test_a_queue_that_changes_its_order() -> None:
     assert found(good(), replace(good(), queues=other)) == 1
     came_again = {(1, "t"): (("pid:6", 2.0), ("pid:5", 3.0))}
     assert found(good(), replace(good(), queues=came_again)) == 0
+
+
+def test_refusals_of_more_partitions_than_a_topic_has() -> None:
+    assert found(good(), replace(good(), refused={(1, "t"): 3})) == 0
+    assert found(good(), replace(good(), refused={(1, "t"): 4, (2, "t"): 1})) == 1

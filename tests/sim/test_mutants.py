@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,13 @@ from tests.sim.mutants.run import Lanes, hunt
 
 FOUND_AT_ONCE = ("half a circle", "claims are believed", "no tails")
 """Under the first seed."""
+MODELS = ("ClientSequences", "SequenceSpace", "KeepAlive")
+ELSEWHERE = {
+    "Near": "half a circle",
+    "CountDoubt": "lost is unsent",
+    "CepPerPartition_loss": "one client epoch for all partitions",
+}
+"""Rules of models whose mutants have the name of a hole, or of the rule's other trace."""
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +46,15 @@ def test_names_are_given_once() -> None:
 
 def test_what_is_redundant_has_a_mutant_without_both() -> None:
     assert {each.both for each in REDUNDANT} <= {mutant.name for mutant in MUTANTS}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_rule_that_a_model_switches_off_has_a_mutant(model: str) -> None:
+    rules = {path.stem for path in (Path(__file__).parents[2] / "model" / model / "mutants").glob("*.cfg")}
+    assert rules
+    there = " ".join(mutant.of for mutant in MUTANTS)
+    assert {rule for rule in rules if f"model {rule}" not in there} <= ELSEWHERE.keys()
+    assert set(ELSEWHERE.values()) <= {mutant.name for mutant in MUTANTS}
 
 
 @pytest.mark.parametrize("name", FOUND_AT_ONCE)

@@ -4,71 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.sim import histories
 from tests.sim.histories import FAULTS, WORK, WORST, History, Step
-from tests.sim.play import Play
+from tests.sim.play import STEPS
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker
 from tests.sim.world import Shape
-
-if TYPE_CHECKING:
-    from tests.sim.play import Outcome
 
 SEEDS = [seed for seed in range(7000, 7021) if seed != 7009]  # that one is the history of `test_a_topic_that_grows`
 AGAIN = (7003, 7011, 7017)
 
 
-class Workers:
-    """A worker for each shape, started when it is needed."""
-
-    def __init__(self) -> None:
-        self._found: dict[Shape, Worker] = {}
-
-    def play(self, history: History) -> Outcome:
-        if history.shape not in self._found:
-            self._found[history.shape] = Worker(history.shape)
-        return self._found[history.shape].play(history)
-
-    def close(self) -> None:
-        for each in self._found.values():
-            each.close()
-
-
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    found = Workers()
-    yield found
-    found.close()
+def worker() -> Iterator[Worker]:
+    with Worker() as found:
+        yield found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_wrong(workers: Workers, seed: int) -> None:
-    outcome = workers.play(histories.make(seed))
+def test_nothing_is_wrong(worker: Worker, seed: int) -> None:
+    outcome = worker.play(histories.make(seed))
     assert outcome.wrong == []
     assert outcome.delivered
 
 
-def test_the_same_seed_is_the_same_run(workers: Workers) -> None:
-    others = Workers()
-    try:
+def test_the_same_seed_is_the_same_run(worker: Worker) -> None:
+    with Worker() as other:
         for seed in AGAIN:
-            first, second = (each.play(histories.make(seed)) for each in (workers, others))
+            first, second = (each.play(histories.make(seed)) for each in (worker, other))
             assert (first.digest, first.steps, first.effects) == (second.digest, second.steps, second.effects)
-    finally:
-        others.close()
 
 
-def test_a_topic_that_grows_takes_sequence_ids_of_new_sessions(workers: Workers) -> None:
+def test_a_topic_that_grows_takes_sequence_ids_of_new_sessions(worker: Worker) -> None:
     work = {
         "app": "app0", "topic": "counted", "library": "java", "mode": "", "ids": False, "every": 0.02, "batches": 20,
         "burst": 1, "partitions": 1,
     }  # fmt: skip
     steps = (Step(0.1, "produce", work), Step(0.8, "grow"))
-    assert workers.play(History(1, Shape(nodes=1), 1.5, steps, {})).wrong == []
+    assert worker.play(History(1, Shape(nodes=1), 1.5, steps, {})).wrong == []
 
 
 def produced(**more: object) -> dict[str, object]:
@@ -81,14 +57,14 @@ def produced(**more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_topic_created_anew_under_batches_that_wait_is_answered_once(workers: Workers, seed: int) -> None:
+def test_a_topic_created_anew_under_batches_that_wait_is_answered_once(worker: Worker, seed: int) -> None:
     """The batch in front in a gate found another topic under its name: all that waited was answered, it too."""
     work = produced(library="librdkafka", every=0.05, names=5, repeats=0.3)
     steps = (Step(0.2, "produce", work), Step(1.0, "delete topic", {"topic": "counted", "lasts": 0.044}))
-    assert workers.play(History(seed, Shape(nodes=2), 1.05, steps, {"latency": 0.002})).wrong == []
+    assert worker.play(History(seed, Shape(nodes=2), 1.05, steps, {"latency": 0.002})).wrong == []
 
 
-def test_a_node_that_starts_behind_a_deleted_policy_stops_nobody(workers: Workers) -> None:
+def test_a_node_that_starts_behind_a_deleted_policy_stops_nobody(worker: Worker) -> None:
     """The nodes that had read the policy waited for ever for the one that never heard of it."""
     steps = (
         Step(0.1, "operate", {"action": "prefix", "topic": "counted", "shadow": "mirror"}),
@@ -96,10 +72,42 @@ def test_a_node_that_starts_behind_a_deleted_policy_stops_nobody(workers: Worker
         Step(2.0, "produce", produced(topic="ledger", every=0.1, batches=10)),
     )
     for seed in range(4):  # who asks which node for what goes by the seed
-        assert workers.play(History(seed, Shape(nodes=2), 4.0, steps, {})).wrong == []
+        assert worker.play(History(seed, Shape(nodes=2), 4.0, steps, {})).wrong == []
 
 
-def test_every_kind_of_fault_takes_effect(workers: Workers) -> None:
+def test_behind_lost_ownership_records_every_promise_holds(worker: Worker) -> None:
+    """Two applications take the topic from each other, and the newest records of that are lost for all nodes."""
+    one, other = (produced(app=app, topic="owned", mode="exclusive_with_fencing", ids=False, every=0.05, partitions=2)
+                  for app in ("app0", "app1"))  # fmt: skip
+    steps = (
+        Step(0.1, "produce", one),
+        Step(0.2, "lose records", {"broker": 1}),
+        Step(1.0, "produce", other),
+        *(Step(at, "restart", {"app": app}) for at, app in ((2.0, "app0"), (3.0, "app1"), (4.8, "app0"))),
+    )
+    outcome = worker.play(History(1, Shape(nodes=2), 6.0, steps, {"latency": 0.002}))
+    assert outcome.wrong == []
+    assert outcome.effects["ownership records lost"]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_reader_of_a_shadow_comes_to_its_end_unless_it_is_closed(worker: Worker, closes: bool) -> None:
+    """A source that is created anew closes its shadow. What somebody else wrote beside the records changes nothing."""
+    end = Step(1.2, "delete topic", {"topic": "owned", "lasts": 0.1}) if closes else Step(1.2, "reset", {
+        "node": 1, "other": "clients", "share": 1.0,
+    })  # fmt: skip
+    steps = (
+        Step(0.1, "produce", produced(topic="owned", ids=False)),
+        Step(0.3, "consume", {"topic": "mirror"}),
+        *(Step(0.5 + 0.1 * number, "intrude", {"topic": "__sidecar_default"}) for number in range(6)),
+        end,
+    )
+    outcome = worker.play(History(2, Shape(nodes=2), 2.0, steps, {}))
+    assert outcome.wrong == []
+    assert outcome.effects["intruder wrote"]
+
+
+def test_every_kind_of_fault_takes_effect(worker: Worker) -> None:
     work = Step(0.0, "produce", {
         "app": "app0", "topic": "owned", "library": "java", "mode": "", "ids": False, "every": 0.02, "batches": 100,
         "burst": 2, "partitions": 2,
@@ -125,7 +133,7 @@ def test_every_kind_of_fault_takes_effect(workers: Workers) -> None:
         Step(3.8, "move coordinator", {"topic": "owned", "partition": 0}),
     ]  # fmt: skip
     history = History(1, Shape(nodes=2), 4.5, (work, *faults), {})
-    outcome = workers.play(history)
+    outcome = worker.play(history)
     assert outcome.wrong == []
     missing = {
         "node frozen", "node killed", "node suspended", "redis emptied", "redis rolled back", "redis silent",
@@ -139,7 +147,7 @@ def test_every_step_that_is_made_can_be_played() -> None:
     kinds = {step.kind for seed in range(500) for step in histories.make(seed).steps}
     assert kinds <= WORK | WORST | FAULTS.keys()
     assert kinds >= FAULTS.keys()
-    assert all(hasattr(Play, "_" + kind.replace(" ", "_")) for kind in kinds)
+    assert kinds <= STEPS.keys()
 
 
 def test_a_history_is_what_its_seed_says_and_can_be_read() -> None:

@@ -166,9 +166,12 @@ def _instead(value: Any, swapped: dict[int, Any]) -> Any:
 def _swap_turn(old: Host | None, new: Host | None) -> None:
     """What a turn has to write belongs to a process: `framing.TURN` is one per process, and here there are many."""
     turn: Any = framing.TURN
-    if old is not None:
-        old.state = (turn._dirty, turn._scheduled) if turn._dirty or turn._scheduled else None
-    turn._dirty, turn._scheduled = ([], False) if new is None or new.state is None else new.state
+    if turn._dirty or turn._scheduled:
+        if old is not None:
+            old.state = turn._dirty, turn._scheduled
+        turn._dirty, turn._scheduled = [], False
+    if new is not None and new.state is not None:
+        (turn._dirty, turn._scheduled), new.state = new.state, None
 
 
 def _quiet_logs(loop: SimLoop, log: Callable[[float, str, dict[str, Any]], None]) -> None:

@@ -149,6 +149,8 @@ class Record(NamedTuple):
     sequence: int
     batch: int
     key: bytes | None = None
+    at: float = 0.0
+    """When a leader appended it, where that is known."""
 
 
 @dataclass(slots=True)

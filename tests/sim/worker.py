@@ -1,7 +1,9 @@
-"""A process that plays histories: one world is started, and each history plays on a fork of it.
+"""A process that plays histories. It imports everything; a fork of it for each shape starts a world, and each history
+plays on a fork of that.
 
-So the start of nodes, topics and policies is paid once, and nothing of a history is left for the next. Requests and
-outcomes are pickles behind their length, on standard input and output. `Worker` starts it, and sets the hash seed.
+So imports, and the start of nodes, topics and policies, are paid once, and nothing of a history is left for the next.
+Requests and outcomes are pickles behind their length, on standard input and output. `Worker` starts it, and sets the
+hash seed.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import struct
 import subprocess
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 from tests.sim import lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from tests.sim.histories import History
@@ -46,12 +50,11 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process for histories of one shape. `edits`: with these changes of the product's text (`mutants`). `watches`:
+    """A process for histories of any shape. `edits`: with these changes of the product's text (`mutants`). `watches`:
     outcomes say which lines ran (`lines`).
     """
 
-    def __init__(self, shape: Shape, edits: tuple[Edit, ...] = (), *, watches: bool = False) -> None:
-        self.shape = shape
+    def __init__(self, edits: tuple[Edit, ...] = (), *, watches: bool = False) -> None:
         self._process = subprocess.Popen(
             (sys.executable, "-m", "tests.sim.worker", *(("--watch",) if watches else ())),
             stdin=subprocess.PIPE,
@@ -60,7 +63,6 @@ class Worker:
             env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(_ROOT)},
         )
         self._send(edits)
-        self._send(shape)
 
     def play(self, history: History, *, trace: bool = False) -> Outcome:
         """Play one history. Raises `WorkerError`."""
@@ -98,16 +100,57 @@ class Worker:
 
 
 def _send(to: BinaryIO | Any, what: Any) -> None:
-    data = pickle.dumps(what)
+    _write(to, pickle.dumps(what))
+
+
+def _write(to: BinaryIO | Any, data: bytes) -> None:
     to.write(_LENGTH.pack(len(data)) + data)
     to.flush()
 
 
 def _receive(source: BinaryIO | Any) -> Any:
+    data = _read(source)
+    return None if data is None else pickle.loads(data)
+
+
+def _read(source: BinaryIO | Any) -> bytes | None:
     head = source.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    return pickle.loads(source.read(_LENGTH.unpack(head)[0]))
+    return source.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else None
+
+
+class _WorldProcess:
+    """A fork with a world of one shape, and the pipes to and from it."""
+
+    def __init__(self, shape: Shape, others: Iterable[_WorldProcess]) -> None:
+        (requests, to), (source, answers) = os.pipe(), os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            for end in (0, to, source, *(end for other in others for end in other.ends)):
+                os.close(end)
+            with os.fdopen(requests, "rb") as read, os.fdopen(answers, "wb") as written:
+                try:
+                    _serve(shape, read, written)
+                except BaseException:  # noqa: BLE001 - the process ends in any case
+                    traceback.print_exc()
+                os._exit(0)
+        os.close(requests)
+        os.close(answers)
+        self.ends = to, source
+        self._to, self._source = os.fdopen(to, "wb"), os.fdopen(source, "rb")
+
+    def play(self, wish: bytes) -> bytes | None:
+        """The answer to a wish, both as pickles; None where the process has ended."""
+        try:
+            _write(self._to, wish)
+        except BrokenPipeError:
+            return None
+        return _read(self._source)
+
+    def end(self) -> None:
+        with suppress(BrokenPipeError):
+            self._to.close()
+        self._source.close()
+        os.waitpid(self._child, 0)
 
 
 def _main() -> None:
@@ -120,9 +163,26 @@ def _main() -> None:
         from tests.sim.mutants.edits import install  # noqa: PLC0415 - it must come before the product is imported
 
         install(edits)
-    shape = _receive(requests)
-    from tests.sim import play  # noqa: F401, PLC0415 - all of it, before the world takes over
-    from tests.sim.world import World  # noqa: PLC0415
+    from tests.sim import play, world  # noqa: F401, PLC0415 - all of it, before a world takes over
+
+    gc.collect()
+    gc.freeze()
+    worlds: dict[Shape, _WorldProcess] = {}
+    while (wish := _read(requests)) is not None:
+        shape = pickle.loads(wish).history.shape
+        if shape not in worlds:
+            worlds[shape] = _WorldProcess(shape, worlds.values())
+        answer = worlds[shape].play(wish)
+        if answer is None:
+            worlds.pop(shape).end()
+            answer = pickle.dumps("the world ended")
+        _write(answers, answer)
+    for each in worlds.values():
+        each.end()
+
+
+def _serve(shape: Shape, requests: BinaryIO, answers: BinaryIO) -> None:
+    from tests.sim.world import World  # noqa: PLC0415 - see `_main`
 
     world = World(0, shape)
     world.start()

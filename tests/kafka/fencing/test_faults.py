@@ -17,6 +17,7 @@ from sidecar.protocol.ids import Stamp, TopicPartition
 from tests.conftest import Unique
 from tests.kafka_calls import KafkaCalls, kafka_calls
 from tests.services import Services
+from tests.wait import wait_for_async
 
 PATIENT = FencingLimits(deadline=60.0, call=5.0)
 PASSING = [
@@ -78,8 +79,23 @@ async def topic(kafka: KafkaCalls, unique: Unique) -> str:
 async def refused_everywhere(kafka: KafkaCalls, topic: str, partitions: int, stale: Stamp, current: Stamp) -> None:
     for index in range(partitions):
         partition = TopicPartition(topic, index)
-        assert (await kafka.produce(partition, stale)).error == ErrorCode.INVALID_PRODUCER_EPOCH
-        assert (await kafka.produce(partition, current)).error == ErrorCode.NONE
+        assert await judged(kafka, partition, stale) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await judged(kafka, partition, current) == ErrorCode.NONE
+
+
+async def judged(kafka: KafkaCalls, partition: TopicPartition, writer: Stamp) -> int:
+    """What the leader says of a batch; a broker that was asked for the leaders may not have heard of a new one yet."""
+    found: list[int] = []
+
+    async def by_leader() -> bool:
+        found.append((await kafka.produce(partition, writer)).error)
+        if found[-1] not in (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            return True
+        await kafka.upstream.layout(partition.topic, refresh=True)
+        return False
+
+    await wait_for_async(by_leader, f"the leader of {partition}", 60)
+    return found[-1]
 
 
 @pytest.mark.parametrize("request_type", [InitProducerId, AddPartitionsToTxn, EndTxn], ids=lambda kind: kind.__name__)

@@ -36,10 +36,12 @@ class Batch:
     """One batch. The same object lies in the logs of all replicas: nobody changes it."""
 
     __slots__ = (
-        "attributes", "base", "coordinator_epoch", "count", "data", "epoch", "first_seq", "last", "last_seq", "marker",
-        "max_ts", "note", "pid", "producer_epoch", "size",
+        "at", "attributes", "base", "coordinator_epoch", "count", "data", "epoch", "first_seq", "last", "last_seq",
+        "marker", "max_ts", "note", "pid", "producer_epoch", "size",
     )  # fmt: skip
 
+    at: float
+    """When a leader appended it."""
     base: int
     last: int
     epoch: int
@@ -117,7 +119,7 @@ def _make(
     batch.attributes, batch.max_ts, batch.count = attributes, max_ts, count
     batch.pid, batch.producer_epoch, batch.first_seq = pid, producer_epoch, sequence
     batch.last_seq = NO_SEQUENCE if sequence < 0 else (sequence + last_delta) % _SEQUENCES
-    batch.marker, batch.coordinator_epoch, batch.note = -1, -1, None
+    batch.marker, batch.coordinator_epoch, batch.note, batch.at = -1, -1, None, 0.0
     return batch
 
 

@@ -107,6 +107,11 @@ class Controller:
         if name not in self.topics:
             raise RefusedError(errors.UNKNOWN_TOPIC_OR_PARTITION)
         topic = self.topics.pop(name)
+        self._cluster.deleted.add(name)
+        for broker in self._cluster.brokers.values():
+            for (topic_id, index), disk in broker.disks.items():
+                if topic_id == topic.id:
+                    self._cluster.drop(name, index, disk.log.batches)
         self._publish(name)
         return topic
 

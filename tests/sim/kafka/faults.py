@@ -17,6 +17,7 @@ from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.sim.kafka.transaction import AT_REST, NO_EPOCH, State
 
 if TYPE_CHECKING:
+    from tests.sim.kafka.batches import Batch
     from tests.sim.kafka.broker import Broker
     from tests.sim.kafka.replica import Replica
     from tests.sim.kafka.settings import ClusterSettings, Scheduler, Span
@@ -36,6 +37,12 @@ class Faults:
     def __init__(self) -> None:
         self.effects: Counter[str] = Counter()
         self.trace: Callable[[str], None] | None = None
+        self.dropped: dict[tuple[str, int], list[Batch]] = {}
+        """By partition: what some replica had and has no more, but for retention and compaction."""
+        self.deleted: set[str] = set()
+        """Topics that were; some are there again."""
+        self.misled: list[tuple[str, int, bytes]] = []
+        """Batches of Produce requests that were refused although nothing was wrong, by topic and partition."""
         self.cuts: set[tuple[int, int]] = set()
         self._messages: dict[tuple[int, int], list[Callable[[], object]]] = {}
         self._hold_marker: MarkerPredicate | None = None
@@ -46,6 +53,11 @@ class Faults:
         self.effects[name] += 1
         if self.trace is not None:
             self.trace(f"{self.scheduler.now():9.4f} effect {name}")
+
+    def drop(self, topic: str, partition: int, batches: list[Batch]) -> None:
+        """A replica loses these: it follows a leader without them, or its topic is gone."""
+        if batches:
+            self.dropped.setdefault((topic, partition), []).extend(batches)
 
     def delay(self, span: Span) -> float:
         return self.scheduler.rng.uniform(*span)

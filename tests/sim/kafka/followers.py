@@ -139,10 +139,10 @@ class Followers:
     def advance(self) -> None:
         """`Partition.maybeIncrementLeaderHW`."""
         replica = self._replica
-        if not replica.leading or len(self.isr) < replica.min_isr:
+        lowest = end = replica.log.end
+        if not replica.leading or end <= replica.high_watermark or len(self.isr) < replica.min_isr:
             return
         cluster = replica.broker.cluster
-        lowest = end = replica.log.end
         now = cluster.scheduler.now()
         for follower, state in self.all.items():
             if state.leo < lowest and (

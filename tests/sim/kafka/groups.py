@@ -25,6 +25,18 @@ _SHORTEST_SESSION: Final = 6_000
 """group.min.session.timeout.ms."""
 _LONGEST_SESSION: Final = 1_800_000
 """group.max.session.timeout.ms."""
+_COMMIT_TIMEOUT_S: Final = 5.0
+"""offset.commit.timeout.ms."""
+_COMMIT_ERRORS: Final = {
+    errors.UNKNOWN_TOPIC_OR_PARTITION: errors.COORDINATOR_NOT_AVAILABLE,
+    errors.NOT_ENOUGH_REPLICAS: errors.COORDINATOR_NOT_AVAILABLE,
+    errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND: errors.COORDINATOR_NOT_AVAILABLE,
+    errors.NOT_LEADER_OR_FOLLOWER: errors.NOT_COORDINATOR,
+}
+"""What an error of the append to `__consumer_offsets` is answered as: `CoordinatorOperationExceptionHelper`, before 4.0
+`GroupMetadataManager.storeOffsets`. Both have more for batches that are too large and for disks, which fail no commit
+here.
+"""
 
 
 class Commit(NamedTuple):
@@ -202,17 +214,43 @@ class Groups:
                 self._check_member(group, member, generation)
                 if group.state == "CompletingRebalance":
                     raise RefusedError(errors.REBALANCE_IN_PROGRESS)
-            appended = shard.replica.append_note(batches.noted(commits, self.broker.wall_ms(), stamp))
+            batch = batches.noted(commits, self.broker.wall_ms(), stamp)
+            self._append(shard, batch, stamp[0] if stamp is not None else -1, done)
         except RefusedError as error:
             done(error.code)
+
+    def _append(self, shard: Shard, batch: Batch, pid: int, done: Callable[[int], object]) -> None:
+        """Since 4.0 offsets are appended with acks=1, whatever the ISR is (`CoordinatorPartitionWriter`), and wait for
+        the high watermark: whoever waits too long is answered 15, and they count all the same once it has passed them.
+        Before that acks=all was asked of the log, and a wait that is too long was answered 7.
+        """
+        runtime = self.broker.cluster.settings.version >= (4, 0)
+        try:
+            appended = shard.replica.append_note(batch, 1 if runtime else -1)
+        except RefusedError as error:
+            done(_COMMIT_ERRORS.get(error.code, error.code))
             return
+        is_answered = False
+
+        def answer(error: int) -> None:
+            nonlocal is_answered
+            if not is_answered:
+                is_answered = True
+                done(_COMMIT_ERRORS.get(error, error))
 
         def replicated(error: int) -> None:
             if not error:
-                shard.take(commits, stamp[0] if stamp is not None else -1, appended.base)
-            done(errors.NOT_COORDINATOR if error == errors.NOT_LEADER_OR_FOLLOWER else error)
+                shard.take(batch.note, pid, appended.base)
+            answer(error)
 
-        shard.replica.when_replicated(appended.last, replicated)
+        def overdue() -> None:
+            if not is_answered and not runtime and waiting is not None:
+                shard.replica.forget(waiting)
+            answer(errors.COORDINATOR_NOT_AVAILABLE if runtime else errors.REQUEST_TIMED_OUT)
+
+        waiting = shard.replica.when_replicated(appended.last, replicated)
+        if waiting is not None:
+            self.broker.later(_COMMIT_TIMEOUT_S, overdue)
 
     def _check_member(self, group: Group, member: str, generation: int) -> None:
         if member not in group.members:

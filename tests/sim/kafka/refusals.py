@@ -38,6 +38,12 @@ def refused(broker: Broker, request: Request) -> bool:
             request.answer({})
             return True
         return False
+    if request.key == 0:
+        broker.cluster.misled += [
+            (topic["name"], part["index"], bytes(part["records"] or b""))
+            for topic in request.values["topic_data"]
+            for part in topic["partition_data"]
+        ]
     if refusal.after:
         broker.cluster.effect("refused_after")
         request.override = refusal.error

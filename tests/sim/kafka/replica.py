@@ -143,11 +143,15 @@ class Replica:
     def remove(self) -> None:
         """The topic was deleted."""
         self.gone = True
+        self._drop(self.log.batches)
         self.leading = False
         self.followers.clear()
         self.fetcher.stop()
         self.broker.coordinators_resign(self)
         self._give_up(errors.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _drop(self, lost: list[Batch]) -> None:
+        self.broker.cluster.drop(self.topic.name, self.index, lost)
 
     def _give_up(self, code: int) -> None:
         waiting, self.waiting = self.waiting, []
@@ -184,10 +188,10 @@ class Replica:
         self.producers.check_marker(batch)
         return self._append_own(batch)
 
-    def append_note(self, batch: Batch) -> Appended:
+    def append_note(self, batch: Batch, acks: int = -1) -> Appended:
         """A record of this broker's coordinator in its own partition. Raises `RefusedError`."""
         self.check_leader()
-        self._check_replicas(-1)
+        self._check_replicas(acks)
         return self._append_own(batch)
 
     def _append_own(self, batch: Batch) -> Appended:
@@ -210,6 +214,7 @@ class Replica:
             raise RefusedError(errors.NOT_ENOUGH_REPLICAS, f"{len(self.followers.isr)} in sync")
 
     def _write(self, batch: Batch, now: int) -> None:
+        batch.at = self.broker.cluster.scheduler.now()
         self.take(batch, now)
         self.broker.trace("append", self, batch)
         self.followers.appended()
@@ -279,6 +284,7 @@ class Replica:
             return
         self.broker.cluster.effect("truncated")
         self.broker.trace("truncates", self, offset)
+        self._drop([batch for batch in self.log.batches if batch.last >= offset])
         self.log.truncate(offset)
         self.high_watermark = min(self.high_watermark, self.log.end)
         self._rebuild()
@@ -289,6 +295,7 @@ class Replica:
 
     def restart_log(self, offset: int) -> None:
         """The leader's log begins behind the end of this one."""
+        self._drop(self.log.batches)
         self.log.restart_at(offset)
         self.producers.forget()
         self.high_watermark = offset

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import pytest
+
 from tests.sim.kafka.harness import Simulated
+from tests.sim.kafka.settings import ClusterSettings
 
 
-def _with_a_topic() -> Simulated:
-    s = Simulated()
+def _with_a_topic(version: tuple[int, int] = (4, 1)) -> Simulated:
+    s = Simulated(settings=ClusterSettings(version))
     s.cluster.create_topic("t")
     s.pause(1)
     return s
@@ -16,13 +19,16 @@ def _coordinator(s: Simulated, group: str) -> int:
     return s.ask(None, 10, 1, {"key": group, "key_type": 0})["node_id"]
 
 
-def _commit(s: Simulated, group: str, topic: str, offset: int, member: str = "", generation: int = -1) -> int:
+def _commit_fields(group: str, topic: str, offset: int, member: str = "", generation: int = -1) -> dict[str, Any]:
     part = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
-    fields = {
+    return {
         "group_id": group, "generation_id_or_member_epoch": generation, "member_id": member, "group_instance_id": None,
         "topics": [{"name": topic, "partitions": [part]}],
     }  # fmt: skip
-    answer = s.ask(_coordinator(s, group), 8, 7, fields)
+
+
+def _commit(s: Simulated, group: str, topic: str, offset: int, member: str = "", generation: int = -1) -> int:
+    answer = s.ask(_coordinator(s, group), 8, 7, _commit_fields(group, topic, offset, member, generation))
     return answer["topics"][0]["partitions"][0]["error_code"]
 
 
@@ -80,3 +86,42 @@ def test_groups_are_listed_and_described():
     assert [each["group_id"] for each in s.ask(at, 16, 4, {"states_filter": []})["groups"]] == ["g"]
     described = s.ask(at, 15, 5, {"groups": ["g"], "include_authorized_operations": False})["groups"][0]
     assert (described["error_code"], described["group_state"]) == (0, "Empty")
+
+
+@pytest.mark.parametrize(("version", "kept"), [((3, 9), -1), ((4, 1), 5)])
+def test_with_too_few_in_sync_replicas_a_commit_is_answered_with_15(version: tuple[int, int], kept: int):
+    """Never 19, as a Produce is. Since 4.0 it is in the log all the same, and counts when the followers are back."""
+    s = _with_a_topic(version)
+    others = [each for each in s.cluster.brokers if each != _coordinator(s, "g")]
+    for each in others:
+        s.cluster.brokers[each].kill()
+    s.pause(15)
+    assert _commit(s, "g", "t", 5) == 15
+    for each in others:
+        s.cluster.brokers[each].start()
+    s.pause(5)
+    assert _committed(s, "g", "t") == kept
+
+
+@pytest.mark.parametrize(("version", "code"), [((3, 9), 7), ((4, 1), 15)])
+def test_a_commit_that_is_not_replicated_in_time_is_answered_without_that(version: tuple[int, int], code: int):
+    s = _with_a_topic(version)
+    at = _coordinator(s, "g")
+    other = next(each for each in s.cluster.brokers if each != at)
+    s.cluster.cut(at, other)
+    before = s.heap.now()
+    assert _commit(s, "g", "t", 5) == code
+    assert 5 <= s.heap.now() - before < 6
+    assert _committed(s, "g", "t") == -1
+
+
+@pytest.mark.parametrize("version", [(3, 9), (4, 1)])
+def test_a_coordinator_that_loses_its_partition_answers_a_commit_with_16(version: tuple[int, int]):
+    s = _with_a_topic(version)
+    at = _coordinator(s, "g")
+    one, other = (each for each in s.cluster.brokers if each != at)
+    s.cluster.cut(at, one)
+    waiting = s.begin(at, 8, 7, _commit_fields("g", "t", 5))
+    s.pause(1)
+    assert s.cluster.elect("__consumer_offsets", s.cluster.group_partition("g"), other)
+    assert s.finish(waiting)["topics"][0]["partitions"][0]["error_code"] == 16

@@ -5,8 +5,11 @@
     schedules.py    short schedules, for moments that chance alone finds too seldom
     mutant.py       what a mutant is
     holes.py        holes of the first build
-    takeover.py     mutants of the model `ExclusiveTopic`
+    takeover.py     mutants of the models `ExclusiveTopic` and `Slots`
+    tails.py        those of `Tails`
     sequences.py    those of `ClientSequences`
+    space.py        those of `SequenceSpace`
+    keepalive.py    those of `KeepAlive`
     deduplication.py    those of sequence ids
     redundant.py    rules that one edit cannot break
     all.py          every mutant

@@ -86,6 +86,7 @@ class Bias:
             "burst": rng.choice(self.burst),
             "partitions": rng.choice(self.partitions),
         }
+        args |= {name: rng.choice(values) for name, values in self.where.get("produce", {}).items()}
         return Step(round(at, 4), "produce", args)
 
     def _faults(self, rng: random.Random, shape: Shape, length: float) -> Iterator[Step]:

@@ -1,6 +1,17 @@
 """Holes of the first build: how its promises were broken, each put back into the code of today.
 
-Their rules stand in docs/architecture.md, "Bugs that made rules". The numbers are those of the models' README.
+The ten, as `Mutant.of` numbers them (1 to 6 as `model/README.md` does); their rules stand in docs/architecture.md:
+
+    1  bases lag behind where a session stands
+    2  what a leader remembers and has not committed is believed
+    3  the logs of all slots end at the marker of one
+    4  the partitions of a topic are those of one broker, which may lag
+    5  an empty answer to Fetch is the end of a log
+    6  an append in doubt counts as not written, in the log (`sequences`) and in the ownership topic
+    7  what a refused client sent is decompressed at once
+    8  refused sequences are remembered without bound, for partitions that do not exist
+    9  Metadata of very many names stops the loop
+    10 a header lies about the age of its records
 """
 
 from __future__ import annotations
@@ -11,12 +22,15 @@ from tests.sim.histories import History, Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, produce
+from tests.sim.mutants.schedules import Schedule, hold, produce, refusals
+from tests.sim.wire import FETCH, METADATA
 
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 TAILS: Final = "sidecar/exclusive/tails.py"
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 LOGS: Final = "sidecar/cluster/logs.py"
+UPSTREAM: Final = "sidecar/cluster/upstream.py"
+APPEND: Final = "sidecar/changelog/append.py"
 
 SMALL_CIRCLE: Final = (
     Edit(SEQUENCES, "MODULUS: Final = 2**31", "MODULUS: Final = 2**12"),
@@ -88,6 +102,57 @@ def _late(seed: int) -> History:
     )(seed)
 
 
+_FEWER: Final = Edit(
+    TAKEOVER, "        if missing := sorted(written.difference(there)):\n", "        if missing := []:\n"
+)
+
+
+def _growing(deaf: tuple[int, ...], *more: Step) -> Schedule:
+    """A topic grows, some brokers do not hear of it, and nodes start that have heard nothing yet."""
+    dead = {"fuse": 1, "lasts": 0.3, "silently": False}
+    return Schedule(
+        [
+            produce(batches=800),
+            *[Step(0.25, "lag metadata", {"broker": each, "seconds": 14.0, "lasts": 1.0}) for each in deaf],
+            Step(0.3, "grow"),
+            Step(0.4, "elect", {"topic": "owned", "partition": 2, "broker": 1}),
+            *[Step(at, "kill node", {"node": node, **dead}) for at in _STARTS for node in (1, 2)],
+            *more,
+        ],
+        length=11.5,
+        jitter=0.02,
+    )
+
+
+_STARTS: Final = (5.0, 7.0, 9.0)
+"""By then the leader of the new partition has given up waiting for replicas that do not hear of it."""
+_LED: Final = (("owned", 0, 2), ("owned", 1, 3), ("__sidecar_default", 0, 2), ("__transaction_state", 3, 1))
+_UNHEARD: Final = _growing(
+    (2, 3),
+    *[Step(0.15, "elect", {"topic": name, "partition": each, "broker": leader}) for name, each, leader in _LED],
+    *[hold(at, "owned", 1.6, api=METADATA, brokers=(1,)) for at in _STARTS],
+)
+"""One broker alone has heard of it, and keeps that back. It coordinates the topic's slot (in partition 3), and leads no
+other partition that a takeover needs.
+"""
+
+_CLAIM: Final = {"group": "", "strings": 1, "topic": "", "partitions": [], "mode": "", "lasts": 0.1}
+_CLAIMS: Final = Schedule(
+    [
+        step
+        for at in (0.2, 0.8, 1.4, 2.0, 2.6)
+        for step in (
+            hold(at, "__sidecar_default", 0.3, api=FETCH),
+            *refusals(at, error=6),
+            *[Step(at + 0.02, "claim", _CLAIM)] * 4,
+        )
+    ],
+    jitter=0.02,
+)
+"""Claims to one string meet at the coordinator. Its append is answered with NOT_LEADER_OR_FOLLOWER, and for a moment
+it does not read what is in the log.
+"""
+
 MUTANTS: Final = (
     Mutant(
         "half a circle",
@@ -131,6 +196,32 @@ MUTANTS: Final = (
         seeds=60,
     ),
     Mutant(
+        "one broker's partitions",
+        "hole 4",
+        "The partitions of a topic are those that one broker knows, which may lag, however many it had.",
+        (
+            Edit(
+                UPSTREAM,
+                "await self._hedged.answers(lambda broker: self.call(broker, request), prompt or live)\n",
+                "[await self.call(self.__dict__.setdefault('_one', self._random.choice(live)), request)]\n",
+            ),
+            Edit(
+                "sidecar/cluster/view.py",
+                "                    if index not in epochs or epochs[index] < epoch:\n",
+                "                    if index in epochs and epochs[index] < epoch:\n",
+            ),
+            _FEWER,
+        ),
+        _growing((3,)),
+    ),
+    Mutant(
+        "fewer partitions than before",
+        "model NoFewer",
+        "A takeover is content with the partitions that brokers name, where an epoch wrote to more.",
+        (_FEWER,),
+        _UNHEARD,
+    ),
+    Mutant(
         "an empty answer is the end",
         "hole 5",
         "Reading a log ends at the first empty answer, before the end that is known.",
@@ -149,6 +240,20 @@ MUTANTS: Final = (
         ),
         Bias(("owned", "shared"), {"kill node": 3, "empty fetches": 5}, count=(4, 6, 8)),
         seeds=60,
+    ),
+    Mutant(
+        "an append in doubt is none",
+        "hole 6",
+        "A record of the ownership topic whose append was answered with an error counts as not written: the next one "
+        "goes under its sequence.",
+        (
+            Edit(
+                APPEND,
+                "                in_doubt |= _leaves_doubt(answer.error)\n",
+                "                raise AppendRefusedError(answer.error, f'append to {partition}')\n",
+            ),
+        ),
+        _CLAIMS,
     ),
     Mutant(
         "a claim is the hint",
@@ -184,8 +289,22 @@ MUTANTS: Final = (
         seeds=3,
     ),
     Mutant(
+        "partitions are not looked for",
+        "hole 8",
+        "What is refused is remembered for any partition that a client names, whether it is there or not.",
+        (
+            Edit(
+                "sidecar/exclusive/existing.py",
+                "        if partition < 0:\n",
+                "        return None\n        if partition < 0:\n",
+            ),
+        ),
+        Schedule([produce(), *[Step(at, "many partitions", {"topic": "owned", "count": 50}) for at in (0.8, 1.6)]]),
+        seeds=3,
+    ),
+    Mutant(
         "names are read in one go",
-        "hole 7",
+        "hole 9",
         "The names that a client asks Metadata for are read in one turn of the loop.",
         (
             Edit(
@@ -199,7 +318,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "headers are believed",
-        "hole 8",
+        "hole 10",
         "How old records are is what the batch's header says.",
         (
             Edit(

@@ -22,6 +22,11 @@ REDUNDANT: Final = (
         "a deposed session goes on",
     ),
     Redundant(
+        "hole 4, one broker asked",
+        "no takeover has fewer partitions than any epoch of the topic wrote to.",
+        "one broker's partitions",
+    ),
+    Redundant(
         "hole 5, the empty answer alone",
         "a log whose marker was not read is no log that was read: the takeover fails.",
         "an empty answer is the end",
@@ -35,5 +40,15 @@ REDUNDANT: Final = (
         "failing node in-flight-is-new, the judgement alone",
         "ids that are under way in another slot are waited for before they are judged.",
         "in flight is new",
+    ),
+    Redundant(
+        "model KeepCoord, the renewal at the coordinator alone",
+        "a takeover that gets another producer id fences the former one on every partition.",
+        "renewals pass the coordinator by",
+    ),
+    Redundant(
+        "model StampChangelog, the refusal by Kafka alone",
+        "nodes pass over a record of the ownership topic that is below the highest epoch they saw of its producer id.",
+        "stale records of the ownership topic count",
     ),
 )

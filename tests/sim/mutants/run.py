@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tests.sim.histories import History
     from tests.sim.mutants.edits import Edit
     from tests.sim.mutants.mutant import Mutant
-    from tests.sim.world import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,10 @@ class Caught:
 
 
 class Lanes:
-    """Workers by what they are made of. What they found is remembered: many mutants have the same histories."""
+    """Workers by the edits in the product. What they found is remembered: many mutants have the same histories."""
 
     def __init__(self) -> None:
-        self._workers: dict[tuple[Shape, tuple[Edit, ...]], Worker] = {}
+        self._workers: dict[tuple[Edit, ...], Worker] = {}
         self._found: dict[tuple[str, tuple[Edit, ...]], list[str]] = {}
 
     def once(self, history: History, edits: tuple[Edit, ...]) -> list[str]:
@@ -54,14 +53,13 @@ class Lanes:
 
     def wrong(self, history: History, edits: tuple[Edit, ...]) -> list[str]:
         """What is wrong with a history, with these edits in the product."""
-        key = history.shape, edits
         try:
-            worker = self._workers.get(key)
+            worker = self._workers.get(edits)
             if worker is None:
-                worker = self._workers[key] = Worker(*key)
+                worker = self._workers[edits] = Worker(edits)
             return worker.play(history).wrong
         except WorkerError as error:
-            if (worker := self._workers.pop(key, None)) is not None:
+            if (worker := self._workers.pop(edits, None)) is not None:
                 worker.close()
             return [Finding.of(FAILED, str(error))]
 

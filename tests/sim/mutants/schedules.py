@@ -15,20 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The same steps under any seed, each later by up to `jitter` seconds as the seed has it."""
+    """The same steps under any seed, each later by up to `jitter` seconds as the seed has it. `brief`: see `Shape`."""
 
     steps: Sequence[Step]
     length: float = 3.0
     nodes: int = 2
     latency: float = 0.001
     jitter: float = 0.0
+    brief: bool = False
 
     def __call__(self, seed: int) -> History:
         """The history of a seed."""
         rng = random.Random(f"{seed} schedule")
         late = [replace(step, at=round(step.at + self.jitter * rng.random(), 4)) for step in self.steps]
         steps = tuple(sorted(late, key=lambda step: step.at))
-        return History(seed, Shape(nodes=self.nodes), self.length, steps, {"latency": self.latency})
+        return History(seed, Shape(nodes=self.nodes, brief=self.brief), self.length, steps, {"latency": self.latency})
 
 
 def produce(at: float = 0.1, app: str = "app0", topic: str = "owned", **more: Any) -> Step:
@@ -78,6 +79,6 @@ def resets(*at: float) -> list[Step]:
     return [Step(moment, "reset", {"node": node, "other": "clients", "share": 1.0}) for moment in at for node in (1, 2)]
 
 
-def hold(at: float, topic: str = "counted", lasts: float = 0.4) -> Step:
+def hold(at: float, topic: str = "counted", lasts: float = 0.4, **more: Any) -> Step:
     """What a topic's leaders are sent they append, and answer later."""
-    return Step(at, "hold answers", {"topic": topic, "lasts": lasts})
+    return Step(at, "hold answers", {"topic": topic, "lasts": lasts, **more})

@@ -1,18 +1,26 @@
-"""Mutants of sequences and bases: those of the model `ClientSequences`, and of a lane's numbering."""
+"""Mutants of sequences and bases: those of the model `ClientSequences`, and of a lane's numbering.
+
+Its `ShiftFirst` is in `deduplication`. `FenceData`, `FenceChangelog` and `TailAfterFence` are mutants of
+`ExclusiveTopic` as well, and stand in `takeover`.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from tests.sim.histories import Step
 from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, produce, refusals
+from tests.sim.mutants.schedules import Schedule, hold, produce, refusals
 
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 SUCCESSION: Final = "sidecar/exclusive/succession.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
 LANE: Final = "sidecar/forwarder/lane.py"
+SLOT: Final = "sidecar/fencing/slot.py"
+TAKEOVER: Final = "sidecar/exclusive/takeover.py"
+GATE: Final = "sidecar/dedup/gate.py"
 WRITER: Final = "sidecar/exclusive/writer.py"
 
 _FAILOVERS: Final = Bias(
@@ -52,6 +60,84 @@ LEAVING: Final = Bias(
     where={"reset": {"other": ("clients",), "share": (0.5, 1.0)}, "cut path": {"other": ("clients",)}},
 )
 """Sessions leave, others write, and they come back."""
+
+
+def _refusal(at: float) -> Step:
+    """The leader of partition 0 refuses a batch for good."""
+    args = {"broker": 3, "api": 0, "error": 10, "times": 1, "after_append": False}
+    return Step(at, "refuse", args)
+
+
+_STALE_RAISE: Final = (
+    produce(partitions=1, every=0.02),
+    _refusal(3.0),
+    Step(3.06, "freeze node", {"node": 2, "lasts": 9.0, "timers_first": True}),
+    Step(3.2, "cut path", {"node": 2, "other": "clients", "lasts": 10.5}),
+)
+"""A node freezes with the first batch of a raised epoch in its buffer; its client goes on at another node meanwhile."""
+
+_BOTH: Final = Schedule(
+    [*_STALE_RAISE, Step(12.0, "empty fetches", {"broker": 1, "times": 300})], length=14.0, latency=0.02, jitter=0.06
+)
+"""It wakes and does not hear of that for a while."""
+
+_ALONE: Final = Schedule(
+    [*_STALE_RAISE, Step(11.0, "kill node", {"node": 1, "fuse": 1, "lasts": 4.0, "silently": False})],
+    length=14.0,
+    latency=0.02,
+    jitter=0.06,
+)
+"""It wakes when the other node is gone."""
+
+_RAISED_AGAIN: Final = Schedule([*_ALONE.steps, _refusal(10.4)], length=14.0, latency=0.02, jitter=0.06)
+"""It wakes when its client has raised its epoch once more."""
+
+_DROPPED: Final = Schedule(
+    [
+        produce(topic="ledger", ids=True, partitions=1, burst=1, repeats=0.6),
+        Step(0.8, "cut path", {"node": 1, "other": "kafka-3", "lasts": 3.0}),
+        Step(1.2, "kill node", {"node": 1, "fuse": 20, "lasts": 3.0, "silently": False}),
+    ],
+    length=4.0,
+    jitter=0.1,
+)
+"""Duplicates come behind a batch that does not get through to its leader; then the node dies."""
+
+
+def _between(api: int, after: int) -> Schedule:
+    """A node stands still in a takeover, behind so many answers to an API, and goes on when another one has served the
+    session. DescribeProducers (61) is asked before the fence first, ListOffsets (2) for the third time behind it.
+    """
+    return Schedule(
+        [
+            produce(partitions=1),
+            Step(0.95, "freeze asking", {"api": api, "lasts": 2.8, "after": after}),
+            Step(1.0, "kill node", {"node": 2, "fuse": 20, "lasts": 6.0, "silently": False}),
+            Step(2.4, "empty redis"),
+            *[
+                Step(at, "reset", {"node": 3, "other": "clients", "share": 1.0})
+                for at in (2.6, 2.8, 3.0, 3.2, 3.4, 3.6)
+            ],
+            hold(4.1, "owned", 0.5),
+            Step(4.3, "kill node", {"node": 1, "fuse": 20, "lasts": 5.0, "silently": False}),
+        ],
+        length=7.0,
+        nodes=3,
+        jitter=0.1,
+    )
+
+
+_ANY_STAMP: Final = Edit(
+    "tests/sim/kafka/replica.py",
+    "            self.producers.check_data(batch)\n",
+    '            if self.topic.name != "__sidecar_default":\n                self.producers.check_data(batch)\n',
+)
+"""As if the records of the ownership topic had no stamp."""
+_ANY_EPOCH: Final = Edit(
+    "sidecar/changelog/view.py",
+    "        if writer.epoch < self._epochs.get(writer.producer_id, writer.epoch):\n",
+    "        if False:\n",
+)
 
 MUTANTS: Final = (
     Mutant(
@@ -181,5 +267,100 @@ MUTANTS: Final = (
         ),
         LEAVING,
         seeds=60,
+    ),
+    Mutant(
+        "a raise keeps its epoch",
+        "model NewEpochOnRaise",
+        "A client that raised its epoch gets another base in the memory of its node, and no new slot epoch.",
+        (
+            Edit(
+                EPOCH,
+                "        return await self._next(around, {partition: Position(client_epoch, 0)}, {})\n",
+                "        space = self._spaces[partition]\n"
+                "        space.base = -space.stamped(space.next) % MODULUS\n"
+                "        space.client_epoch, space.next, space.has_past = client_epoch, 0, False\n"
+                "        return self\n",
+            ),
+            Edit(
+                WRITER,
+                "            else:\n                if self.epoch is epoch:\n",
+                "            else:\n                if found is epoch:\n                    return\n"
+                "                if self.epoch is epoch:\n",
+            ),
+        ),
+        _RAISES,
+    ),
+    Mutant(
+        "a raise asks for any epoch",
+        "model RaiseMode_memory",
+        "A raise from memory takes the next epoch whoever had the last one.",
+        (
+            Edit(
+                SLOT,
+                "            raised = await self._init(held)\n",
+                "            raised = await self._init(NO_STAMP)\n",
+            ),
+            Edit(
+                SLOT,
+                "            if raised.producer_id != held.producer_id or raised.epoch != held.epoch + 1:\n",
+                "            if raised.producer_id != held.producer_id:\n",
+            ),
+        ),
+        _BOTH,
+        seeds=8,
+    ),
+    Mutant(
+        "a raise counts again",
+        "model RaiseOnce",
+        "A raise that ended in a takeover begins at 0 also where the takeover knows the raised epoch.",
+        (
+            Edit(
+                WRITER,
+                "                found.close(MOVED)\n        await self._again()\n",
+                "                found.close(MOVED)\n        await self._again()\n"
+                "        if self.epoch is not None and following.func.__name__ == 'raise_for':\n"
+                "            self.epoch = await self.epoch.raise_for(*following.args)\n",
+            ),
+        ),
+        _ALONE,
+        seeds=8,
+    ),
+    Mutant(
+        "a lower epoch is a raise",
+        "model RaiseOnlyUp",
+        "A client epoch that its client has left counts as one that it raised.",
+        (
+            Edit(
+                SEQUENCES,
+                "            if self.written and not 0 < (epoch - self.client_epoch) % _EPOCHS < _AHEAD:\n",
+                "            if False:\n",
+            ),
+        ),
+        _RAISED_AGAIN,
+        seeds=8,
+    ),
+    Mutant(
+        "a drop does not wait",
+        "model DropWaits",
+        "A duplicate is dropped while earlier batches of its session are under way.",
+        (Edit(GATE, "        if self._under_way:\n            return False  # an outcome pumps again\n", ""),),
+        _DROPPED,
+        seeds=30,
+    ),
+    Mutant(
+        "the ownership topic is read before the fence",
+        "model LastAfterFence",
+        "A takeover goes by what the ownership topic said before its fence.",
+        (Edit(TAKEOVER, "if self._known(fenced.topic_id) != known or tuple", "if tuple"),),
+        _between(61, 0),
+        seeds=8,
+    ),
+    Mutant(
+        "stale records of the ownership topic count",
+        "model StampChangelog",
+        "A record that opens an epoch counts though it comes behind the fence of a newer one.",
+        (_ANY_STAMP, _ANY_EPOCH),
+        _between(2, 2),
+        seeds=8,
     ),
 )

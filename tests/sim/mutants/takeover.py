@@ -1,4 +1,4 @@
-"""Mutants of the takeover: those of the model `ExclusiveTopic`."""
+"""Mutants of the takeover: those of the models `ExclusiveTopic` and `Slots`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,38 @@ _LATE: Final = Schedule(
 _ELSEWHERE: Final = [Step(1.25, "close", {"app": "app0"}), produce(1.3, "rival0", partitions=1, batches=60)]
 _BEHIND: Final = Schedule([produce(), *_CUT, *_ELSEWHERE], length=5.0, jitter=0.04)
 """It arrives when another session owns the topic, and has written to another partition only."""
+
+_ONE_LEADS: Final = [
+    Step(0.05, "elect", {"topic": name, "partition": each, "broker": leader})
+    for name, each, leader in (("__sidecar_default", 0, 1), ("owned", 0, 2), ("owned", 1, 3))
+]
+_UNWRITTEN: Final = Schedule(
+    [
+        *_ONE_LEADS,
+        Step(0.25, "refuse", {"broker": 1, "api": 0, "error": 5, "times": 50, "after_append": False}),
+        produce(0.3),
+        Step(0.8, "kill node", {"node": 1, "fuse": 1, "lasts": 0.3, "silently": False}),
+        Step(0.8, "kill node", {"node": 2, "fuse": 1, "lasts": 0.3, "silently": False}),
+    ],
+    jitter=0.02,
+)
+"""The ownership topic takes nothing as a session comes, and its node dies."""
+
+_LATE_WORD: Final = Schedule(
+    [
+        *_ONE_LEADS,
+        produce(topic="shared"),
+        Step(0.98, "delay append", {"topic": "__sidecar_default", "lasts": 1.9}),
+        produce(1.0, "app1", "shared", batches=600),
+        Step(1.1, "close", {"app": "app0"}),
+        Step(1.15, "kill node", {"node": 2, "fuse": 1, "lasts": 2.6, "silently": False}),
+        Step(1.2, "policy", {"topic": "shared", "access_mode": "exclusive"}),
+        Step(4.2, "kill node", {"node": 1, "fuse": 1, "lasts": 0.3, "silently": False}),
+    ],
+    length=5.5,
+    jitter=0.02,
+)
+"""The record of a slot beside the master slot arrives when its node is dead, and its session owns the topic."""
 
 BESIDE: Final = Bias(
     ("shared",),
@@ -144,6 +176,35 @@ MUTANTS: Final = (
             ),
         ),
         _FAILOVERS,
+    ),
+    Mutant(
+        "served before it is written down",
+        "model WaitForClaim",
+        "A takeover serves before its record is in the ownership topic.",
+        (
+            Edit(
+                TAKEOVER,
+                "        offset = await journal.append(batch)\n"
+                "        await tailer.reached(Offset(offset + len(batch) - 1), timeout=_SEEN_S)\n",
+                "        offset, late = tailer.position, asyncio.ensure_future(journal.append(batch))\n"
+                "        late.add_done_callback(lambda task: task.cancelled() or task.exception())\n",
+            ),
+        ),
+        _UNWRITTEN,
+    ),
+    Mutant(
+        "the later word counts",
+        "model Under",
+        "Of two records that say where a session stands the later one counts, whatever master record it was written "
+        "under.",
+        (
+            Edit(
+                "sidecar/exclusive/succession.py",
+                "        return Mention((opened.under or at, at), next_,",
+                "        return Mention((at, at), next_,",
+            ),
+        ),
+        _LATE_WORD,
     ),
     Mutant(
         "forgetful redis",

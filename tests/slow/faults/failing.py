@@ -77,7 +77,7 @@ class FailingNode(NodeProcess):
     def is_dead(self) -> bool:
         return not self.child.alive
 
-    def died_at(self, point: str, timeout: float = 20.0) -> None:
+    def died_at(self, point: str, timeout: float = 60.0) -> None:
         """Wait for its death, and make sure that it was this one: killed by itself, at that point. It is disarmed."""
         wait_for(lambda: self.is_dead, f"the node to die at {point}", timeout)
         assert self.child.exit_code == -signal.SIGKILL

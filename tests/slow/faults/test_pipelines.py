@@ -188,10 +188,10 @@ def disturb(
     line: Line, topic: str, redis_url: str, rng: random.Random, seconds: float, acknowledged: Callable[[], int]
 ) -> int:
     """Something goes wrong every few milliseconds, as long as batches are acknowledged in between: if each attempt met
-    a fault, nothing would ever be written. How often the node died.
+    a fault, nothing would ever be written. It goes on until there was a fault for each second; how many there were.
     """
-    over, deaths, seen = time.monotonic() + seconds, 0, -1
-    while time.monotonic() < over:
+    over, deaths, seen, before = time.monotonic() + seconds, 0, -1, line.resets
+    while time.monotonic() < over or deaths + line.resets - before < seconds:
         count = acknowledged()
         if count > seen:
             seen = count
@@ -202,7 +202,7 @@ def disturb(
             if rng.random() < 0.5:
                 forget_redis(redis_url, line.node.cluster)
         line.node.recover()
-    return deaths
+    return deaths + line.resets - before
 
 
 def check_pipelines(line: Line, services: Services, unique: Unique, mode: str, seed: int, seconds: float) -> None:
@@ -216,9 +216,8 @@ def check_pipelines(line: Line, services: Services, unique: Unique, mode: str, s
     ]
     for work in works:
         work.start()
-    before = line.resets
     try:
-        deaths = disturb(
+        faults = disturb(
             line, topic, services.redis_url, random.Random(seed), seconds, lambda: sum(map(Work.acknowledged, works))
         )
     finally:
@@ -227,8 +226,7 @@ def check_pipelines(line: Line, services: Services, unique: Unique, mode: str, s
         line.far.forget()
         for work in works:
             work.join()
-    faults = deaths + line.resets - before
-    floors = Floors(30, int(seconds))
+    floors = Floors(5 * len(works), int(seconds))
     assert_once(
         judge(services.kafka_bootstrap, topic, [work.pipeline for work in works], floors, faults=faults),
     )

@@ -138,7 +138,7 @@ def test_a_real_producer_loses_nothing_while_kafka_is_slow(
             headers: dict[str, str | bytes | None] = {"sidecar-sequence-id": str(number).encode()}
             producer.produce(topic, f"{name}:{number}".encode() + padding, headers=headers, on_delivery=delivered)
             producer.poll(0.002)
-        producer.flush(30)
+        producer.flush(90)
     finally:
         over.set()
         slowing.join()

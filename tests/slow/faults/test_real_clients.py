@@ -144,7 +144,7 @@ def check_restarts(
     history = [attempt for each in applications for attempt in each.history]
     unfinished = [key for found in missing for key in found]
     log = read_log(services.kafka_bootstrap, topic, partitions)
-    floors = Floors(50 * len(applications) * kills, kills)
+    floors = Floors(sum(ids), kills)
     violations = check(log, history, floors, faults=kills, unfinished=unfinished)
     assert not violations, summary(violations)
     assert all(each.lives >= 2 for each in applications)

@@ -29,7 +29,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*words: str) -> tuple[int, str, bool]:
     said = CliRunner().invoke(cli, ["pipeline", "report", *words], prog_name="sidecar")
-    return said.exit_code, said.stderr, isinstance(said.exception, SparkError)
+    return said.exit_code, said.output, isinstance(said.exception, SparkError)
 
 
 @pytest.mark.parametrize("written", [str, Path.as_uri])

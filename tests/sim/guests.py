@@ -1,0 +1,227 @@
+"""Clients beside the applications, as steps of a history: readers, groups, claimants, strangers, operators.
+
+Each runs on a host of its own, but what an operator asks for runs on the node that is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.node.view import NodeView
+from sidecar.v1 import control_pb2 as control
+from tests.sim import clients, wire
+from tests.sim.claimants import Claimant, Wishes
+from tests.sim.host import Host
+from tests.sim.ledger import Told
+from tests.sim.members import Member
+from tests.sim.operators import OF_OWNERS, Operator
+from tests.sim.operators import operate as ask_node
+from tests.sim.strangers import Stranger
+from tests.sim.strangers import transact as transact_as
+from tests.sim.world import TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.sim.play import Play
+
+_OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
+
+
+def consume(play: Play, topic: str) -> None:
+    play.topics.add(TOPICS[topic].shadow_of or topic)
+    host = play.client_host("reader")
+    name = host.name.removeprefix("client-")
+    with play.world.loop.on(host):
+        consumer = clients.Consumer(name, play.world.addresses, topic, play.world.ledger, play.world.rng)
+    play.consumers.append((consumer, host))
+    play.world.spawn(host, consumer.run())
+
+
+def claim(play: Play, group: str, strings: int, topic: str, partitions: list[int], mode: str, lasts: float) -> None:
+    """Somebody claims strings, or a topic for reading or writing, by the own API."""
+    host = play.client_host("claimant")
+    if topic and not group:
+        play.topics.add(topic)
+    wishes = Wishes(
+        group, tuple(f"string{each}" for each in range(strings)), topic, tuple(partitions),
+        _generation(play, group, strings) if topic == "" or group else None,
+    )  # fmt: skip
+    with play.world.loop.on(host):
+        claimant = Claimant(
+            host.name, wishes, play.world.addresses, play.counts, play.world.ledger, play.world.rng, play.effect,
+        )  # fmt: skip
+    play.world.spawn(host, claimant.run(lasts, lambda: play.over))
+    play.guests.append(host)
+
+
+def _generation(play: Play, group: str, strings: int) -> int | None:
+    rng = play.world.rng
+    if strings == 1 and not group:
+        return rng.choice((None, None, 0, 1, 3, 2**63 - 1))
+    return rng.choice((None, None, None, 1, 2, 7))
+
+
+def join(play: Play, group: str, topic: str, joins: bool, slow: float, lasts: float = 60.0) -> None:
+    """A consumer of a group, for so long."""
+    host = play.client_host("member")
+    count = play.counts.get(topic, 2)
+    with play.world.loop.on(host):
+        member = Member(
+            group, host.name, play.world.addresses, topic, count, play.world.ledger, play.world.rng, joins=joins
+        )
+    play.members.append(member)
+    until = play.world.now + lasts
+    play.world.spawn(host, member.run(lambda: play.over or play.world.now > until, slow))
+    play.guests.append(host)
+
+
+def stranger(play: Play, topic: str, partition: int, what: str) -> None:
+    """A client of another make, or with mistakes, at the node that leads the partition or at any."""
+    host = play.client_host("stranger")
+    play.topics.add(topic)
+    stranger = Stranger(
+        host.name, _address(play, topic, partition), topic, partition, play.world.ledger, play.world.rng,
+        play.wall_ms,
+    )  # fmt: skip
+
+    play.strangers.append(stranger)
+
+    async def come() -> None:
+        play.effect("stranger answered", await stranger.run(what))
+
+    play.world.spawn(host, come())
+    play.guests.append(host)
+
+
+def _address(play: Play, topic: str, partition: int) -> tuple[str, int]:
+    """Of the node that most probably serves a topic."""
+    rng, world = play.world.rng, play.world
+    for number, process in world.nodes.items():
+        rooms = process.node.rooms
+        if process.host.alive and rooms is not None and rooms.governor.serves(topic) and rng.random() < 0.9:
+            return world.address(number)
+    return rng.choice(world.addresses)
+
+
+def transact(play: Play, topic: str, governed: str) -> None:
+    """A transactional producer."""
+    host = play.client_host("transact")
+    play.topics.add(topic)
+    stranger = Stranger(
+        host.name, play.world.rng.choice(play.world.addresses), topic, 0, play.world.ledger, play.world.rng,
+        play.wall_ms,
+    )  # fmt: skip
+
+    async def come() -> None:
+        addresses = play.world.addresses
+        done = await transact_as(stranger, lambda: play.world.rng.choice(addresses), governed, lambda: play.over)
+        play.effect("transaction committed", done)
+
+    play.world.spawn(host, come())
+    play.guests.append(host)
+
+
+def own(play: Play, topic: str, partition: int, mode: str, lasts: float) -> None:
+    play.topics.add(topic)
+    host = play.client_host("owner")
+    resource = control.Resource(topic=topic, partition=None if partition < 0 else partition)
+    request = control.OwnRequest(
+        claims=[control.Claim(resource=resource)],
+        mode=_OWNING[mode.upper()].number,  # type: ignore[arg-type]
+        producer_name=host.name.removeprefix("client-"),
+        token=play.world.rng.randbytes(16),
+        wait_ms=500,
+    )
+    play.world.spawn(host, _hold(play, host, request, lasts))
+
+
+async def _hold(play: Play, host: Host, request: control.OwnRequest, lasts: float) -> None:
+    addresses, loop = play.world.addresses, play.world.loop
+    until, place = loop.time() + 6.0, play.world.rng.randrange(len(addresses))
+    resource = request.claims[0].resource
+    partitions = (resource.partition,) if resource.HasField("partition") else range(play.counts[resource.topic])
+    while loop.time() < until and not play.over:
+        try:
+            to = await wire.Wire.open(addresses[place], request.producer_name)
+            answer = control.OwnResponse.FromString(await to.call(wire.OWN, request.SerializeToString(), 3.0))
+        except wire.LostError:
+            await asyncio.sleep(0.2)
+            place = (place + 1) % len(addresses)
+            continue
+        for told in answer.ownerships:
+            if told.error == control.NONE and answer.error == control.NONE:
+                owner = told.owner_name or request.producer_name
+                play.world.ledger.told += [
+                    Told(f"{resource.topic}/{each}", told.generation, owner, loop.time(), granted=True)
+                    for each in partitions
+                ]
+            elif told.error == control.NOT_SERVING and 1 <= told.serving_node <= len(addresses):
+                place = told.serving_node - 1
+        if answer.error == control.NONE:
+            play.effect("owned by request")
+            await asyncio.sleep(lasts)
+            to.close()
+            return
+        to.close()
+        await asyncio.sleep(0.1)
+
+
+def operate(play: Play, action: str, topic: str, shadow: str) -> None:
+    """An operator asks a node for something."""
+    numbers = [each for each in play.world.nodes if play.world.serving(each)]
+    if not numbers:
+        return
+    number = play.world.rng.choice(numbers)
+    if action in OF_OWNERS:
+        number = next((each for each in numbers if play.world.governor(each).serves(topic)), number)
+    process = play.world.nodes[number]
+    who = Operator(NodeView(process.node), play.world.rng, topic, shadow, play.counts.get(topic, 2))
+
+    if action == "delete source":
+        play.reborn.add(topic)
+
+    async def ask() -> None:
+        if await ask_node(action, who, lambda why: play.world.logged.update([f"{action}: {why}"])):
+            play.effect(f"operator: {action}")
+
+    if action == "delete source":
+        play.operations.append(play.world.spawn(process.host, ask()))
+    else:
+        play.world.spawn(process.host, ask())
+
+
+def policy(play: Play, topic: str, **fields: Any) -> None:
+    play.topics.add(topic)
+    number = next((each for each in play.world.nodes if play.world.serving(each)), None)
+    if number is not None:
+        from sidecar.exclusive.policies import PolicyFields  # noqa: PLC0415
+
+        host = play.world.nodes[number].host
+        play.world.spawn(host, _set_policy(play, number, topic, PolicyFields(**_modes(fields))))
+
+
+async def _set_policy(play: Play, number: int, topic: str, change: Any) -> None:
+    try:
+        await play.world.governor(number).catalog.set(topic, change)
+    except Exception as error:  # noqa: BLE001 - a policy that cannot be set now is no one's fault
+        play.world.logged[f"policy: {type(error).__name__}"] += 1
+    else:
+        play.effect("policy changed")
+        if change.deduplication:
+            for partition in range(play.counts[topic]):
+                batches = play.world.cluster.committed(topic, partition)
+                play.since[topic, partition] = batches[-1].last + 1 if batches else 0
+
+
+def _modes(fields: dict[str, Any]) -> dict[str, Any]:
+    from metadata.ownership import AccessMode  # noqa: PLC0415
+
+    return {name: AccessMode(value) if name == "access_mode" else value for name, value in fields.items()}
+
+
+STEPS: Final[Mapping[str, Callable[..., None]]] = {
+    "consume": consume, "claim": claim, "join": join, "stranger": stranger, "transact": transact, "own": own,
+    "operate": operate, "policy": policy,
+}  # fmt: skip

@@ -1,0 +1,223 @@
+"""Faults of Kafka, as steps of a history: of brokers, and of topics that somebody changes past the nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.collect import OWNERSHIP
+from tests.sim.inside import MOST_PARTITIONS
+from tests.sim.strangers import intrude as intrude_in
+from tests.sim.world import TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.sim.play import Play
+
+_LAGS_S: Final = 4.5
+
+
+def kill_broker(play: Play, broker: int, lasts: float) -> None:
+    found = play.world.cluster.brokers[broker]
+    if found.alive:
+        found.kill()
+        play.later(lasts, found.start)
+
+
+def freeze_broker(play: Play, broker: int, lasts: float) -> None:
+    found = play.world.cluster.brokers[broker]
+    if found.alive and not found.frozen:
+        found.freeze()
+        play.later(lasts, found.thaw)
+
+
+def _named(play: Play, topic: str) -> str:
+    """`busy`: one that somebody writes to."""
+    busy = sorted(play.topics - {"ordinary"}) or sorted(play.topics) or ["owned"]
+    return play.world.rng.choice(busy) if topic == "busy" else topic
+
+
+def _is_there(play: Play, topic: str) -> bool:
+    return topic in play.world.cluster.controller.topics
+
+
+def elect(play: Play, topic: str, partition: int, broker: int) -> None:
+    topic = _named(play, topic)
+    if _is_there(play, topic) and play.world.cluster.leader(topic, partition) != broker:
+        play.effect("leader elected", int(play.world.cluster.elect(topic, partition, broker)))
+
+
+def elect_unclean(play: Play, partition: int, broker: int) -> None:
+    topic = _named(play, "busy")
+    if _is_there(play, topic) and _elect_losing(play, topic, partition, broker):
+        play.torn.add((topic, partition))
+
+
+def _elect_losing(play: Play, topic: str, partition: int, broker: int) -> bool:
+    """Elect a broker whether it is in sync or not. True where committed batches are lost by that, or may be."""
+    cluster = play.world.cluster
+    replicas = {each: cluster.replica(topic, partition, each) for each in cluster.brokers}
+    known = [each for each in replicas.values() if each is not None]
+    committed = {
+        (batch.last, bytes(batch.data))
+        for each in known
+        for batch in each.log.batches
+        if batch.last < each.high_watermark
+    }
+    mine = replicas[broker]
+    has = {(batch.last, bytes(batch.data)) for batch in mine.log.batches} if mine is not None else set()
+    before = cluster.effects["elected_unclean"]
+    cluster.elect(topic, partition, broker, unclean=True)
+    is_unclean = cluster.effects["elected_unclean"] > before
+    return is_unclean and (len(known) < len(replicas) or not committed <= has)
+
+
+def grow(play: Play) -> None:
+    """An operator adds a partition."""
+    topic = _named(play, "busy")
+    if _is_there(play, topic) and play.counts[topic] < MOST_PARTITIONS:
+        play.counts[topic] += 1
+        play.world.cluster.controller.grow(topic, play.counts[topic])
+        play.effect("topic grown")
+
+
+def delete_topic(play: Play, topic: str, lasts: float) -> None:
+    """Past the nodes; it is created again under its name."""
+    controller, topic = play.world.cluster.controller, _named(play, topic)
+    if topic not in controller.topics:
+        return
+    controller.delete(topic)
+    play.effect("topic deleted")
+    if topic in TOPICS and TOPICS[topic].shadow_of:
+        return
+    play.reborn.add(topic)
+    play.later(lasts, lambda: create_again(play, topic))
+
+
+def create_again(play: Play, topic: str) -> None:
+    controller = play.world.cluster.controller
+    if topic not in controller.topics:
+        play.counts[topic] = TOPICS[topic].partitions
+        controller.create(topic, play.counts[topic], len(controller.live), {})
+
+
+def skew_broker(play: Play, broker: int, seconds: float, lasts: float) -> None:
+    """Its clock is wrong for a while."""
+    found = play.world.cluster.brokers[broker]
+    if found.skew_ms:
+        return
+    found.skew_ms = int(seconds * 1000)
+    play.effect("broker's clock skewed")
+
+    def right() -> None:
+        found.skew_ms = 0
+
+    play.later(lasts, right)
+
+
+def raise_epoch(play: Play, topic: str, to: int) -> None:
+    """The slot has been opened so often that its epochs come to their end."""
+    topic = _named(play, topic)
+    slot = "/p0" if TOPICS[topic].scope else ""
+    play.effect("epochs used up", int(play.world.cluster.raise_epoch(f"sidecar.default.{topic}{slot}", to)))
+
+
+def lose_records(play: Play, broker: int) -> None:
+    """A broker that lags for so long that it leaves the ISR of the ownership topic leads it after all: the newest
+    records are gone, for all nodes.
+    """
+    cluster = play.world.cluster
+    others = [each for each in cluster.brokers if each != broker]
+    if cluster.leader(OWNERSHIP, 0) == broker:
+        cluster.elect(OWNERSHIP, 0, others[0])
+    for other in others:
+        cluster.cut(broker, other)
+
+    def elect() -> None:
+        if _elect_losing(play, OWNERSHIP, 0, broker):
+            play.effect("ownership records lost")
+        for other in others:
+            cluster.heal(broker, other)
+
+    play.later(_LAGS_S, elect)
+
+
+def misconfigure(play: Play, topic: str, setting: str, value: str, lasts: float) -> None:
+    """Somebody changes a setting of an internal topic that nodes rely on: they do not start with it."""
+    controller = play.world.cluster.controller
+    before = controller.topics[topic].config.own.get(setting)
+    if before == value:
+        return  # it is already, and who did it puts it right
+    controller.configure(topic, {setting: value})
+    play.effect("internal topic misconfigured")
+    play.later(lasts, lambda: controller.configure(topic, {setting: before}))
+
+
+def intrude(play: Play, topic: str) -> None:
+    """Records that no node wrote, or that this version does not know, in an internal topic."""
+    cluster, rng = play.world.cluster, play.world.rng
+    partition = rng.randrange(len(cluster.controller.topics[topic].partitions))
+    leader = cluster.leader(topic, partition)
+    if leader < 0:
+        return
+    host = play.client_host("intruder")
+    address = cluster.brokers[leader].address
+
+    async def come() -> None:
+        play.effect("intruder wrote", int(await intrude_in(address, topic, partition, rng, play.wall_ms)))
+
+    play.world.spawn(host, come())
+    play.guests.append(host)
+
+
+def compact(play: Play, topic: str) -> None:
+    """Everything in the log so far is compacted."""
+    play.world.cluster.roll(topic)
+    play.world.cluster.compact(topic)
+    play.effect("compacted")
+
+
+def lag_metadata(play: Play, broker: int, seconds: float, lasts: float) -> None:
+    found = play.world.cluster.brokers[broker]
+    found.metadata_lag(seconds)
+    play.later(lasts, lambda: found.metadata_lag(0.0))
+    play.effect("metadata lags")
+
+
+def hold_markers(play: Play, partition: int, lasts: float, of: str = "") -> None:
+    """`of`: those of transactional ids that begin so."""
+    cluster = play.world.cluster
+    cluster.hold_markers(lambda _topic, index, slot: (partition < 0 or index == partition) and slot.startswith(of))
+    play.later(lasts, cluster.release)
+
+
+def move_coordinator(play: Play, topic: str, partition: int) -> None:
+    topic = _named(play, topic)
+    slot = f"/p{partition}" if TOPICS.get(topic) is not None and TOPICS[topic].scope else ""
+    play.world.cluster.move_coordinator(f"sidecar.default.{topic}{slot}")
+
+
+def cut_brokers(play: Play, one: int, other: int, lasts: float) -> None:
+    if one != other:
+        cluster = play.world.cluster
+        cluster.cut(one, other)
+        play.later(lasts, lambda: cluster.heal(one, other))
+
+
+def refuse(play: Play, broker: int, api: int, error: int, times: int, after_append: bool) -> None:
+    for number, found in play.world.cluster.brokers.items():
+        if broker in (0, number):
+            found.refuse(api, error, times, after_append)
+
+
+def empty_fetches(play: Play, broker: int, times: int) -> None:
+    play.world.cluster.brokers[broker].empty_fetches(times)
+
+
+STEPS: Final[Mapping[str, Callable[..., None]]] = {
+    "kill broker": kill_broker, "freeze broker": freeze_broker, "elect": elect, "elect unclean": elect_unclean,
+    "grow": grow, "delete topic": delete_topic, "skew broker": skew_broker, "raise epoch": raise_epoch,
+    "lose records": lose_records, "misconfigure": misconfigure, "intrude": intrude, "compact": compact,
+    "lag metadata": lag_metadata, "hold markers": hold_markers, "move coordinator": move_coordinator,
+    "cut brokers": cut_brokers, "refuse": refuse, "empty fetches": empty_fetches,
+}  # fmt: skip
