@@ -28,6 +28,7 @@ from tests.sim.wire import FETCH, METADATA
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 TAILS: Final = "sidecar/exclusive/tails.py"
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
+SLOT_RECORDS: Final = "sidecar/exclusive/slot_records.py"
 LOGS: Final = "sidecar/cluster/logs.py"
 UPSTREAM: Final = "sidecar/cluster/upstream.py"
 APPEND: Final = "sidecar/changelog/append.py"
@@ -103,7 +104,7 @@ def _late(seed: int) -> History:
 
 
 _FEWER: Final = Edit(
-    TAKEOVER, "        if missing := sorted(written.difference(there)):\n", "        if missing := []:\n"
+    SLOT_RECORDS, "        if missing := sorted(written.difference(there)):\n", "        if missing := []:\n"
 )
 
 

@@ -316,8 +316,8 @@ MUTANTS: Final = (
         (
             Edit(
                 WRITER,
-                "                found.close(MOVED)\n        await self._again()\n",
-                "                found.close(MOVED)\n        await self._again()\n"
+                "                found.close(MOVED)\n        await self._writing.again()\n",
+                "                found.close(MOVED)\n        await self._writing.again()\n"
                 "        if self.epoch is not None and following.func.__name__ == 'raise_for':\n"
                 "            self.epoch = await self.epoch.raise_for(*following.args)\n",
             ),
@@ -351,7 +351,7 @@ MUTANTS: Final = (
         "the ownership topic is read before the fence",
         "model LastAfterFence",
         "A takeover goes by what the ownership topic said before its fence.",
-        (Edit(TAKEOVER, "if self._known(fenced.topic_id) != known or tuple", "if tuple"),),
+        (Edit(TAKEOVER, "return known == start.known and tuple(", "return tuple("),),
         _between(61, 0),
         seeds=8,
     ),
