@@ -1,4 +1,4 @@
-"""All governed topics of a node: finds the topic a batch is for, says who produces, keeps the right to serve.
+"""All governed topics of a node: policies, the right to serve, upkeep, and what the changelog says of them.
 
 What the gateway sees of this room. A client's *session* is `pid:N`, its producer id, which survives reconnects and
 nodes, or for a client without idempotence `conn:ID`, its connection.
@@ -7,7 +7,6 @@ nodes, or for a client without idempotence `conn:ID`, its connection.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metadata import MetadataUnavailable
@@ -20,68 +19,45 @@ from sidecar.cluster.resolver import TopicKind
 from sidecar.dedup.content import Headers
 from sidecar.dedup.environment import Surroundings as Ids
 from sidecar.dedup.marks import NAMES_LIMIT
-from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.chronicle import Chronicle
-from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.existing import PENDING, ExistingPartitions
 from sidecar.exclusive.forgetting import Forgetting
-from sidecar.exclusive.identity import shown_name
-from sidecar.exclusive.newcomers import Refusals, RefusedLedger
-from sidecar.exclusive.operations import Offer
+from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.queues import Queues
-from sidecar.exclusive.returning import Answering, KeptBytes
 from sidecar.exclusive.shares import Shares
 from sidecar.exclusive.tenure import NothingDoneError
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.forwarder.append import LONGEST_WAIT_MS, Outcome
-from sidecar.forwarder.whole import WholeRequest
-from sidecar.protocol import batch as record_batch
-from sidecar.protocol import produce
 from sidecar.protocol.caller import Lane
-from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.primitives import new_tuple
-from sidecar.protocol.produce import ProduceResult
+from sidecar.protocol.errors import ErrorCode
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from metadata.nodes import LiveNodes
     from sidecar.changelog import Change, Changelog, Key, SlotName
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.interfaces import Hooks, Owning, Producing, Served
+    from sidecar.exclusive.interfaces import Hooks, Owning, Served
     from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.forwarder.whole import Asker
-    from sidecar.network.framing import Frame
     from sidecar.network.tasks import Tasks
-    from sidecar.protocol.batch import Numbers
-    from sidecar.protocol.produce import ProducePart, ProduceRequest
 
 Topic: TypeAlias = GovernedTopic | PartitionedTopic
 
-_SUCCESSORS_KEPT: Final = 10_000
-_CLAIMANTS_KEPT: Final = 1_000
-_GONE: Final = Outcome(ErrorCode.NETWORK_EXCEPTION)
-_REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
-_REFUSAL_STEP_S: Final = 0.1
-_LONGEST_REFUSAL_S: Final = 1.0
 _ORPHANS_S: Final = 2.0
 _SNAPSHOTS_S: Final = 0.5
 _TIDY_S: Final = 60.0
-_FIRST_WHOLE: Final = 7
-"""Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
 
 
 class Governor:
-    """The governed topics. Implements `Environment` for them, and what the gateway calls."""
+    """The governed topics. Implements `Environment` for them; what clients send is `producers`'."""
 
     def __init__(
         self,
@@ -115,20 +91,14 @@ class Governor:
         self.chronicle = Chronicle(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
         self.catalog.changed = self.chronicle.policy_changed
         self.queues = Queues(around, tasks)
-        self.refused = RefusedLedger()
         self.bindings = Bindings(around.changelog.view)
-        self.existing = ExistingPartitions(around.upstream, tasks, self._missing)
-        self.kept = KeptBytes()
         self.draining = False
-        self.gave_first_id = False
-        """Whether a client of this node was given the producer id 0, of which there is one in a cluster."""
+        self.producers = Producers(self, tasks, around.upstream)
         self.terms: KeepAlive | None = None
         self._resolver = resolver
         self._nodes = nodes
         self._topics: dict[str, Topic] = {}
         self._by_name: dict[bytes, Topic] = {}
-        self._of_connection: dict[int, set[Topic]] = {}
-        self._successors: OrderedDict[str, str] = OrderedDict()
         self._deposed: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
@@ -191,6 +161,19 @@ class Governor:
             if slot != domain.slot and domain.overlaps(slot)
         )
 
+    def deposed_from(self, session: str) -> tuple[str, int] | None:
+        """The topic that a session lost, and under which generation; None where it lost none."""
+        for topic, slots in self._deposed.items():
+            for generation, deposed in slots.values():
+                if session in deposed:
+                    return topic, generation
+        return None
+
+    def forget_refusals(self, session: str) -> None:
+        """Nothing of a session counts as refused on any topic."""
+        for topic in self._topics.values():
+            topic.refusals.forget(session)
+
     async def may_serve(self, topic: Served) -> bool:
         if self.draining or topic.name in self._shares.moving:
             return False
@@ -232,11 +215,10 @@ class Governor:
         topic.serving = False
         del self._topics[topic.name], self._by_name[topic.name.encode()]
         self._nodes.serving.pop(topic.name.encode(), None)
-        for topics in self._of_connection.values():
-            topics.discard(topic)
+        self.producers.dropped(topic)
         self.hooks.topic_forgotten(topic.name)
 
-    def _missing(self, name: bytes) -> None:
+    def missing(self, name: bytes) -> None:
         """Kafka knows no topic of this name."""
         topic = self._by_name.get(name)
         if topic is None:
@@ -244,146 +226,11 @@ class Governor:
         elif isinstance(topic, GovernedTopic):
             self.unknown(topic)
 
-    # What the gateway calls ---------------------------------------------------------------------------------------
-
-    def append(
-        self,
-        client: Producing,
-        part: ProducePart,
-        batch: memoryview,
-        timeout_ms: int,
-        done: Callable[[ProduceResult], None],
-    ) -> None:
-        """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
-
-        def settle(missing: Outcome | None) -> None:
-            if missing is None and client.is_alive():
-                self.append(client, part, batch, timeout_ms, done)
-            else:  # for a client that went while it waited nothing is begun: nobody would let go of it
-                done(new_tuple(ProduceResult, (part.topic, part.partition, *(missing or _GONE), ())))
-
-        missing = self.existing.admits(part.topic, part.partition, settle)
-        if missing is None:
-            self._append_there(client, part, batch, timeout_ms, done)
-        elif missing is not PENDING:
-            settle(missing)
-
-    def _append_there(
-        self,
-        client: Producing,
-        part: ProducePart,
-        batch: memoryview,
-        timeout_ms: int,
-        done: Callable[[ProduceResult], None],
-    ) -> None:
-        """Append one batch to a partition that there is."""
-
-        def answered(outcome: Outcome) -> None:
-            result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
-            if outcome.error in _REFUSALS:
-                self._refuse(client, done, result)
-                return
-            if not outcome.error:
-                client.refusals = 0
-            done(result)
-
-        answer = Answering(self, client, part, batch, answered)
-        try:
-            answer.header = header = checked_header(batch)
-        except KafkaError as error:
-            answer(Outcome(error.code, message=error.message))
-            return
-        claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._by_name.get(part.topic)
-        if self.draining:
-            answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
-            return
-        if not self.forwarder.admit(len(batch)):
-            answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))
-            return
-        if claimant is None or topic is None:
-            claimant, topic = self._introduce(client, part.topic, header.producer_id)
-        if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
-            self.connected(client.connection_id, topic)  # it may be another one of the name
-            address, alive = client.address, client.is_alive
-            topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
-
-    async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
-        """See `sidecar.gateway.produce.GovernedTopics`."""
-        found = await asyncio.gather(*[self.catalog.govern(topic.decode(errors="replace")) for topic in topics])
-        return {topic: error for topic, error in zip(topics, found, strict=True) if error is not None}
-
-    def _refuse(self, client: Producing, done: Callable[[ProduceResult], None], result: ProduceResult) -> None:
-        """Answer a refusal: at once, or later and later where a client does nothing but strike back.
-
-        Some try again without a pause, tens of thousands of times. Where the connection carries anything else, what
-        comes behind the answer must not wait for it.
-        """
-        now = self.now()
-        if now != client.refused_at:  # the clock stands still while one request is taken up
-            client.refusals += 1
-        client.refused_at = now
-        alone = not client.carries_ordinary and len(self._of_connection.get(client.connection_id, ())) <= 1
-        if client.refusals == 1 or not alone:
-            done(result)
-        else:
-            delay = min(_LONGEST_REFUSAL_S, _REFUSAL_STEP_S * (client.refusals - 1))
-            asyncio.get_running_loop().call_later(delay, done, result)
-
-    def append_whole(
-        self, client: Producing, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
-    ) -> bool:
-        """Send a request on as it is; see `sidecar.gateway.produce.GovernedTopics`."""
-        parts, window, name = request.parts, memoryview(frame.buffer), request.parts[0].topic
-        topic = self._by_name.get(name)
-        if (
-            topic is None
-            or self.draining
-            or client.turned_away
-            or name in self.existing.waiting
-            or asker.version < _FIRST_WHOLE
-            or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS
-        ):
-            return False
-        if produce.bare_bytes(asker.version, name, [part.end - part.start for part in parts]) != frame.end - body:
-            return False  # a broker might not understand the rest, and hang up on all who share its connection
-        batches: list[tuple[ProducePart, memoryview, Numbers]] = []
-        claimant: Claimant | None = None
-        for part in parts:
-            batch = window[part.start + moved : part.end + moved]
-            numbers = record_batch.read_numbers(batch)
-            if numbers is None or part.topic != name or (numbers.producer_id < 0 and topic.ids is not None):
-                return False
-            if not batches:
-                claimant = client.claimants.get((name, numbers.producer_id))
-            elif numbers.producer_id != batches[0][2].producer_id:
-                return False
-            if claimant is None:
-                return False
-            batches.append((part, batch, numbers))
-        assert claimant is not None
-        return topic.forward_whole(claimant, new_tuple(WholeRequest, (frame, body, request.timeout_ms, batches, asker)))
-
-    def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, Topic]:
-        """Who produces to a topic under a producer id, for the first time on this connection."""
-        session = f"pid:{producer_id}" if producer_id >= 0 else client.session
-        label, is_named, mode, generation = client.producer
-        successor, connection = self._successors.get(session), client.connection_id
-        shown = shown_name(label)
-        found = Claimant(session, shown, is_named, connection, mode, generation, successor, client_id=shown)
-        if len(client.claimants) >= _CLAIMANTS_KEPT:
-            client.claimants.clear()
-        client.claimants[name, producer_id] = found
-        topic = self.topic(name.decode())
-        self.connected(connection, topic)
-        return found, topic
-
-    def connected(self, connection: int, topic: Topic) -> None:
-        """A client connection claims a topic: its end is the topic's concern."""
-        self._of_connection.setdefault(connection, set()).add(topic)
+    # Topics -------------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
         """The state of a governed topic on this node."""
-        return self._topics.get(name) or self._begin(name, Refusals(self.refused))
+        return self._topics.get(name) or self._begin(name, Refusals(self.producers.refused))
 
     def _begin(self, name: str, refusals: Refusals) -> Topic:
         kind = PartitionedTopic if self.catalog.book.scope(name) is Scope.PARTITION else GovernedTopic
@@ -391,7 +238,7 @@ class Governor:
         return found
 
     def served(self, topic: bytes) -> Topic | None:
-        """See `sidecar.exclusive.returning.Door`."""
+        """The state of a topic that has any."""
         return self._by_name.get(topic)
 
     def known_topics(self) -> list[str]:
@@ -402,56 +249,6 @@ class Governor:
         owned = (entry.key.topic for entry in view.entries(Kind.OWNERSHIP))
         names = {*self.catalog.book.topics, *self._topics, *(name for name in owned if view.opened_now(name))}
         return sorted(name for name in names if self._resolver.kind(name.encode()) is TopicKind.GOVERNED)
-
-    def check(self, client: Producing, producer_id: int | None, *, transactional: bool = False) -> KafkaError | None:
-        """Whether a client may initialise again under a producer id: not another client's, nor one that was deposed
-        somewhere. Whose a `transactional` one is Kafka knows.
-        """
-        if producer_id is None:
-            return None
-        session = f"pid:{producer_id}"
-        foreign = None if transactional else self.bindings.check(session, shown_name(client.producer[0]))
-        if foreign is not None:
-            return foreign
-        for topic, slots in self._deposed.items():
-            for generation, deposed in slots.values():
-                if session in deposed:
-                    message = f"this producer was fenced from {topic} (generation {generation})"
-                    return KafkaError(ErrorCode.PRODUCER_FENCED, message)
-        return None
-
-    def initialised(
-        self,
-        client: Producing,
-        new_producer_id: int,
-        named_producer_id: int | None,
-        *,
-        transactional: bool = False,
-    ) -> None:
-        """A client got a new producer id, which is its own; where it named its old one, the new session follows that.
-        A `transactional` one is given again to whoever asks for its transactional id, and never writes here.
-        """
-        self.gave_first_id |= new_producer_id == 0
-        if not transactional:
-            self.bindings.given(new_producer_id, shown_name(client.producer[0]))
-            for topic in self._topics.values():
-                topic.refusals.forget(f"pid:{new_producer_id}")  # of somebody who used it before it was given
-        if named_producer_id is not None and named_producer_id != new_producer_id:
-            self._successors[f"pid:{new_producer_id}"] = f"pid:{named_producer_id}"
-            while len(self._successors) > _SUCCESSORS_KEPT:
-                self._successors.popitem(last=False)
-
-    def followed_by(self, session: str) -> str | None:
-        """The session of the same client that this one follows, as its InitProducerId named it."""
-        return self._successors.get(session)
-
-    def connection_closed(self, connection: int) -> None:
-        """A client connection is gone."""
-        self.refused.connection_closed(connection)
-        self.kept.forget(connection)
-        self.bindings.connection_closed(connection)
-        for topic in self._of_connection.pop(connection, ()):
-            topic.connection_closed(connection)
 
     # The changelog ------------------------------------------------------------------------------------------------
 
@@ -557,7 +354,7 @@ class Governor:
     def has_clients(self, name: str) -> bool:
         """See `sidecar.exclusive.forgetting.Room`."""
         topic = self._topics.get(name)
-        return topic is not None and any(topic in topics for topics in self._of_connection.values())
+        return topic is not None and self.producers.has_clients(topic)
 
     async def let_go(self, name: str) -> bool:
         """See `sidecar.exclusive.forgetting.Room`."""

@@ -217,7 +217,7 @@ class TopicOwners:
         """Another connection speaks for the session: as long as it stands, what is owned here stays so."""
         whole, part = self._part(claim.topic, claim.partition)
         if part.join(claim.claimant.session, connection):
-            self._governor.connected(connection, whole)
+            self._governor.producers.connected(connection, whole)
 
     def generation(self, claim: TopicClaim) -> int | None:
         """Under which generation the claimant owns it; None where it does not. Its own session's heir, a new producer
@@ -257,7 +257,7 @@ class TopicOwners:
         return _READY
 
     def _connect(self, claim: TopicClaim) -> None:
-        self._governor.connected(claim.claimant.connection, self._governor.topic(claim.topic))
+        self._governor.producers.connected(claim.claimant.connection, self._governor.topic(claim.topic))
 
     def _part(self, topic: str, partition: int | None) -> tuple[Topic, GovernedTopic]:
         """The topic, and what of it can have this owner."""

@@ -176,8 +176,8 @@ def at_rest(nodes: Mapping[int, Process]) -> Iterator[str]:
             continue
         if rooms.forwarder.held_bytes:
             yield f"node {number} still holds {rooms.forwarder.held_bytes} bytes of batches"
-        if rooms.governor._of_connection:
-            yield f"node {number} remembers connections that are gone: {len(rooms.governor._of_connection)}"
+        if rooms.governor.producers._of_connection:
+            yield f"node {number} remembers connections that are gone: {len(rooms.governor.producers._of_connection)}"
         tasks = [task for task in process.host.tasks if not task.done()]
         if len(tasks) > _TASKS:
             yield f"node {number} has {len(tasks)} tasks, the last {tasks[-1].get_coro()}"

@@ -99,7 +99,7 @@ class OwnApis:
 
     def _knows_first(self, client: Client) -> bool:
         """Whether the producer id 0 was given to a client, here or at a node that wrote of its session."""
-        if self._rooms.governor.gave_first_id or 0 in client.producer_ids:
+        if self._rooms.governor.producers.gave_first_id or 0 in client.producer_ids:
             return True
         view = self._rooms.governor.changelog.view
         owned = (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM))

@@ -182,7 +182,9 @@ class Ownerships:
         for number, target in enumerate(asked.targets):
             if target.is_written:
                 mode = rooms.topics.mode(target.topic, asked.mode)
-                claimant = asked.claimant(number, client.connection_id, mode, rooms.governor.followed_by(asked.session))
+                claimant = asked.claimant(
+                    number, client.connection_id, mode, rooms.governor.producers.followed_by(asked.session)
+                )
                 ticket.claims[target] = TopicClaim(
                     target.topic, target.index, claimant, client.address, client.is_alive
                 )

@@ -175,7 +175,7 @@ class Party:
 
     def close(self) -> None:
         self._alive = False
-        self._room.governor.connection_closed(self.connection_id)
+        self._room.governor.producers.connection_closed(self.connection_id)
 
     def begin(
         self,
@@ -227,8 +227,8 @@ class Party:
         (part,) = request.parts
         governor = self._room.governor
         self._room.sent.append(answer)
-        if not governor.append_whole(self, request, frame, body, 0, Asker(done)):
-            governor.append(self, part, frame.view(part.start, part.end), timeout_ms, done)
+        if not governor.producers.append_whole(self, request, frame, body, 0, Asker(done)):
+            governor.producers.append(self, part, frame.view(part.start, part.end), timeout_ms, done)
         return answer
 
     async def send_ids(self, topic: str, ids: list[int | bytes | None], **options: Any) -> int:

@@ -321,7 +321,7 @@ async def test_a_topic_that_does_not_exist_is_refused_and_forgotten(room: Room, 
     assert await party.send(f"{prefix}0", sequence=0) == UNKNOWN_TOPIC
     assert not [name for name in room.governor._topics if name.startswith(prefix)]
     assert not [name for name in room.governor.served_topics() if name.startswith(prefix)]
-    assert sum(map(len, room.governor._of_connection.values())) == 0
+    assert sum(map(len, room.governor.producers._of_connection.values())) == 0
 
 
 async def test_a_topic_that_is_created_after_its_first_batch_is_governed(
@@ -473,7 +473,7 @@ async def test_a_new_producer_id_that_struck_back_is_deposed_on_other_connection
     assert await room.connect("third;mode=exclusive_with_fencing").send(topic) == OK
     listed = {deposed.session for deposed in room.topic(topic).ownership.deposed}  # type: ignore[union-attr]
     assert f"pid:{fresh}" in listed
-    assert room.governor.check(again, fresh) is not None
+    assert room.governor.producers.check(again, fresh) is not None
 
 
 async def test_the_node_lost_the_right_to_serve_and_gives_the_topic_back(room: Room, topic: str) -> None:
@@ -511,7 +511,7 @@ async def test_nothing_grows_with_connections_that_came_and_went(room: Room, top
         party.close()
     newcomers = room.topic(topic).newcomers
     assert (newcomers.ghosts, newcomers.tainted, newcomers.struck) == ({}, set(), {})
-    assert set(room.governor._of_connection) == {owner.connection_id}
+    assert set(room.governor.producers._of_connection) == {owner.connection_id}
 
 
 # A policy that one half of the cluster has -------------------------------------------------------------------------

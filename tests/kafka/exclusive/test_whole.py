@@ -73,9 +73,9 @@ def send(room: Room, party: Party, frame: Frame, version: int, timeout_ms: int =
     """As the gateway does: whole, or batch by batch."""
     request = walk(frame.buffer, BODY, frame.end, version)
     answer = Answer(version)
-    if not room.governor.append_whole(party, request, frame, BODY, 0, answer):
+    if not room.governor.producers.append_whole(party, request, frame, BODY, 0, answer):
         for part in request.parts:
-            room.governor.append(party, part, frame.view(part.start, part.end), timeout_ms, answer.settle)
+            room.governor.producers.append(party, part, frame.view(part.start, part.end), timeout_ms, answer.settle)
     return answer
 
 

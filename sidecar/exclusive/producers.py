@@ -1,0 +1,304 @@
+"""What clients do to governed topics by Kafka's protocol: their batches, their producer ids, their connections.
+
+Finds the topic a batch is for and says who produces. What becomes of the batch is the topic's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.exclusive.admission import checked_header
+from sidecar.exclusive.claims import Claimant
+from sidecar.exclusive.existing import PENDING, ExistingPartitions
+from sidecar.exclusive.identity import shown_name
+from sidecar.exclusive.newcomers import RefusedLedger
+from sidecar.exclusive.operations import Offer
+from sidecar.exclusive.returning import Answering, KeptBytes
+from sidecar.forwarder.append import LONGEST_WAIT_MS, Outcome
+from sidecar.forwarder.whole import WholeRequest
+from sidecar.protocol import batch as record_batch
+from sidecar.protocol import produce
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.primitives import new_tuple
+from sidecar.protocol.produce import ProduceResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import TypeAlias
+
+    from sidecar.exclusive.bindings import Bindings
+    from sidecar.exclusive.catalog import PolicyCatalog
+    from sidecar.exclusive.interfaces import Producing
+    from sidecar.exclusive.partitions import PartitionedTopic
+    from sidecar.exclusive.topic import GovernedTopic
+    from sidecar.forwarder.forwarder import Forwarder
+    from sidecar.forwarder.whole import Asker
+    from sidecar.network.framing import Frame
+    from sidecar.network.tasks import Tasks
+    from sidecar.protocol.batch import Numbers
+    from sidecar.protocol.caller import Upstream
+    from sidecar.protocol.produce import ProducePart, ProduceRequest
+
+    Topic: TypeAlias = GovernedTopic | PartitionedTopic
+
+_SUCCESSORS_KEPT: Final = 10_000
+_CLAIMANTS_KEPT: Final = 1_000
+_GONE: Final = Outcome(ErrorCode.NETWORK_EXCEPTION)
+_REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
+_REFUSAL_STEP_S: Final = 0.1
+_LONGEST_REFUSAL_S: Final = 1.0
+_FIRST_WHOLE: Final = 7
+"""Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
+
+
+class Topics(Protocol):
+    """The governed topics of the node; `governor` implements it."""
+
+    draining: bool
+    forwarder: Forwarder
+    bindings: Bindings
+    catalog: PolicyCatalog
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        ...
+
+    def topic(self, name: str) -> Topic:
+        """The state of a topic, made where there is none."""
+        ...
+
+    def served(self, topic: bytes) -> Topic | None:
+        """The state of a topic that has any."""
+        ...
+
+    def missing(self, name: bytes) -> None:
+        """Kafka knows no topic of this name."""
+        ...
+
+    def deposed_from(self, session: str) -> tuple[str, int] | None:
+        """The topic that a session lost, and under which generation."""
+        ...
+
+    def forget_refusals(self, session: str) -> None:
+        """Nothing of a session counts as refused on any topic."""
+        ...
+
+
+class Producers:
+    """Implements `sidecar.gateway.produce.GovernedTopics`."""
+
+    def __init__(self, topics: Topics, tasks: Tasks, upstream: Upstream) -> None:
+        self.refused = RefusedLedger()
+        self.kept = KeptBytes()
+        self.existing = ExistingPartitions(upstream, tasks, topics.missing)
+        self.gave_first_id = False
+        """Whether a client of this node was given the producer id 0, of which there is one in a cluster."""
+        self._topics = topics
+        self._of_connection: dict[int, set[Topic]] = {}
+        self._successors: OrderedDict[str, str] = OrderedDict()
+
+    # Batches ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        client: Producing,
+        part: ProducePart,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[ProduceResult], None],
+    ) -> None:
+        """Append one batch to a governed topic; see `sidecar.gateway.produce.GovernedTopics`."""
+
+        def settle(missing: Outcome | None) -> None:
+            if missing is None and client.is_alive():
+                self.append(client, part, batch, timeout_ms, done)
+            else:  # for a client that went while it waited nothing is begun: nobody would let go of it
+                done(new_tuple(ProduceResult, (part.topic, part.partition, *(missing or _GONE), ())))
+
+        missing = self.existing.admits(part.topic, part.partition, settle)
+        if missing is None:
+            self._append_there(client, part, batch, timeout_ms, done)
+        elif missing is not PENDING:
+            settle(missing)
+
+    def _append_there(
+        self,
+        client: Producing,
+        part: ProducePart,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[ProduceResult], None],
+    ) -> None:
+        """Append one batch to a partition that there is."""
+
+        def answered(outcome: Outcome) -> None:
+            result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
+            if outcome.error in _REFUSALS:
+                self._refuse(client, done, result)
+                return
+            if not outcome.error:
+                client.refusals = 0
+            done(result)
+
+        answer = Answering(self, client, part, batch, answered)
+        try:
+            answer.header = header = checked_header(batch)
+        except KafkaError as error:
+            answer(Outcome(error.code, message=error.message))
+            return
+        claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._topics.served(part.topic)
+        if self._topics.draining:
+            answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
+            return
+        if not self._topics.forwarder.admit(len(batch)):
+            answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))
+            return
+        if claimant is None or topic is None:
+            claimant, topic = self._introduce(client, part.topic, header.producer_id)
+        if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
+            self.connected(client.connection_id, topic)  # it may be another one of the name
+            address, alive = client.address, client.is_alive
+            topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
+
+    def _refuse(self, client: Producing, done: Callable[[ProduceResult], None], result: ProduceResult) -> None:
+        """Answer a refusal: at once, or later and later where a client does nothing but strike back.
+
+        Some try again without a pause, tens of thousands of times. Where the connection carries anything else, what
+        comes behind the answer must not wait for it.
+        """
+        now = self._topics.now()
+        if now != client.refused_at:  # the clock stands still while one request is taken up
+            client.refusals += 1
+        client.refused_at = now
+        alone = not client.carries_ordinary and len(self._of_connection.get(client.connection_id, ())) <= 1
+        if client.refusals == 1 or not alone:
+            done(result)
+        else:
+            delay = min(_LONGEST_REFUSAL_S, _REFUSAL_STEP_S * (client.refusals - 1))
+            asyncio.get_running_loop().call_later(delay, done, result)
+
+    def append_whole(
+        self, client: Producing, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
+    ) -> bool:
+        """Send a request on as it is; see `sidecar.gateway.produce.GovernedTopics`."""
+        parts, window, name = request.parts, memoryview(frame.buffer), request.parts[0].topic
+        topic = self._topics.served(name)
+        if (
+            topic is None
+            or self._topics.draining
+            or client.turned_away
+            or name in self.existing.waiting
+            or asker.version < _FIRST_WHOLE
+            or not 0 <= request.timeout_ms <= LONGEST_WAIT_MS
+        ):
+            return False
+        if produce.bare_bytes(asker.version, name, [part.end - part.start for part in parts]) != frame.end - body:
+            return False  # a broker might not understand the rest, and hang up on all who share its connection
+        batches: list[tuple[ProducePart, memoryview, Numbers]] = []
+        claimant: Claimant | None = None
+        for part in parts:
+            batch = window[part.start + moved : part.end + moved]
+            numbers = record_batch.read_numbers(batch)
+            if numbers is None or part.topic != name or (numbers.producer_id < 0 and topic.ids is not None):
+                return False
+            if not batches:
+                claimant = client.claimants.get((name, numbers.producer_id))
+            elif numbers.producer_id != batches[0][2].producer_id:
+                return False
+            if claimant is None:
+                return False
+            batches.append((part, batch, numbers))
+        assert claimant is not None
+        return topic.forward_whole(claimant, new_tuple(WholeRequest, (frame, body, request.timeout_ms, batches, asker)))
+
+    def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, Topic]:
+        """Who produces to a topic under a producer id, for the first time on this connection."""
+        session = f"pid:{producer_id}" if producer_id >= 0 else client.session
+        label, is_named, mode, generation = client.producer
+        successor, connection = self._successors.get(session), client.connection_id
+        shown = shown_name(label)
+        found = Claimant(session, shown, is_named, connection, mode, generation, successor, client_id=shown)
+        if len(client.claimants) >= _CLAIMANTS_KEPT:
+            client.claimants.clear()
+        client.claimants[name, producer_id] = found
+        topic = self._topics.topic(name.decode())
+        self.connected(connection, topic)
+        return found, topic
+
+    async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
+        """See `sidecar.gateway.produce.GovernedTopics`."""
+        found = await asyncio.gather(*[self._topics.catalog.govern(topic.decode(errors="replace")) for topic in topics])
+        return {topic: error for topic, error in zip(topics, found, strict=True) if error is not None}
+
+    # Connections and producer ids -----------------------------------------------------------------------------------
+
+    def connected(self, connection: int, topic: Topic) -> None:
+        """A client connection claims a topic: its end is the topic's concern."""
+        self._of_connection.setdefault(connection, set()).add(topic)
+
+    def check(self, client: Producing, producer_id: int | None, *, transactional: bool = False) -> KafkaError | None:
+        """Whether a client may initialise again under a producer id: not another client's, nor one that was deposed
+        somewhere. Whose a `transactional` one is Kafka knows.
+        """
+        if producer_id is None:
+            return None
+        session = f"pid:{producer_id}"
+        foreign = None if transactional else self._topics.bindings.check(session, shown_name(client.producer[0]))
+        if foreign is not None:
+            return foreign
+        lost = self._topics.deposed_from(session)
+        if lost is None:
+            return None
+        topic, generation = lost
+        return KafkaError(ErrorCode.PRODUCER_FENCED, f"this producer was fenced from {topic} (generation {generation})")
+
+    def initialised(
+        self,
+        client: Producing,
+        new_producer_id: int,
+        named_producer_id: int | None,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        """A client got a new producer id, which is its own; where it named its old one, the new session follows that.
+        A `transactional` one is given again to whoever asks for its transactional id, and never writes here.
+        """
+        self.gave_first_id |= new_producer_id == 0
+        if not transactional:
+            self._topics.bindings.given(new_producer_id, shown_name(client.producer[0]))
+            self._topics.forget_refusals(f"pid:{new_producer_id}")  # of somebody who used it before it was given
+        if named_producer_id is not None and named_producer_id != new_producer_id:
+            self._successors[f"pid:{new_producer_id}"] = f"pid:{named_producer_id}"
+            while len(self._successors) > _SUCCESSORS_KEPT:
+                self._successors.popitem(last=False)
+
+    def followed_by(self, session: str) -> str | None:
+        """The session of the same client that this one follows, as its InitProducerId named it."""
+        return self._successors.get(session)
+
+    def connection_closed(self, connection: int) -> None:
+        """A client connection is gone."""
+        self.refused.connection_closed(connection)
+        self.kept.forget(connection)
+        self._topics.bindings.connection_closed(connection)
+        for topic in self._of_connection.pop(connection, ()):
+            topic.connection_closed(connection)
+
+    def has_clients(self, topic: Topic) -> bool:
+        """Whether a connection claims a topic."""
+        return any(topic in topics for topics in self._of_connection.values())
+
+    def dropped(self, topic: Topic) -> None:
+        """The node has nothing of a topic any more."""
+        for topics in self._of_connection.values():
+            topics.discard(topic)
+
+    def served(self, topic: bytes) -> Topic | None:
+        """See `sidecar.exclusive.returning.Door`."""
+        return self._topics.served(topic)
+
+    def now(self) -> float:
+        """See `sidecar.exclusive.returning.Door`."""
+        return self._topics.now()
