@@ -21,7 +21,8 @@ Values: TypeAlias = dict[str, Any]
 
 TAGS: Final = "tags"
 _NO_TAGS: Final = b"\0"
-_NEWEST: Final = 32_767
+NEVER: Final = 32_767
+"""Behind every version."""
 _HEAD: Final = Struct(">hhi")
 _SLICE: Final = limits.SLICE // 4
 """An element here is a dict of fields: some 20 µs."""
@@ -107,7 +108,7 @@ class Array:
     """A list of one kind; null is malformed before version `nullable_since`."""
 
     element: Kind
-    nullable_since: int = _NEWEST + 1
+    nullable_since: int = NEVER + 1
 
     @property
     def absent(self) -> list[Any]:
@@ -175,7 +176,7 @@ class Field:
     name: str
     kind: Kind
     since: int = 0
-    until: int = _NEWEST
+    until: int = NEVER
 
 
 @dataclass(frozen=True, slots=True)
