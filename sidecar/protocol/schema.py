@@ -24,6 +24,8 @@ _NO_TAGS: Final = b"\0"
 NEVER: Final = 32_767
 """Behind every version."""
 _HEAD: Final = Struct(">hhi")
+_PLAIN_HEADER: Final = 18
+"""ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
 _SLICE: Final = limits.SLICE // 4
 """An element here is a dict of fields: some 20 µs."""
 
@@ -272,7 +274,8 @@ class Message:
     request: Record
     answer: Record
 
-    def _form(self, version: int) -> Form:
+    def form(self, version: int) -> Form:
+        """How this version is written."""
         return Form(version, version >= self.flexible)
 
     def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
@@ -281,7 +284,7 @@ class Message:
 
     def request_steps(self, buffer: Octets, body: int, end: int, version: int) -> Generator[None, None, Values]:
         """A client's request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
-        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self._form(version)
+        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
         reader.tags(form.flexible)
         values = yield from self.request.read_steps(reader, form)
         self._check_end(reader, version)
@@ -289,19 +292,19 @@ class Message:
 
     def answer_steps(self, version: int, correlation_id: int, values: Values) -> Generator[None, None, bytes]:
         """A whole answer frame."""
-        writer, form = Writer(), self._form(version)
+        writer, form = Writer(), self.form(version)
         writer.i32(0)
         writer.i32(correlation_id)
-        writer.tags(form.flexible)
+        writer.tags(form.flexible and self.key != _PLAIN_HEADER)
         yield from self.answer.write_steps(writer, values, form)
         I32.pack_into(writer.out, 0, len(writer.out) - 4)
         return writer.finish()
 
     def read_answer_steps(self, buffer: Octets, start: int, end: int, version: int) -> Generator[None, None, Values]:
         """A broker's answer frame. Raises `MalformedFrameError`."""
-        reader, form = Reader(buffer, start, end), self._form(version)
+        reader, form = Reader(buffer, start, end), self.form(version)
         reader.skip(8)
-        reader.tags(form.flexible)
+        reader.tags(form.flexible and self.key != _PLAIN_HEADER)
         values = yield from self.answer.read_steps(reader, form)
         self._check_end(reader, version)
         return values
@@ -310,7 +313,7 @@ class Message:
         self, version: int, correlation_id: int, client_id: bytes, values: Values
     ) -> Generator[None, None, bytes]:
         """A whole request frame."""
-        writer, form = Writer(), self._form(version)
+        writer, form = Writer(), self.form(version)
         writer.i32(0)
         writer.raw(_HEAD.pack(self.key, version, correlation_id))
         writer.i16(len(client_id))

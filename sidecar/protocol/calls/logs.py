@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, ClassVar
 from sidecar.protocol.caller import FixedRequest
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
+from sidecar.protocol.messages import logs as tables
 from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader, Writer
+from sidecar.protocol.views import View, by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sidecar.protocol.schema import Values
 
 _ALL_IN_SYNC_REPLICAS = -1
 _CONSUMER = -1
@@ -190,41 +194,29 @@ class ListedOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class ListOffsets(FixedRequest):
+class ListOffsets(View[dict[TopicPartition, ListedOffset]], of=tables.LIST_OFFSETS, version=5):
     """An offset per partition: `OffsetAt`, or the first one whose timestamp (Unix ms) is not lower. Only leaders
     answer.
 
     Version 5 answers 78 while a new leader's high watermark may still lag behind what was acknowledged (KIP-207).
     """
 
-    api_key: ClassVar[int] = 2
-    api_version: ClassVar[int] = 5
-
     timestamps: Mapping[TopicPartition, int]
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
-    def encode(self, writer: Writer) -> None:
-        writer.i32(_CONSUMER)
-        writer.i8(self.isolation)
-        topics: dict[str, list[tuple[int, int]]] = {}
+    def asked(self) -> Values:
+        topics: dict[str, list[Values]] = {}
         for (topic, index), timestamp in self.timestamps.items():
-            topics.setdefault(topic, []).append((index, timestamp))
-        writer.array(len(topics))
-        for topic, wanted in topics.items():
-            writer.string(topic)
-            writer.array(len(wanted))
-            for index, timestamp in wanted:
-                writer.i32(index)
-                writer.i32(_NO_LEADER_EPOCH)
-                writer.i64(timestamp)
+            partition = {"partition_index": index, "current_leader_epoch": _NO_LEADER_EPOCH, "timestamp": timestamp}
+            topics.setdefault(topic, []).append(partition)
+        return {
+            "replica_id": _CONSUMER,
+            "isolation_level": self.isolation,
+            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+        }
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[TopicPartition, ListedOffset]:
-        reader.i32()
-        found: dict[TopicPartition, ListedOffset] = {}
-        for _ in range(reader.array(element_bytes=6)):
-            topic = reader.string()
-            for _ in range(reader.array(element_bytes=26)):
-                partition = TopicPartition(topic, reader.i32())
-                found[partition] = ListedOffset(reader.i16(), reader.i64(), Offset(reader.i64()), reader.i32())
-        return found
+    def answered(self, values: Values) -> dict[TopicPartition, ListedOffset]:
+        return {
+            partition: ListedOffset(each["error_code"], each["timestamp"], Offset(each["offset"]), each["leader_epoch"])
+            for partition, each in by_partition(values["topics"]).items()
+        }

@@ -22,6 +22,20 @@ from sidecar.protocol.schema import (
     record,
 )
 
+API_VERSIONS: Final = Message(
+    18, 3,
+    record(Field("client_software_name", TEXT, since=3), Field("client_software_version", TEXT, since=3)),
+    record(
+        Field("error_code", INT16),
+        Field("api_keys", Array(record(
+            Field("api_key", INT16),
+            Field("min_version", INT16),
+            Field("max_version", INT16),
+        ))),
+        Field("throttle_time_ms", INT32, since=1),
+    ),
+)
+
 METADATA: Final = Message(
     3, 9,
     record(
