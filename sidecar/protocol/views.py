@@ -26,6 +26,9 @@ class View(FixedRequest, ABC, Generic[AnswerT_co]):
     __slots__ = ()
 
     message: ClassVar[Message]
+    api_key: ClassVar[int]
+    api_version: ClassVar[int]
+    flexible: ClassVar[bool]
 
     def __init_subclass__(cls, *, of: Message | None = None, version: int = 0) -> None:
         super().__init_subclass__()

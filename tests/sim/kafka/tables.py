@@ -128,24 +128,13 @@ FETCH: Final = Message(
     ),
 )
 
-API_VERSIONS: Final = Message(
-    18,
-    32_767,  # written by hand: its header never has tags
-    record(Field("client_software_name", TEXT, since=3), Field("client_software_version", TEXT, since=3)),
-    record(
-        Field("error_code", INT16),
-        Field("api_keys", Array(record(Field("api_key", INT16), Field("min", INT16), Field("max", INT16)))),
-        Field("throttle_time_ms", INT32, since=1),
-    ),
-)
-
 MESSAGES: Final[dict[int, Message]] = {
     message.key: message
     for message in (
         PRODUCE, FETCH, logs.LIST_OFFSETS, cluster.METADATA, groups.OFFSET_COMMIT, groups.OFFSET_FETCH,
-        cluster.FIND_COORDINATOR, groups.JOIN_GROUP,
-        groups.HEARTBEAT, groups.LEAVE_GROUP, groups.SYNC_GROUP, groups.DESCRIBE_GROUPS, groups.LIST_GROUPS,
-        API_VERSIONS, admin.CREATE_TOPICS, admin.DELETE_TOPICS, logs.DELETE_RECORDS, transactions.INIT_PRODUCER_ID,
+        cluster.FIND_COORDINATOR, cluster.API_VERSIONS, groups.JOIN_GROUP, groups.HEARTBEAT, groups.LEAVE_GROUP,
+        groups.SYNC_GROUP, groups.DESCRIBE_GROUPS, groups.LIST_GROUPS,
+        admin.CREATE_TOPICS, admin.DELETE_TOPICS, logs.DELETE_RECORDS, transactions.INIT_PRODUCER_ID,
         logs.OFFSET_FOR_LEADER_EPOCH, transactions.ADD_PARTITIONS_TO_TXN, transactions.ADD_OFFSETS_TO_TXN,
         transactions.END_TXN, transactions.WRITE_TXN_MARKERS, groups.TXN_OFFSET_COMMIT, admin.DESCRIBE_CONFIGS,
         admin.CREATE_PARTITIONS, admin.INCREMENTAL_ALTER_CONFIGS, transactions.DESCRIBE_PRODUCERS,
