@@ -392,9 +392,14 @@ def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[l
 
 def _decode_in_full(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
     """As `decode_answer`, field by field."""
-    flexible = version >= FIRST_FLEXIBLE
     reader = Reader(buffer, start + 8, end)
-    reader.tags(flexible)
+    reader.tags(version >= FIRST_FLEXIBLE)
+    return read_body(reader, version)
+
+
+def read_body(reader: Reader, version: int) -> tuple[list[ProduceResult], int]:
+    """As `decode_answer`, from behind the header on."""
+    flexible = version >= FIRST_FLEXIBLE
     results: list[ProduceResult] = []
     for _ in range(reader.array(flexible)):
         topic = reader.raw(reader.uvarint() - 1 if flexible else reader.i16())

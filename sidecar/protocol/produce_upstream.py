@@ -72,6 +72,7 @@ def encode_request(
 _SINGLE_HEAD: Final = Struct(">ihhi")
 _SINGLE_CONSTANT: Final = Struct(">h7shh").pack(len(OWN_CLIENT_ID), OWN_CLIENT_ID, -1, -1)
 _COUNT: Final = Struct(">i")
+_SINGLE_TERMS: Final = Struct(">hhi")
 
 
 _WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
@@ -101,6 +102,11 @@ def encode_single(correlation_id: int, timeout_ms: int, table: bytes, batch: Oct
         )
     )
     return [head, batch]
+
+
+def single_body(timeout_ms: int, table: bytes, size: int) -> bytes:
+    """What stands between the header and the batch, of `size` bytes, of a request as `encode_single` makes it."""
+    return b"".join((_SINGLE_TERMS.pack(-1, -1, timeout_ms), table, _COUNT.pack(size)))
 
 
 def encode_batches(correlation_id: int, timeout_ms: int, batches: list[tuple[bytes, int, Octets]]) -> list[Octets]:

@@ -56,7 +56,7 @@ class Kind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
+class Fixed:
     """A number of fixed size, or 16 bytes of a UUID."""
 
     struct: Struct
@@ -187,6 +187,10 @@ class Record:
 
     fields: tuple[Field, ...]
 
+    def of(self, version: int) -> list[Field]:
+        """The fields of a version."""
+        return [field for field in self.fields if field.since <= version <= field.until]
+
     @property
     def is_deep(self) -> bool:
         """Whether there are lists in it."""
@@ -249,12 +253,12 @@ class Record:
             writer.raw(value.get(TAGS, _NO_TAGS))
 
 
-BOOLEAN: Final = _Fixed(Struct(">?"), False)
-INT8: Final = _Fixed(Struct(">b"))
-INT16: Final = _Fixed(Struct(">h"))
-INT32: Final = _Fixed(Struct(">i"))
-INT64: Final = _Fixed(Struct(">q"))
-UUID_BYTES: Final = _Fixed(Struct(">16s"), bytes(16))
+BOOLEAN: Final = Fixed(Struct(">?"), False)
+INT8: Final = Fixed(Struct(">b"))
+INT16: Final = Fixed(Struct(">h"))
+INT32: Final = Fixed(Struct(">i"))
+INT64: Final = Fixed(Struct(">q"))
+UUID_BYTES: Final = Fixed(Struct(">16s"), bytes(16))
 TEXT: Final = _Text(nullable=False)
 NULLABLE_TEXT: Final = _Text(nullable=True)
 BYTES: Final = _Bytes()
