@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from sidecar.protocol import batch as record_batch
-from sidecar.protocol import produce
+from sidecar.protocol import produce_upstream
 from sidecar.protocol.caller import Request, decode_frame, encode_frame
 from sidecar.protocol.calls import ProduceBatch
 from sidecar.protocol.calls.transactions import stamp_of
@@ -168,6 +168,6 @@ class BatchFrame:
 
     def check(self, answer: bytearray) -> None:
         """Raises RefusedError where the batch was not appended."""
-        (result,), _ = produce.decode_answer(answer, 0, len(answer), ProduceBatch.api_version)
+        (result,), _ = produce_upstream.decode_answer(answer, 0, len(answer), ProduceBatch.api_version)
         if result.error:
             raise RefusedError(f"Produce to {self._partition} ({result.message})", result.error)

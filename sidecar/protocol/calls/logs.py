@@ -79,7 +79,7 @@ class ProduceBatch(FixedRequest):
         writer.raw(self.batch)
 
     def decode(self, reader: Reader) -> Appended:
-        results, _ = produce.read_body(reader, self.api_version)
+        results, _ = produce_upstream.read_body(reader, self.api_version)
         found = _only(self.partition, "Produce", results)
         reasons = "; ".join(f"record {index}: {reason or 'refused'}" for index, reason in found.record_errors)
         base_offset, message = Offset(found.base_offset), found.message or reasons or None
