@@ -14,6 +14,7 @@ import importlib
 import re
 import types
 import typing
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -118,6 +119,7 @@ The dropped version 0 of DescribeLogDirs had the fields of version 1.
 # Read -----------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def entity(package: str, version: int, side: str) -> Any:
     """The class of a request or response in kio. Raises `ModuleNotFoundError` where it has no such version."""
     module = importlib.import_module(f"kio.schema.{package}.v{version}.{side}")
