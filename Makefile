@@ -20,7 +20,7 @@ BESIDE := -n 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim mutants bench bench-pipeline check model format requirements proto sync docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients sim mutants bench bench-pipeline check model format requirements proto messages sync docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
 
 proto: setup ## generate sidecar/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=. --pyi_out=. $$(cd proto && find sidecar -name '*.proto')
+
+messages: setup ## generate sidecar/protocol/messages from kio
+	@$(BIN)/python -m tools.messages
 
 sync: setup ## generate the SDK's synchronous twins
 	@$(BIN)/python -m tools.sync

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from sidecar.changelog.records import RawRecord, build_batch
+from sidecar.cli.bench.client import DeleteTopic
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.protocol.caller import FixedRequest, UnknownTopicError
+from sidecar.protocol.caller import UnknownTopicError
 from sidecar.protocol.calls import (
     Appended,
     CreateTopics,
@@ -20,63 +21,29 @@ from sidecar.protocol.calls import (
     ProduceBatch,
 )
 from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.messages.logs import DELETE_RECORDS
+from sidecar.protocol.views import View
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from sidecar.protocol.calls import ActiveProducer
     from sidecar.protocol.ids import Offset, Stamp
-    from sidecar.protocol.primitives import Reader, Writer
+    from sidecar.protocol.schema import Values
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopic(FixedRequest):
-    """Delete one topic: what an administrator does by mistake."""
-
-    api_key: ClassVar[int] = 20
-    api_version: ClassVar[int] = 1
-
-    topic: str
-
-    def encode(self, writer: Writer) -> None:
-        writer.array(1)
-        writer.string(self.topic)
-        writer.i32(30_000)
-
-    @classmethod
-    def decode(cls, reader: Reader) -> int:
-        reader.i32()
-        reader.array()
-        reader.string()
-        return reader.i16()
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteRecords(FixedRequest):
+class DeleteRecords(View[int], of=DELETE_RECORDS, version=1):
     """Move the start of a partition's log to an offset."""
-
-    api_key: ClassVar[int] = 21
-    api_version: ClassVar[int] = 1
 
     partition: TopicPartition
     offset: Offset
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(1)
-        writer.string(self.partition.topic)
-        writer.array(1)
-        writer.i32(self.partition.partition)
-        writer.i64(self.offset)
-        writer.i32(30_000)
+    def asked(self) -> Values:
+        partition = {"partition_index": self.partition.partition, "offset": self.offset}
+        return {"topics": [{"name": self.partition.topic, "partitions": [partition]}], "timeout_ms": 30_000}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> int:
-        reader.i32()
-        reader.array()
-        reader.string()
-        reader.array()
-        reader.i32()
-        reader.i64()
-        return reader.i16()
+    def answered(self, values: Values) -> int:
+        return values["topics"][0]["partitions"][0]["error_code"]
 
 
 class KafkaCalls:

@@ -14,7 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from benchmarks.raw_client import PASSING, RefusedError
 from sidecar.local.ports import HOST
 from sidecar.protocol import batch as record_batch
-from sidecar.protocol import produce, produce_upstream
+from sidecar.protocol import produce_upstream
 
 _IN_FLIGHT: Final = 5
 _TIMEOUT_MS: Final = 30_000
@@ -102,7 +102,7 @@ def _begin(sock: socket.socket, frame: bytes) -> None:
 
 
 def _code(frame: bytes) -> int:
-    results, _ = produce.decode_answer(frame, 0, len(frame), 8)
+    results, _ = produce_upstream.decode_answer(frame, 0, len(frame), 8)
     return results[0].error
 
 

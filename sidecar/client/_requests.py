@@ -1,18 +1,21 @@
 """What the SDK itself asks a node besides `sidecar.protocol.own`: the few of Kafka's APIs that aiokafka does not show.
 
-Each in one fixed version; see `sidecar.protocol.caller.Request`.
+Each in one fixed version; see `sidecar.protocol.views`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sidecar.protocol import api
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.messages.cluster import METADATA
+from sidecar.protocol.messages.transactions import INIT_PRODUCER_ID
 from sidecar.protocol.own import DescribeOwners
-from sidecar.protocol.primitives import Reader, Writer
+from sidecar.protocol.views import View
 from sidecar.v1 import control_pb2 as control
+
+if TYPE_CHECKING:
+    from sidecar.protocol.schema import Values
 
 _NO_TRANSACTION_MS: Final = 60_000
 SEQUENCES: Final = 2**31
@@ -49,41 +52,20 @@ class Layout(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTopic(FixedRequest):
+class DescribeTopic(View[Layout], of=METADATA, version=5):
     """Metadata of one topic, which is not created; of None: the nodes alone."""
-
-    api_key: ClassVar[int] = api.METADATA
-    api_version: ClassVar[int] = 5
 
     topic: str | None
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(0 if self.topic is None else 1)
-        if self.topic is not None:
-            writer.string(self.topic)
-        writer.boolean(False)
+    def asked(self) -> Values:
+        return {"topics": [] if self.topic is None else [{"name": self.topic}]}
 
-    def decode(self, reader: Reader) -> Layout:
-        reader.i32()
-        nodes: dict[int, tuple[str, int]] = {}
-        for _ in range(reader.array(element_bytes=12)):
-            node = reader.i32()
-            nodes[node] = reader.string(), reader.i32()
-            reader.nullable_string()
-        reader.nullable_string()
-        reader.i32()
+    def answered(self, values: Values) -> Layout:
         error, leaders = 0, dict[int, int]()
-        for _ in range(reader.array(element_bytes=9)):
-            error = reader.i16()
-            reader.string()
-            reader.boolean()
-            for _ in range(reader.array(element_bytes=22)):
-                reader.i16()
-                partition = reader.i32()
-                leaders[partition] = reader.i32()
-                for _ in range(3):  # replicas, those in sync, those offline
-                    reader.skip(4 * reader.array(element_bytes=4))
-        return Layout(error, leaders, nodes)
+        for topic in values["topics"]:
+            error = topic["error_code"]
+            leaders = {each["partition_index"]: each["leader_id"] for each in topic["partitions"]}
+        return Layout(error, leaders, {each["node_id"]: (each["host"], each["port"]) for each in values["brokers"]})
 
 
 class Initialised(NamedTuple):
@@ -94,24 +76,14 @@ class Initialised(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NewProducer(FixedRequest):
+class NewProducer(View[Initialised], of=INIT_PRODUCER_ID, version=4):
     """InitProducerId for an idempotent producer; `after` names the session that the new one follows."""
-
-    api_key: ClassVar[int] = api.INIT_PRODUCER_ID
-    api_version: ClassVar[int] = 4
-    flexible: ClassVar[bool] = True
 
     after: Producer = NOBODY
 
-    def encode(self, writer: Writer) -> None:
-        writer.compact_string(None)
-        writer.i32(_NO_TRANSACTION_MS)
-        writer.i64(self.after.id)
-        writer.i16(self.after.epoch)
-        writer.tags(True)
+    def asked(self) -> Values:
+        timeout_ms, after = _NO_TRANSACTION_MS, self.after
+        return {"transaction_timeout_ms": timeout_ms, "producer_id": after.id, "producer_epoch": after.epoch}
 
-    def decode(self, reader: Reader) -> Initialised:
-        reader.i32()
-        answer = Initialised(reader.i16(), Producer(reader.i64(), reader.i16()))
-        reader.skip_tags()
-        return answer
+    def answered(self, values: Values) -> Initialised:
+        return Initialised(values["error_code"], Producer(values["producer_id"], values["producer_epoch"]))

@@ -22,7 +22,7 @@ from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.whole import WholeReply
 from sidecar.network.framing import TURN
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
-from sidecar.protocol import produce, produce_upstream
+from sidecar.protocol import produce_upstream
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
 
@@ -253,7 +253,9 @@ class _ProduceReply:
         return list(self._batches)
 
     def answer_received(self, frame: Frame) -> None:
-        results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, produce_upstream.SINGLE_VERSION)
+        results, _ = produce_upstream.decode_answer(
+            frame.buffer, frame.start, frame.end, produce_upstream.SINGLE_VERSION
+        )
         self._link.answered(self)
         for result in results:
             found = self._batches.pop((result.topic, result.partition), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.forwarder.append import Outcome
-from sidecar.protocol import produce
+from sidecar.protocol import produce_upstream
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import new_tuple
 
@@ -88,21 +88,21 @@ class WholeReply:
         sent, self._sent = self._sent, []
         for lane, append in sent:
             lane.acknowledged(append, appended.get(lane.partition))
-        produce.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
+        produce_upstream.rename_answer(frame.buffer, frame.start, frame.end, asker.version, asker.correlation_id)
         asker.answer_frame(frame)
 
     def _appended(self, frame: Frame) -> dict[int, Outcome] | None:
         """Where the batches are in the log, as far as anybody wants to hear it; None where not all of them are."""
         place = frame.buffer, frame.start, frame.end, self._asker.version, len(self._sent)
         if self._sent[0][1].witness is None:  # with sequence ids all of a topic's batches have one
-            return _NOT_ASKED if produce.all_appended(*place) else None
-        found = produce.appended(*place)
+            return _NOT_ASKED if produce_upstream.all_appended(*place) else None
+        found = produce_upstream.appended(*place)
         if found is None:
             return None
         return {partition: new_tuple(Outcome, (0, *told, None)) for partition, *told in found}
 
     def _outcomes(self, frame: Frame) -> dict[int, Outcome]:
-        results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, self._asker.version)
+        results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self._asker.version)
         return {result.partition: Outcome.of(result) for result in results}
 
     def answer_lost(self, error: UpstreamLostError) -> None:

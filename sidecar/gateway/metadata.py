@@ -19,8 +19,9 @@ from sidecar.protocol.api import APIS, OWN_APIS, OWN_SOFTWARE
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import SLICE
+from sidecar.protocol.messages import cluster
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
-from sidecar.protocol.primitives import I32, RequestReader, Writer, at_once, new_tuple
+from sidecar.protocol.primitives import RequestReader, at_once, new_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from sidecar.network.framing import Frame
     from sidecar.protocol.api_versions import VersionRange
     from sidecar.protocol.calls import ServedVersions
+    from sidecar.protocol.schema import Values
 
 _UNSUPPORTED_ENDPOINT_TYPE = 115
 _BROKER_ENDPOINTS = 1
@@ -174,29 +176,19 @@ class ClusterApi:
         self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
     ) -> None:
         """The node that stands for the coordinator; upstream's error where there is none."""
-        flexible = head.version >= 3
-        reader = RequestReader(frame.buffer, head.body, frame.end, limits.elements(head.key))
-        reader.tags(flexible)
-        key = reader.text(flexible)
-        kind = reader.i8() if head.version >= 1 else CoordinatorKind.GROUP
-        reader.tags(flexible)
-        error, message = await self._coordinator_error(key, kind)
+        message = cluster.FIND_COORDINATOR
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        key, kind = request["key"], request.get("key_type", CoordinatorKind.GROUP)
+        error, reason = await self._coordinator_error(key, kind)
         node = None if error else self._nodes.placement.nodes[self._nodes.placement.of_key(key.encode())]
-        writer = Writer()
-        writer.i32(0)
-        writer.i32(head.correlation_id)
-        writer.tags(flexible)
-        if head.version >= 1:
-            writer.i32(0)
-        writer.i16(error)
-        if head.version >= 1:
-            writer.text(message, flexible)
-        writer.i32(node.id if node else -1)
-        writer.text(node.host if node else "", flexible)
-        writer.i32(node.port if node else -1)
-        writer.tags(flexible)
-        I32.pack_into(writer.out, 0, len(writer.out) - 4)
-        exchange.answer([bytes(writer.out)])
+        found = {
+            "error_code": error,
+            "error_message": reason,
+            "node_id": node.id if node else -1,
+            "host": node.host if node else "",
+            "port": node.port if node else -1,
+        }
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, found)])
 
     async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str | None]:
         if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
@@ -220,40 +212,23 @@ class ClusterApi:
         self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
     ) -> None:
         """DescribeCluster (KIP-700): Metadata without topics."""
-        reader = RequestReader(frame.buffer, head.body, frame.end, limits.elements(head.key))
-        reader.skip_tags()
-        operations_wanted = reader.boolean()
-        endpoints = reader.i8() if head.version >= 1 else _BROKER_ENDPOINTS
-        reader.skip_tags()
+        message = cluster.DESCRIBE_CLUSTER
+        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
+        operations = request["include_cluster_authorized_operations"]
+        endpoints = request.get("endpoint_type", _BROKER_ENDPOINTS)
         error = 0 if endpoints == _BROKER_ENDPOINTS else _UNSUPPORTED_ENDPOINT_TYPE
-        state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations_wanted))
-        exchange.answer(
-            [_cluster_answer(head, state, error, endpoints, self._brokers(), self._nodes.placement.controller)]
-        )
+        state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations))
+        described = {
+            "error_code": error,
+            "error_message": "only brokers can be described through a sidecar" if error else None,
+            "endpoint_type": endpoints,
+            "cluster_id": state.cluster_id or "",
+            "controller_id": self._nodes.placement.controller,
+            "brokers": [] if error else [_described(broker) for broker in self._brokers()],
+            "cluster_authorized_operations": state.operations,
+        }
+        exchange.answer([message.encode_answer(head.version, head.correlation_id, described)])
 
 
-def _cluster_answer(
-    head: RequestHead, state: ClusterState, error: int, endpoints: int, brokers: tuple[Broker, ...], controller: int
-) -> bytes:
-    writer = Writer()
-    writer.i32(0)
-    writer.i32(head.correlation_id)
-    writer.tags(True)
-    writer.i32(0)
-    writer.i16(error)
-    writer.compact_string("only brokers can be described through a sidecar" if error else None)
-    if head.version >= 1:
-        writer.i8(endpoints)
-    writer.compact_string(state.cluster_id or "")
-    writer.i32(controller)
-    writer.array(0 if error else len(brokers), True)
-    for broker in () if error else brokers:
-        writer.i32(broker.id)
-        writer.compact_string(broker.host)
-        writer.i32(broker.port)
-        writer.compact_string(broker.rack)
-        writer.tags(True)
-    writer.i32(state.operations)
-    writer.tags(True)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return bytes(writer.out)
+def _described(broker: Broker) -> Values:
+    return {"broker_id": broker.id, "host": broker.host, "port": broker.port, "rack": broker.rack}

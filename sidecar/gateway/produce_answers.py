@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway.gaps import signature
 from sidecar.network.client import Exchange
-from sidecar.protocol import produce
+from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
@@ -81,8 +81,8 @@ class PassedProduce(Exchange):
         self._kept = signatures(frame.buffer, request.parts)
 
     def answer_received(self, frame: Frame) -> None:
-        if not produce.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
-            results, _ = produce.decode_answer(frame.buffer, frame.start, frame.end, self.version)
+        if not produce_upstream.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
+            results, _ = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self.version)
             note_errors(self._client, self._upstream, self._parts, self._kept, results)
         self.answer_frame(frame)
 
@@ -154,7 +154,7 @@ class PartReply:
         self.correlation_id = merge.correlation_id
 
     def answer_received(self, frame: Frame) -> None:
-        results, throttle_ms = produce.decode_answer(frame.buffer, frame.start, frame.end, self._merge.version)
+        results, throttle_ms = produce_upstream.decode_answer(frame.buffer, frame.start, frame.end, self._merge.version)
         self._merge.throttle_ms = max(self._merge.throttle_ms, throttle_ms)
         note_errors(self._client, self._upstream, self._parts, self._kept, results)
         answered = {(result.topic, result.partition) for result in results}

@@ -21,7 +21,7 @@ from sidecar.protocol.api import APIS, DELETE_RECORDS, LIST_OFFSETS
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.limits import AT_ONCE_BYTES, SLICE
-from sidecar.protocol.partitioned import LAYOUTS, Layout, Table, TablePart, TableResult
+from sidecar.protocol.partitioned import Layout, Table, TablePart, TableResult
 from sidecar.protocol.primitives import MalformedFrameError, at_once
 from sidecar.shadow.views import Read, Views, layers
 
@@ -48,7 +48,7 @@ class TablesApi:
 
     def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
         """One request; the frame may be borrowed."""
-        layout = LAYOUTS[head.key](head.version)
+        layout = partitioned.layout_of(head.key, head.version)
         if frame.size > AT_ONCE_BYTES:
             owned = frame.own()
             if owned is not frame:

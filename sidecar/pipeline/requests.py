@@ -6,11 +6,13 @@ A node shows no topic ids to clients (Metadata 9 at most); those calls of its ow
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
-from sidecar.protocol import api
-from sidecar.protocol.caller import FixedRequest
-from sidecar.protocol.primitives import Reader, Writer
+from sidecar.protocol.messages.cluster import METADATA
+from sidecar.protocol.views import View
+
+if TYPE_CHECKING:
+    from sidecar.protocol.schema import Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,10 @@ class TopicLayout:
 
     error: int
     leaders: dict[int, int]
+
+    @classmethod
+    def of(cls, values: Values) -> TopicLayout:
+        return cls(values["error_code"], {each["partition_index"]: each["leader_id"] for each in values["partitions"]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +37,15 @@ class ClusterLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeCluster(FixedRequest):
+class DescribeCluster(View[ClusterLayout], of=METADATA, version=5):
     """Metadata of named topics, none of which is created; of None: all of them."""
-
-    api_key: ClassVar[int] = api.METADATA
-    api_version: ClassVar[int] = 5
 
     topics: tuple[str, ...] | None
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(-1 if self.topics is None else len(self.topics))
-        for topic in self.topics or ():
-            writer.string(topic)
-        writer.boolean(False)
+    def asked(self) -> Values:
+        return {"topics": None if self.topics is None else [{"name": topic} for topic in self.topics]}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> ClusterLayout:
-        reader.i32()
-        brokers: dict[int, tuple[str, int]] = {}
-        for _ in range(reader.array(element_bytes=12)):
-            broker = reader.i32()
-            brokers[broker] = reader.string(), reader.i32()
-            reader.nullable_string()
-        cluster_id = reader.nullable_string() or ""
-        reader.i32()
-        topics = dict(_read_topic(reader) for _ in range(reader.array(element_bytes=9)))
-        return ClusterLayout(cluster_id, brokers, topics)
-
-
-def _read_topic(reader: Reader) -> tuple[str, TopicLayout]:
-    error, name, leaders = reader.i16(), reader.string(), dict[int, int]()
-    reader.boolean()
-    for _ in range(reader.array(element_bytes=22)):
-        reader.i16()
-        partition = reader.i32()
-        leaders[partition] = reader.i32()
-        for _ in range(3):  # replicas, those in sync, those offline
-            reader.skip(4 * reader.array(element_bytes=4))
-    return name, TopicLayout(error, leaders)
+    def answered(self, values: Values) -> ClusterLayout:
+        brokers = {each["node_id"]: (each["host"], each["port"]) for each in values["brokers"]}
+        topics = {each["name"]: TopicLayout.of(each) for each in values["topics"]}
+        return ClusterLayout(values["cluster_id"] or "", brokers, topics)

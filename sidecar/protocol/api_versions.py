@@ -7,11 +7,12 @@ version 0 with error 35.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
-from sidecar.protocol import limits
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.primitives import I32, Octets, RequestReader, Writer
+from sidecar.protocol.messages.cluster import API_VERSIONS
+from sidecar.protocol.primitives import I32, Octets
 
 MAX_VERSION = 3
 
@@ -35,11 +36,8 @@ def decode_request(buffer: Octets, body: int, end: int, version: int) -> ClientS
     """The client's software; a name that is no UTF-8 raises `MalformedFrameError`."""
     if version < 3:
         return ClientSoftware()
-    reader = RequestReader(buffer, body, end, limits.elements(18))
-    reader.skip_tags()
-    found = ClientSoftware(reader.compact_string(), reader.compact_string())
-    reader.skip_tags()
-    return found
+    found = API_VERSIONS.decode_request(buffer, body, end, version)
+    return ClientSoftware(found["client_software_name"], found["client_software_version"])
 
 
 def encode_answer(correlation_id: int, version: int, ranges: list[VersionRange]) -> bytes:
@@ -53,19 +51,13 @@ def encode_unsupported(correlation_id: int, ranges: list[VersionRange]) -> bytes
 
 
 def _encode(correlation_id: int, version: int, error: ErrorCode, ranges: list[VersionRange]) -> bytes:
-    flexible = version >= 3
-    writer = Writer()
-    writer.i32(0)
-    writer.i32(correlation_id)
-    writer.i16(error)
-    writer.array(len(ranges), flexible)
-    for found in ranges:
-        writer.i16(found.key)
-        writer.i16(found.min)
-        writer.i16(found.max)
-        writer.tags(flexible)
-    if version >= 1:
-        writer.i32(0)
-    writer.tags(flexible)
-    I32.pack_into(writer.out, 0, len(writer.out) - 4)
-    return bytes(writer.out)
+    frame = bytearray(_nobodys(version, error, tuple(ranges)))
+    I32.pack_into(frame, 4, correlation_id)
+    return bytes(frame)
+
+
+@lru_cache(maxsize=16)
+def _nobodys(version: int, error: ErrorCode, ranges: tuple[VersionRange, ...]) -> bytes:
+    """An answer to no request. Every connection of a client begins with ApiVersions, and all are told the same."""
+    keys = [{"api_key": found.key, "min_version": found.min, "max_version": found.max} for found in ranges]
+    return API_VERSIONS.encode_answer(version, 0, {"error_code": error, "api_keys": keys})

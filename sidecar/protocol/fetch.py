@@ -7,11 +7,14 @@ Versions: 5 log_start_offset · 7 fetch sessions (KIP-227) · 9 current leader e
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.protocol.batch import batch_end, batch_sizes
 from sidecar.protocol.limits import elements as most_elements
 from sidecar.protocol.primitives import I16, I32, MalformedFrameError, Octets, Reader, RequestReader, new_tuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _LIMITS: Final = Struct(">iiiib")
 _SESSION: Final = Struct(">ii")
@@ -98,12 +101,21 @@ def encode_request(
     limits: tuple[int, int, int, int],
     parts: list[tuple[bytes, Octets]],
 ) -> bytes:
-    """A sessionless request frame. `limits` = max wait ms, min bytes, max bytes, isolation level; `parts` = (topic,
-    element).
-    """
+    """A sessionless request frame: see `write_body`."""
     out = bytearray(12)
     out[4:12] = Struct(">hhi").pack(1, version, correlation_id)
     out += Struct(">h").pack(len(client_id)) + client_id
+    write_body(out, version, limits, parts)
+    I32.pack_into(out, 0, len(out) - 4)
+    return bytes(out)
+
+
+def write_body(
+    out: bytearray, version: int, limits: tuple[int, int, int, int], parts: Iterable[tuple[bytes, Octets]]
+) -> None:
+    """Append the body of a sessionless request. `limits` = max wait ms, min bytes, max bytes, isolation level;
+    `parts` = (topic, element).
+    """
     max_wait, min_bytes, max_bytes, isolation = limits
     out += _LIMITS.pack(-1, max_wait, min_bytes, max_bytes, isolation)
     if version >= 7:
@@ -120,8 +132,6 @@ def encode_request(
         out += I32.pack(0)
     if version >= 11:
         out += b"\0\0"
-    I32.pack_into(out, 0, len(out) - 4)
-    return bytes(out)
 
 
 class FetchedPart(NamedTuple):

@@ -3,6 +3,8 @@
 Versions: 1 controller, racks, internal flag · 2 cluster id · 4 auto-creation flag · 5 offline replicas · 7 leader
 epochs · 8 authorized operations · 9 flexible. 10 and later show topic ids, with which clients go on by id: not served
 (see `api`).
+
+By hand, as measured: with the table an answer of 1,000 partitions takes 5 times as long to read and 12 times to write.
 """
 
 from __future__ import annotations

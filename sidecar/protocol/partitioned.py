@@ -1,8 +1,8 @@
 """Requests whose body is a table topic → partition → a few fixed fields: ListOffsets, OffsetForLeaderEpoch,
 DeleteRecords.
 
-One table of layouts serves all three, so that a request can be walked, split by leader and its answers merged without
-a codec for each. Sizes are in bytes and come from Kafka's message definitions (ListOffsets 1-7, OffsetForLeaderEpoch
+A layout says how large the parts of a version are, in bytes, as its table has them. So a request of any of the three is
+walked, split by leader and its answers merged without an object for each field (ListOffsets 1-7, OffsetForLeaderEpoch
 2-4, DeleteRecords 0-2).
 """
 
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import cache
 from struct import Struct
 from typing import Final, NamedTuple
 
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.limits import elements as most_elements
+from sidecar.protocol.messages.logs import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from sidecar.protocol.primitives import (
     I16,
     I32,
@@ -26,6 +28,7 @@ from sidecar.protocol.primitives import (
     at_once,
     new_tuple,
 )
+from sidecar.protocol.schema import Array, Field, Fixed, Record
 
 _HEAD: Final = Struct(">hhi")
 _ELEMENTS: Final = most_elements(2)
@@ -52,53 +55,50 @@ class Layout:
     fill: bytes
 
 
-def list_offsets(version: int) -> Layout:
-    """Layout of ListOffsets (key 2), versions 1 to 7."""
-    has_epoch = version >= 4
+TABLES: Final = {message.key: message for message in (LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH)}
+_INDEXES: Final = frozenset({"partition", "partition_index"})
+_ERROR: Final = "error_code"
+
+
+@cache
+def layout_of(key: int, version: int) -> Layout:
+    """The layout of ListOffsets, DeleteRecords or OffsetForLeaderEpoch in one version, from its table."""
+    message = TABLES[key]
+    prefix, asked, suffix = _around(message.request, version)
+    throttle, told, _ = _around(message.answer, version)
+    at = {field.name: sum(map(_size, told[:number])) for number, field in enumerate(told)}
+    fill = (bytes(_size(field)) if field.name in {*_INDEXES, _ERROR} else b"\xff" * _size(field) for field in told)
+    (index,) = _INDEXES & at.keys()
     return Layout(
-        flexible=version >= 6,
-        prefix=5 if version >= 2 else 4,
-        element=16 if has_epoch else 12,
-        suffix=0,
-        throttled=version >= 2,
-        answer=26 if has_epoch else 22,
-        index_at=0,
-        error_at=4,
-        fill=I32.pack(0) + I16.pack(0) + b"\xff" * (20 if has_epoch else 16),
+        flexible=version >= message.flexible,
+        prefix=sum(map(_size, prefix)),
+        element=sum(map(_size, asked)),
+        suffix=sum(map(_size, suffix)),
+        throttled=bool(throttle),
+        answer=sum(map(_size, told)),
+        index_at=at[index],
+        error_at=at[_ERROR],
+        fill=b"".join(fill),
     )
 
 
-def offset_for_leader_epoch(version: int) -> Layout:
-    """Layout of OffsetForLeaderEpoch (key 23), versions 2 to 4. Its answer names the error before the partition."""
-    return Layout(
-        flexible=version >= 4,
-        prefix=4 if version >= 3 else 0,
-        element=12,
-        suffix=0,
-        throttled=True,
-        answer=18,
-        index_at=2,
-        error_at=0,
-        fill=I16.pack(0) + I32.pack(0) + b"\xff" * 12,
-    )
+def _size(field: Field) -> int:
+    assert isinstance(field.kind, Fixed)
+    return field.kind.struct.size
 
 
-def delete_records(version: int) -> Layout:
-    """Layout of DeleteRecords (key 21), versions 0 to 2."""
-    return Layout(
-        flexible=version >= 2,
-        prefix=0,
-        element=12,
-        suffix=4,
-        throttled=True,
-        answer=14,
-        index_at=0,
-        error_at=12,
-        fill=I32.pack(0) + b"\xff" * 8 + I16.pack(0),
-    )
+def _around(record: Record, version: int) -> tuple[list[Field], list[Field], list[Field]]:
+    """What stands before the topics, the fields of a partition in them, and what stands behind."""
+    fields = record.of(version)
+    (at,) = (number for number, field in enumerate(fields) if field.name == "topics")
+    partitions = _elements(_elements(fields[at]).fields[1])
+    return fields[:at], partitions.of(version), fields[at + 1 :]
 
 
-LAYOUTS: Final = {2: list_offsets, 21: delete_records, 23: offset_for_leader_epoch}
+def _elements(field: Field) -> Record:
+    assert isinstance(field.kind, Array)
+    assert isinstance(field.kind.element, Record)
+    return field.kind.element
 
 
 class TablePart(NamedTuple):

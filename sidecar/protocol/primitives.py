@@ -19,7 +19,6 @@ I8: Final = Struct(">b")
 I16: Final = Struct(">h")
 I32: Final = Struct(">i")
 I64: Final = Struct(">q")
-U32: Final = Struct(">I")
 
 _MAX_VARINT_BYTES: Final = 5
 
@@ -87,20 +86,11 @@ class Reader:
         else:
             self.skip(self.array(True, element_bytes=element_bytes) * element_bytes)
 
-    def i8(self) -> int:
-        return I8.unpack_from(self.buffer, self.skip(1))[0]
-
     def i16(self) -> int:
         return I16.unpack_from(self.buffer, self.skip(2))[0]
 
     def i32(self) -> int:
         return I32.unpack_from(self.buffer, self.skip(4))[0]
-
-    def i64(self) -> int:
-        return I64.unpack_from(self.buffer, self.skip(8))[0]
-
-    def u32(self) -> int:
-        return U32.unpack_from(self.buffer, self.skip(4))[0]
 
     def boolean(self) -> bool:
         return self.buffer[self.skip(1)] != 0
@@ -249,12 +239,6 @@ class Writer:
 
     def i32(self, value: int) -> None:
         self.out += I32.pack(value)
-
-    def i64(self, value: int) -> None:
-        self.out += I64.pack(value)
-
-    def u32(self, value: int) -> None:
-        self.out += U32.pack(value)
 
     def boolean(self, value: bool) -> None:
         self.out.append(1 if value else 0)

@@ -1,4 +1,4 @@
-"""Produce, api key 0, versions 3 to 9: walk a request without touching its records, build and read answers.
+"""Produce, api key 0, versions 3 to 9: walk a request without touching its records, build answers.
 
 Versions: 3 transactional id · 5 log_start_offset in the answer · 7 zstd · 8 record errors and a message · 9 flexible
 (KIP-482). 10 and later carry the brokers' addresses in their answers (KIP-951), 13 names topics by id: not served
@@ -17,7 +17,6 @@ from sidecar.protocol.primitives import (
     I32,
     MalformedFrameError,
     Octets,
-    Reader,
     RequestReader,
     TooManyElementsError,
     Writer,
@@ -30,20 +29,19 @@ _ACKS_TIMEOUT_COUNT: Final = Struct(">hii")
 _ACKS_TIMEOUT_BYTE: Final = Struct(">hiB")
 _INDEX_SIZE: Final = Struct(">ii")
 _VARINT_SHIFT: Final = 28
-_ANSWER: Final = Struct(">ihqqq")
-_ANSWER_V4: Final = Struct(">ihqq")
-_FIRST_WITH_START: Final = 5
+ANSWER: Final = Struct(">ihqqq")
+ANSWER_V4: Final = Struct(">ihqq")
+FIRST_WITH_START: Final = 5
 """Since then an answer tells where the log begins."""
 _HEAD: Final = Struct(">ii")
 _HEAD_V9: Final = Struct(">iBB")
-_PLAIN_V8: Final = Struct(">ihqqqih")
+PLAIN_V8: Final = Struct(">ihqqqih")
 _PLAIN_V9: Final = Struct(">ihqqqBBB")
 _END_V9: Final = Struct(">iB")
-_SHORT: Final = 126
+SHORT: Final = 126
 _BYTE: Final = [bytes((value,)) for value in range(128)]
 NO_OFFSET: Final = -1
 _ELEMENTS: Final = most_elements(0)
-_OWN_VERSION: Final = 8
 
 
 class ProducePart(NamedTuple):
@@ -213,7 +211,7 @@ def encode_answer(correlation_id: int, version: int, results: list[ProduceResult
             return _encode_answer_in_full(correlation_id, version, results, throttle_ms)
         topics.setdefault(result.topic, []).append(result)
     if version >= FIRST_FLEXIBLE:
-        if len(topics) > _SHORT or len(results) > _SHORT or any(len(topic) > _SHORT for topic in topics):
+        if len(topics) > SHORT or len(results) > SHORT or any(len(topic) > SHORT for topic in topics):
             return _encode_answer_in_full(correlation_id, version, results, throttle_ms)
         parts = [_HEAD_V9.pack(correlation_id, 0, len(topics) + 1)]
         for topic, of_topic in topics.items():
@@ -226,11 +224,11 @@ def encode_answer(correlation_id: int, version: int, results: list[ProduceResult
         for topic, of_topic in topics.items():
             parts += (I16.pack(len(topic)), topic, I32.pack(len(of_topic)))
             if version >= 8:
-                parts += [_PLAIN_V8.pack(*result[1:6], 0, -1) for result in of_topic]
-            elif version >= _FIRST_WITH_START:
-                parts += [_ANSWER.pack(*result[1:6]) for result in of_topic]
+                parts += [PLAIN_V8.pack(*result[1:6], 0, -1) for result in of_topic]
+            elif version >= FIRST_WITH_START:
+                parts += [ANSWER.pack(*result[1:6]) for result in of_topic]
             else:
-                parts += [_ANSWER_V4.pack(*result[1:5]) for result in of_topic]
+                parts += [ANSWER_V4.pack(*result[1:5]) for result in of_topic]
         parts.append(I32.pack(throttle_ms))
     body = b"".join(parts)
     return I32.pack(len(body)) + body
@@ -270,14 +268,14 @@ def write_name(writer: Writer, topic: bytes, flexible: bool) -> None:
 
 def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
     flexible = version >= FIRST_FLEXIBLE
-    if version >= _FIRST_WITH_START:
+    if version >= FIRST_WITH_START:
         writer.raw(
-            _ANSWER.pack(
+            ANSWER.pack(
                 result.partition, result.error, result.base_offset, result.log_append_time, result.log_start_offset
             )
         )
     else:
-        writer.raw(_ANSWER_V4.pack(result.partition, result.error, result.base_offset, result.log_append_time))
+        writer.raw(ANSWER_V4.pack(result.partition, result.error, result.base_offset, result.log_append_time))
     if version >= 8:
         writer.array(len(result.record_errors), flexible)
         for index, message in result.record_errors:
@@ -286,141 +284,3 @@ def _write_result(writer: Writer, version: int, result: ProduceResult) -> None:
             writer.tags(flexible)
         writer.text(result.message, flexible)
     writer.tags(flexible)
-
-
-_PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33}
-"""What a partition takes in an answer that carries no messages."""
-
-
-def _plain_partitions(buffer: Octets, start: int, end: int, version: int) -> list[tuple[int, int, int, int]] | None:
-    """Where the partitions of a usual answer stand: (name from, name to, first partition, number) per topic.
-
-    None for an answer with messages, tags or long lengths, which has to be read field by field.
-    """
-    flexible = version >= FIRST_FLEXIBLE
-    size = _PLAIN_BYTES[version]
-    found: list[tuple[int, int, int, int]] = []
-    try:
-        if flexible:
-            topics, at = buffer[start + 9] - 1, start + 10
-            if buffer[start + 8] or topics > _SHORT:
-                return None
-        else:
-            topics, at = I32.unpack_from(buffer, start + 8)[0], start + 12
-        for _ in range(topics):
-            if flexible:
-                name = at + 1
-                at += buffer[at]
-                partitions = buffer[at] - 1
-                if at - name > _SHORT or partitions > _SHORT:
-                    return None
-                at += 1
-            else:
-                name = at + 2
-                at = name + I16.unpack_from(buffer, at)[0]
-                partitions = I32.unpack_from(buffer, at)[0]
-                at += 4
-            found.append((name, at - (1 if flexible else 4), at, partitions))
-            at += partitions * size + flexible
-            if at > end or partitions < 0:
-                return None
-    except (struct.error, IndexError):
-        return None
-    return found if at + 4 + flexible == end else None
-
-
-def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
-    """Whether an answer frame tells in the usual form of `expected` partitions, and of an error in none. Every
-    acknowledgement passes here.
-    """
-    usual = _plain_partitions(buffer, start, end, version)
-    if usual is None:
-        return False
-    size = _PLAIN_BYTES[version]
-    for _, _, first, partitions in usual:
-        expected -= partitions
-        for code in range(first + 4, first + partitions * size, size):
-            if buffer[code] or buffer[code + 1]:
-                return False
-    return not expected
-
-
-def appended(
-    buffer: Octets, start: int, end: int, version: int, expected: int
-) -> list[tuple[int, int, int, int]] | None:
-    """What an answer of the usual form tells of each of `expected` partitions: its number, base offset, append time
-    and log start (-1 below version 5). None where `all_appended` is False.
-    """
-    usual = _plain_partitions(buffer, start, end, version)
-    if usual is None:
-        return None
-    size = _PLAIN_BYTES[version]
-    layout = _ANSWER if version >= _FIRST_WITH_START else _ANSWER_V4
-    found: list[tuple[int, int, int, int]] = []
-    for _, _, first, partitions in usual:
-        for at in range(first, first + partitions * size, size):
-            partition, error, *told = layout.unpack_from(buffer, at)
-            if error:
-                return None
-            found.append((partition, *told) if version >= _FIRST_WITH_START else (partition, *told, -1))
-    return found if len(found) == expected else None
-
-
-def rename_answer(buffer: bytearray, start: int, end: int, version: int, correlation_id: int) -> None:
-    """Make an answer to the node's own request, in the usual form, that of a client's: its throttle time was the
-    node's.
-    """
-    I32.pack_into(buffer, start + 4, correlation_id)
-    I32.pack_into(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4), 0)
-
-
-def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
-    """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`."""
-    results: list[ProduceResult] = []
-    usual = _plain_partitions(buffer, start, end, version) if version == _OWN_VERSION else None
-    if usual is not None:
-        for name, name_end, first, partitions in usual:
-            topic = bytes(buffer[name:name_end])
-            for at in range(first, first + partitions * _PLAIN_V8.size, _PLAIN_V8.size):
-                *fields, record_errors, message = _PLAIN_V8.unpack_from(buffer, at)
-                if record_errors or message != -1:
-                    return _decode_in_full(buffer, start, end, version)
-                results.append(new_tuple(ProduceResult, (topic, *fields, None, ())))
-        return results, I32.unpack_from(buffer, end - 4)[0]
-    return _decode_in_full(buffer, start, end, version)
-
-
-def _decode_in_full(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
-    """As `decode_answer`, field by field."""
-    flexible = version >= FIRST_FLEXIBLE
-    reader = Reader(buffer, start + 8, end)
-    reader.tags(flexible)
-    results: list[ProduceResult] = []
-    for _ in range(reader.array(flexible)):
-        topic = reader.raw(reader.uvarint() - 1 if flexible else reader.i16())
-        results += [_read_result(reader, version, topic) for _ in range(reader.array(flexible))]
-        reader.tags(flexible)
-    throttle_ms = reader.i32()
-    reader.tags(flexible)
-    return results, throttle_ms
-
-
-def _read_result(reader: Reader, version: int, topic: bytes) -> ProduceResult:
-    flexible = version >= FIRST_FLEXIBLE
-    log_start, message = -1, None
-    record_errors: tuple[tuple[int, str | None], ...] = ()
-    if version >= _FIRST_WITH_START:
-        index, error, base_offset, append_time, log_start = _ANSWER.unpack_from(reader.buffer, reader.skip(30))
-    else:
-        index, error, base_offset, append_time = _ANSWER_V4.unpack_from(reader.buffer, reader.skip(22))
-    if version >= 8:
-        record_errors = tuple(_read_record_error(reader, flexible) for _ in range(reader.array(flexible)))
-        message = reader.nullable_text(flexible)
-    reader.tags(flexible)
-    return ProduceResult(topic, index, error, base_offset, append_time, log_start, message, record_errors)
-
-
-def _read_record_error(reader: Reader, flexible: bool) -> tuple[int, str | None]:
-    found = reader.i32(), reader.nullable_text(flexible)
-    reader.tags(flexible)
-    return found

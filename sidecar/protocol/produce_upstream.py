@@ -1,4 +1,4 @@
-"""Produce requests towards brokers: parts of a client's request, and the node's own with batches of governed topics.
+"""Produce towards brokers: parts of a client's request, the node's own with batches of governed topics, their answers.
 
 The node's own are version 8 with acks=all and without a transactional id. Records are never copied: a request is a
 list of parts for one gathered write.
@@ -6,11 +6,21 @@ list of parts for one gathered write.
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
 from typing import Final
 
-from sidecar.protocol.primitives import I16, I32, Octets, Writer
-from sidecar.protocol.produce import FIRST_FLEXIBLE, write_name
+from sidecar.protocol.primitives import I16, I32, Octets, Reader, Writer, new_tuple
+from sidecar.protocol.produce import (
+    ANSWER,
+    ANSWER_V4,
+    FIRST_FLEXIBLE,
+    FIRST_WITH_START,
+    PLAIN_V8,
+    SHORT,
+    ProduceResult,
+    write_name,
+)
 
 OWN_CLIENT_ID: Final = b"sidecar"
 SINGLE_VERSION: Final = 8
@@ -72,6 +82,7 @@ def encode_request(
 _SINGLE_HEAD: Final = Struct(">ihhi")
 _SINGLE_CONSTANT: Final = Struct(">h7shh").pack(len(OWN_CLIENT_ID), OWN_CLIENT_ID, -1, -1)
 _COUNT: Final = Struct(">i")
+_SINGLE_TERMS: Final = Struct(">hhi")
 
 
 _WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
@@ -103,6 +114,11 @@ def encode_single(correlation_id: int, timeout_ms: int, table: bytes, batch: Oct
     return [head, batch]
 
 
+def single_body(timeout_ms: int, table: bytes, size: int) -> bytes:
+    """What stands between the header and the batch, of `size` bytes, of a request as `encode_single` makes it."""
+    return b"".join((_SINGLE_TERMS.pack(-1, -1, timeout_ms), table, _COUNT.pack(size)))
+
+
 def encode_batches(correlation_id: int, timeout_ms: int, batches: list[tuple[bytes, int, Octets]]) -> list[Octets]:
     """As `encode_single`, for the batches of several partitions (topic, partition, batch)."""
     by_topic: dict[bytes, list[tuple[int, Octets]]] = {}
@@ -120,3 +136,148 @@ def encode_batches(correlation_id: int, timeout_ms: int, batches: list[tuple[byt
             pending = b""
     parts[0] = _SINGLE_HEAD.pack(size, 0, SINGLE_VERSION, correlation_id)
     return parts
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+_PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33}
+"""What a partition takes in an answer that carries no messages."""
+
+
+def _plain_partitions(buffer: Octets, start: int, end: int, version: int) -> list[tuple[int, int, int, int]] | None:
+    """Where the partitions of a usual answer stand: (name from, name to, first partition, number) per topic.
+
+    None for an answer with messages, tags or long lengths, which has to be read field by field.
+    """
+    flexible = version >= FIRST_FLEXIBLE
+    size = _PLAIN_BYTES[version]
+    found: list[tuple[int, int, int, int]] = []
+    try:
+        if flexible:
+            topics, at = buffer[start + 9] - 1, start + 10
+            if buffer[start + 8] or topics > SHORT:
+                return None
+        else:
+            topics, at = I32.unpack_from(buffer, start + 8)[0], start + 12
+        for _ in range(topics):
+            if flexible:
+                name = at + 1
+                at += buffer[at]
+                partitions = buffer[at] - 1
+                if at - name > SHORT or partitions > SHORT:
+                    return None
+                at += 1
+            else:
+                name = at + 2
+                at = name + I16.unpack_from(buffer, at)[0]
+                partitions = I32.unpack_from(buffer, at)[0]
+                at += 4
+            found.append((name, at - (1 if flexible else 4), at, partitions))
+            at += partitions * size + flexible
+            if at > end or partitions < 0:
+                return None
+    except (struct.error, IndexError):
+        return None
+    return found if at + 4 + flexible == end else None
+
+
+def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
+    """Whether an answer frame tells in the usual form of `expected` partitions, and of an error in none. Every
+    acknowledgement passes here.
+    """
+    usual = _plain_partitions(buffer, start, end, version)
+    if usual is None:
+        return False
+    size = _PLAIN_BYTES[version]
+    for _, _, first, partitions in usual:
+        expected -= partitions
+        for code in range(first + 4, first + partitions * size, size):
+            if buffer[code] or buffer[code + 1]:
+                return False
+    return not expected
+
+
+def appended(
+    buffer: Octets, start: int, end: int, version: int, expected: int
+) -> list[tuple[int, int, int, int]] | None:
+    """What an answer of the usual form tells of each of `expected` partitions: its number, base offset, append time
+    and log start (-1 below version 5). None where `all_appended` is False.
+    """
+    usual = _plain_partitions(buffer, start, end, version)
+    if usual is None:
+        return None
+    size = _PLAIN_BYTES[version]
+    layout = ANSWER if version >= FIRST_WITH_START else ANSWER_V4
+    found: list[tuple[int, int, int, int]] = []
+    for _, _, first, partitions in usual:
+        for at in range(first, first + partitions * size, size):
+            partition, error, *told = layout.unpack_from(buffer, at)
+            if error:
+                return None
+            found.append((partition, *told) if version >= FIRST_WITH_START else (partition, *told, -1))
+    return found if len(found) == expected else None
+
+
+def rename_answer(buffer: bytearray, start: int, end: int, version: int, correlation_id: int) -> None:
+    """Make an answer to the node's own request, in the usual form, that of a client's: its throttle time was the
+    node's.
+    """
+    I32.pack_into(buffer, start + 4, correlation_id)
+    I32.pack_into(buffer, end - (5 if version >= FIRST_FLEXIBLE else 4), 0)
+
+
+def decode_answer(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
+    """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`."""
+    results: list[ProduceResult] = []
+    usual = _plain_partitions(buffer, start, end, version) if version == SINGLE_VERSION else None
+    if usual is not None:
+        for name, name_end, first, partitions in usual:
+            topic = bytes(buffer[name:name_end])
+            for at in range(first, first + partitions * PLAIN_V8.size, PLAIN_V8.size):
+                *fields, record_errors, message = PLAIN_V8.unpack_from(buffer, at)
+                if record_errors or message != -1:
+                    return _decode_in_full(buffer, start, end, version)
+                results.append(new_tuple(ProduceResult, (topic, *fields, None, ())))
+        return results, I32.unpack_from(buffer, end - 4)[0]
+    return _decode_in_full(buffer, start, end, version)
+
+
+def _decode_in_full(buffer: Octets, start: int, end: int, version: int) -> tuple[list[ProduceResult], int]:
+    """As `decode_answer`, field by field."""
+    reader = Reader(buffer, start + 8, end)
+    reader.tags(version >= FIRST_FLEXIBLE)
+    return read_body(reader, version)
+
+
+def read_body(reader: Reader, version: int) -> tuple[list[ProduceResult], int]:
+    """As `decode_answer`, from behind the header on."""
+    flexible = version >= FIRST_FLEXIBLE
+    results: list[ProduceResult] = []
+    for _ in range(reader.array(flexible)):
+        topic = reader.raw(reader.uvarint() - 1 if flexible else reader.i16())
+        results += [_read_result(reader, version, topic) for _ in range(reader.array(flexible))]
+        reader.tags(flexible)
+    throttle_ms = reader.i32()
+    reader.tags(flexible)
+    return results, throttle_ms
+
+
+def _read_result(reader: Reader, version: int, topic: bytes) -> ProduceResult:
+    flexible = version >= FIRST_FLEXIBLE
+    log_start, message = -1, None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+    if version >= FIRST_WITH_START:
+        index, error, base_offset, append_time, log_start = ANSWER.unpack_from(reader.buffer, reader.skip(30))
+    else:
+        index, error, base_offset, append_time = ANSWER_V4.unpack_from(reader.buffer, reader.skip(22))
+    if version >= 8:
+        record_errors = tuple(_read_record_error(reader, flexible) for _ in range(reader.array(flexible)))
+        message = reader.nullable_text(flexible)
+    reader.tags(flexible)
+    return ProduceResult(topic, index, error, base_offset, append_time, log_start, message, record_errors)
+
+
+def _read_record_error(reader: Reader, flexible: bool) -> tuple[int, str | None]:
+    found = reader.i32(), reader.nullable_text(flexible)
+    reader.tags(flexible)
+    return found

@@ -22,8 +22,11 @@ Values: TypeAlias = dict[str, Any]
 
 TAGS: Final = "tags"
 _NO_TAGS: Final = b"\0"
-_NEWEST: Final = 32_767
+NEVER: Final = 32_767
+"""Behind every version."""
 _HEAD: Final = Struct(">hhi")
+_PLAIN_HEADER: Final = 18
+"""ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
 _SLICE: Final = limits.SLICE // 4
 """An element here is a dict of fields: some 20 µs."""
 
@@ -53,7 +56,7 @@ class Kind(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
+class Fixed:
     """A number of fixed size, or 16 bytes of a UUID."""
 
     struct: Struct
@@ -107,7 +110,7 @@ class Array:
     """A list of one kind; null is malformed before version `nullable_since`."""
 
     element: Kind
-    nullable_since: int = _NEWEST + 1
+    nullable_since: int = NEVER + 1
 
     @property
     def absent(self) -> list[Any]:
@@ -175,7 +178,7 @@ class Field:
     name: str
     kind: Kind
     since: int = 0
-    until: int = _NEWEST
+    until: int = NEVER
 
 
 class Part(NamedTuple):
@@ -203,8 +206,12 @@ class Record:
         """What a version consists of; made once."""
         plan = self._plans.get(version)
         if plan is None:
-            plan = self._plans[version] = tuple(_parts(self.fields, version))
+            plan = self._plans[version] = tuple(_parts(self.of(version)))
         return plan
+
+    def of(self, version: int) -> list[Field]:
+        """The fields of a version."""
+        return [field for field in self.fields if field.since <= version <= field.until]
 
     def read_steps(self, reader: Reader, form: Form) -> Generator[None, None, Values]:
         """As `read`, in slices."""
@@ -264,23 +271,22 @@ class Record:
             writer.raw(value.get(TAGS, _NO_TAGS))
 
 
-def _parts(fields: Iterable[Field], version: int) -> Iterator[Part]:
-    """The fields that a version has, numbers that follow each other in one."""
-    has = [field for field in fields if field.since <= version <= field.until]
-    for is_fixed, run in groupby(has, lambda field: isinstance(field.kind, _Fixed)):
+def _parts(fields: Iterable[Field]) -> Iterator[Part]:
+    """The fields of a version, numbers that follow each other in one."""
+    for is_fixed, run in groupby(fields, lambda field: isinstance(field.kind, Fixed)):
         found = list(run)
         for some in [found] if is_fixed else [[field] for field in found]:
-            formats = [field.kind.struct.format[1:] for field in some if isinstance(field.kind, _Fixed)]
+            formats = [field.kind.struct.format[1:] for field in some if isinstance(field.kind, Fixed)]
             names, absent = tuple(field.name for field in some), tuple(field.kind.absent for field in some)
             yield Part(names, absent, Struct(">" + "".join(formats)) if formats else None, some[0].kind)
 
 
-BOOLEAN: Final = _Fixed(Struct(">?"), False)
-INT8: Final = _Fixed(Struct(">b"))
-INT16: Final = _Fixed(Struct(">h"))
-INT32: Final = _Fixed(Struct(">i"))
-INT64: Final = _Fixed(Struct(">q"))
-UUID_BYTES: Final = _Fixed(Struct(">16s"), bytes(16))
+BOOLEAN: Final = Fixed(Struct(">?"), False)
+INT8: Final = Fixed(Struct(">b"))
+INT16: Final = Fixed(Struct(">h"))
+INT32: Final = Fixed(Struct(">i"))
+INT64: Final = Fixed(Struct(">q"))
+UUID_BYTES: Final = Fixed(Struct(">16s"), bytes(16))
 TEXT: Final = _Text(nullable=False)
 NULLABLE_TEXT: Final = _Text(nullable=True)
 BYTES: Final = _Bytes()
@@ -300,7 +306,8 @@ class Message:
     request: Record
     answer: Record
 
-    def _form(self, version: int) -> Form:
+    def form(self, version: int) -> Form:
+        """How this version is written."""
         return Form(version, version >= self.flexible)
 
     def decode_request(self, buffer: Octets, body: int, end: int, version: int) -> Values:
@@ -309,7 +316,7 @@ class Message:
 
     def request_steps(self, buffer: Octets, body: int, end: int, version: int) -> Generator[None, None, Values]:
         """A client's request whose body begins at `body` (behind the client id). Raises `MalformedFrameError`."""
-        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self._form(version)
+        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
         reader.tags(form.flexible)
         values = yield from self.request.read_steps(reader, form)
         self._check_end(reader, version)
@@ -317,19 +324,19 @@ class Message:
 
     def answer_steps(self, version: int, correlation_id: int, values: Values) -> Generator[None, None, bytes]:
         """A whole answer frame."""
-        writer, form = Writer(), self._form(version)
+        writer, form = Writer(), self.form(version)
         writer.i32(0)
         writer.i32(correlation_id)
-        writer.tags(form.flexible)
+        writer.tags(form.flexible and self.key != _PLAIN_HEADER)
         yield from self.answer.write_steps(writer, values, form)
         I32.pack_into(writer.out, 0, len(writer.out) - 4)
         return writer.finish()
 
     def read_answer_steps(self, buffer: Octets, start: int, end: int, version: int) -> Generator[None, None, Values]:
         """A broker's answer frame. Raises `MalformedFrameError`."""
-        reader, form = Reader(buffer, start, end), self._form(version)
+        reader, form = Reader(buffer, start, end), self.form(version)
         reader.skip(8)
-        reader.tags(form.flexible)
+        reader.tags(form.flexible and self.key != _PLAIN_HEADER)
         values = yield from self.answer.read_steps(reader, form)
         self._check_end(reader, version)
         return values
@@ -338,7 +345,7 @@ class Message:
         self, version: int, correlation_id: int, client_id: bytes, values: Values
     ) -> Generator[None, None, bytes]:
         """A whole request frame."""
-        writer, form = Writer(), self._form(version)
+        writer, form = Writer(), self.form(version)
         writer.i32(0)
         writer.raw(_HEAD.pack(self.key, version, correlation_id))
         writer.i16(len(client_id))

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("nothing_set")
 REPOSITORY = Path(__file__).parents[2]
 
 HEAVY = {
-    "aiohttp", "aiokafka", "asyncio", "cramjam", "google.protobuf", "kio", "prometheus_client", "pydantic", "pyspark",
+    "aiohttp", "aiokafka", "asyncio", "cramjam", "google.protobuf", "prometheus_client", "pydantic", "pyspark",
     "redis", "structlog", "uvloop", "yaml", "zstandard",
 }  # fmt: skip
 LIGHT = ("--version", "--help", "healthcheck", "healthcheck --live", "topic list", "producer fence orders", "nonsense")

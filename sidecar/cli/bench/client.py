@@ -10,20 +10,24 @@ import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from sidecar.protocol import batch as record_batch
-from sidecar.protocol import produce
-from sidecar.protocol.caller import FixedRequest, Request, decode_frame, encode_frame
+from sidecar.protocol import produce_upstream
+from sidecar.protocol.caller import Request, decode_frame, encode_frame
 from sidecar.protocol.calls import ProduceBatch
+from sidecar.protocol.calls.transactions import stamp_of
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import Stamp
+from sidecar.protocol.messages.admin import DELETE_TOPICS
+from sidecar.protocol.messages.transactions import INIT_PRODUCER_ID
+from sidecar.protocol.views import View
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from sidecar.protocol.ids import TopicPartition
-    from sidecar.protocol.primitives import Reader, Writer
+    from sidecar.protocol.schema import Values
 
 AnswerT = TypeVar("AnswerT")
 
@@ -109,42 +113,27 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class NewProducer(FixedRequest):
+class NewProducer(View[tuple[int, Stamp]], of=INIT_PRODUCER_ID, version=1):
     """InitProducerId of an idempotent client: no transactional id. Answers error code and stamp."""
 
-    api_key: ClassVar[int] = 22
-    api_version: ClassVar[int] = 1
+    def asked(self) -> Values:
+        return {}
 
-    def encode(self, writer: Writer) -> None:
-        writer.string(None)
-        writer.i32(0)
-
-    @classmethod
-    def decode(cls, reader: Reader) -> tuple[int, Stamp]:
-        reader.i32()
-        return reader.i16(), Stamp(ProducerId(reader.i64()), ProducerEpoch(reader.i16()))
+    def answered(self, values: Values) -> tuple[int, Stamp]:
+        return values["error_code"], stamp_of(values)
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopic(FixedRequest):
+class DeleteTopic(View[int], of=DELETE_TOPICS, version=1):
     """Delete one topic; answers the error code."""
-
-    api_key: ClassVar[int] = 20
-    api_version: ClassVar[int] = 1
 
     topic: str
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(1)
-        writer.string(self.topic)
-        writer.i32(30_000)
+    def asked(self) -> Values:
+        return {"topic_names": [self.topic], "timeout_ms": 30_000}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> int:
-        reader.i32()
-        reader.array()
-        reader.string()
-        return reader.i16()
+    def answered(self, values: Values) -> int:
+        return values["responses"][0]["error_code"]
 
 
 def new_producer(connection: Connection) -> Stamp:
@@ -179,6 +168,6 @@ class BatchFrame:
 
     def check(self, answer: bytearray) -> None:
         """Raises RefusedError where the batch was not appended."""
-        (result,), _ = produce.decode_answer(answer, 0, len(answer), ProduceBatch.api_version)
+        (result,), _ = produce_upstream.decode_answer(answer, 0, len(answer), ProduceBatch.api_version)
         if result.error:
             raise RefusedError(f"Produce to {self._partition} ({result.message})", result.error)

@@ -10,12 +10,14 @@ import socket
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sidecar.cli.checks.finding import Finding, ok, warn
-from sidecar.protocol.caller import FixedRequest
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
+from sidecar.protocol.messages.groups import DESCRIBE_GROUPS, LIST_GROUPS
+from sidecar.protocol.primitives import MalformedFrameError, Reader
+from sidecar.protocol.schema import Values
+from sidecar.protocol.views import View
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
@@ -35,51 +37,29 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _ListGroups(FixedRequest):
-    api_key: ClassVar[int] = 16
-    api_version: ClassVar[int] = 0
+class _ListGroups(View[list[str]], of=LIST_GROUPS, version=0):
+    """The groups that a broker coordinates."""
 
-    def encode(self, writer: Writer) -> None:
-        """Nothing is asked: a broker tells those that it coordinates."""
+    def asked(self) -> Values:
+        return {}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> list[str]:
-        if error := reader.i16():
+    def answered(self, values: Values) -> list[str]:
+        if error := values["error_code"]:
             raise KafkaError(error, "the groups of a broker")
-        found: list[str] = []
-        for _ in range(reader.array(element_bytes=4)):
-            found.append(reader.string())
-            reader.string()  # protocol type
-        return found
+        return [each["group_id"] for each in values["groups"]]
 
 
 @dataclass(frozen=True, slots=True)
-class _DescribeGroups(FixedRequest):
-    api_key: ClassVar[int] = 15
-    api_version: ClassVar[int] = 0
+class _DescribeGroups(View[list[tuple[str, Values]]], of=DESCRIBE_GROUPS, version=0):
+    """Every member with its group."""
 
     groups: Sequence[str]
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.groups))
-        for group in self.groups:
-            writer.string(group)
+    def asked(self) -> Values:
+        return {"groups": self.groups}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> list[tuple[str, str, str, bytes]]:
-        """Group, client id, host and assignment of every member."""
-        found: list[tuple[str, str, str, bytes]] = []
-        for _ in range(reader.array(element_bytes=14)):
-            reader.i16()
-            group = reader.string()
-            for _ in range(3):  # state, protocol type, protocol
-                reader.string()
-            for _ in range(reader.array(element_bytes=14)):
-                reader.string()  # member id
-                client_id, host = reader.string(), reader.string()
-                reader.raw(max(0, reader.i32()))  # what it subscribes to
-                found.append((group, client_id, host, reader.raw(max(0, reader.i32()))))
-        return found
+    def answered(self, values: Values) -> list[tuple[str, Values]]:
+        return [(group["group_id"], member) for group in values["groups"] for member in group["members"]]
 
 
 async def members_of(upstream: KafkaUpstream, shadows: Collection[str]) -> list[Member]:
@@ -89,10 +69,10 @@ async def members_of(upstream: KafkaUpstream, shadows: Collection[str]) -> list[
         groups = await upstream.call(broker, _ListGroups())
         for first in range(0, len(groups), _AT_ONCE):
             described = await upstream.call(broker, _DescribeGroups(groups[first : first + _AT_ONCE]))
-            for group, client_id, host, assignment in described:
+            for group, member in described:
                 found += [
-                    Member(group, client_id, host.removeprefix("/"), topic)
-                    for topic in assigned(assignment)
+                    Member(group, member["client_id"], member["client_host"].removeprefix("/"), topic)
+                    for topic in assigned(member["member_assignment"])
                     if topic in shadows
                 ]
     return found

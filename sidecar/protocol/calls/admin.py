@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from sidecar.protocol.caller import CoordinatorKind, FixedRequest
-from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
+from sidecar.protocol.messages import admin, cluster
+from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.views import View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sidecar.protocol.caller import CoordinatorKind
+    from sidecar.protocol.schema import Values
 
 
 class ServedVersions(NamedTuple):
@@ -22,22 +26,18 @@ class ServedVersions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiVersions(FixedRequest):
-    """What a broker serves. Version 0 is answered by every broker and never with a flexible header."""
+class ApiVersions(View[dict[int, ServedVersions]], of=cluster.API_VERSIONS, version=0):
+    """What a broker serves, by API key. Every broker answers version 0."""
 
-    api_key: ClassVar[int] = 18
-    api_version: ClassVar[int] = 0
+    def asked(self) -> Values:
+        return {}
 
-    def encode(self, writer: Writer) -> None:
-        """The body is empty."""
-
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[int, ServedVersions]:
-        error = reader.i16()
-        found = {reader.i16(): ServedVersions(reader.i16(), reader.i16()) for _ in range(reader.array(element_bytes=6))}
-        if error:
+    def answered(self, values: Values) -> dict[int, ServedVersions]:
+        if error := values["error_code"]:
             raise MalformedFrameError(f"ApiVersions v0 answered error {error}")
-        return found
+        return {
+            each["api_key"]: ServedVersions(each["min_version"], each["max_version"]) for each in values["api_keys"]
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +52,18 @@ class FoundCoordinator:
 
 
 @dataclass(frozen=True, slots=True)
-class FindCoordinator(FixedRequest):
+class FindCoordinator(View[FoundCoordinator], of=cluster.FIND_COORDINATOR, version=1):
     """Which broker coordinates a group or a transactional id."""
-
-    api_key: ClassVar[int] = 10
-    api_version: ClassVar[int] = 1
 
     key: str
     kind: CoordinatorKind
 
-    def encode(self, writer: Writer) -> None:
-        writer.string(self.key)
-        writer.i8(self.kind)
+    def asked(self) -> Values:
+        return {"key": self.key, "key_type": self.kind}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> FoundCoordinator:
-        reader.i32()
-        return FoundCoordinator(reader.i16(), reader.nullable_string(), reader.i32(), reader.string(), reader.i32())
+    def answered(self, values: Values) -> FoundCoordinator:
+        error, message = values["error_code"], values["error_message"]
+        return FoundCoordinator(error, message, values["node_id"], values["host"], values["port"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +77,17 @@ class PartitionDescription:
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
 
+    @classmethod
+    def of(cls, values: Values) -> PartitionDescription:
+        return cls(
+            values["error_code"],
+            values["partition_index"],
+            values["leader_id"],
+            values["leader_epoch"],
+            tuple(values["replica_nodes"]),
+            tuple(values["isr_nodes"]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
@@ -91,6 +97,11 @@ class TopicDescription:
     name: str
     topic_id: UUID
     partitions: tuple[PartitionDescription, ...]
+
+    @classmethod
+    def of(cls, values: Values) -> TopicDescription:
+        partitions = tuple(map(PartitionDescription.of, values["partitions"]))
+        return cls(values["error_code"], values["name"], UUID(bytes=values["topic_id"]), partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,63 +115,22 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTopics(FixedRequest):
+class DescribeTopics(View[ClusterDescription], of=cluster.METADATA, version=10):
     """Metadata of named topics with their ids and replicas. Never creates a topic.
 
     Version 10 is the first with topic ids (KIP-516); later ones differ in how a client may ask, not in what is told
     here.
     """
 
-    api_key: ClassVar[int] = 3
-    api_version: ClassVar[int] = 10
-    flexible: ClassVar[bool] = True
-
     names: tuple[str, ...]
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.names), True)
-        for name in self.names:
-            writer.raw(bytes(16))
-            writer.compact_string(name)
-            writer.tags(True)
-        for _ in range(3):  # create missing topics; authorized operations of the cluster, of the topics
-            writer.boolean(False)
-        writer.tags(True)
+    def asked(self) -> Values:
+        return {"topics": [{"name": name} for name in self.names]}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> ClusterDescription:
-        reader.i32()
-        brokers: dict[int, tuple[str, int]] = {}
-        for _ in range(reader.array(True, element_bytes=11)):
-            broker_id = reader.i32()
-            brokers[broker_id] = reader.compact_string(), reader.i32()
-            reader.compact_nullable_string()
-            reader.skip_tags()
-        cluster_id, controller = reader.compact_nullable_string(), reader.i32()
-        topics = tuple(_read_topic(reader) for _ in range(reader.array(True, element_bytes=26)))
-        reader.i32()
-        reader.skip_tags()
-        return ClusterDescription(brokers, cluster_id, controller, topics)
-
-
-def _read_topic(reader: Reader) -> TopicDescription:
-    error, name, topic_id = reader.i16(), reader.compact_string(), UUID(bytes=reader.raw(16))
-    reader.boolean()
-    partitions = tuple(_read_partition(reader) for _ in range(reader.array(True, element_bytes=18)))
-    reader.i32()
-    reader.skip_tags()
-    return TopicDescription(error, name, topic_id, partitions)
-
-
-def _read_partition(reader: Reader) -> PartitionDescription:
-    error, index, leader, epoch = reader.i16(), reader.i32(), reader.i32(), reader.i32()
-    replicas, in_sync, _ = (_read_brokers(reader) for _ in range(3))
-    reader.skip_tags()
-    return PartitionDescription(error, index, leader, epoch, replicas, in_sync)
-
-
-def _read_brokers(reader: Reader) -> tuple[int, ...]:
-    return tuple(reader.i32() for _ in range(reader.array(True, element_bytes=4)))
+    def answered(self, values: Values) -> ClusterDescription:
+        brokers = {each["node_id"]: (each["host"], each["port"]) for each in values["brokers"]}
+        topics = tuple(map(TopicDescription.of, values["topics"]))
+        return ClusterDescription(brokers, values["cluster_id"], values["controller_id"], topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,39 +149,36 @@ class Outcome(NamedTuple):
     error: int
     message: str | None
 
+    @classmethod
+    def of(cls, values: Values) -> Outcome:
+        return cls(values["error_code"], values["error_message"])
+
+
+def _last(outcomes: list[Values]) -> Outcome:
+    return Outcome.of(outcomes[-1]) if outcomes else Outcome(0, None)
+
 
 @dataclass(frozen=True, slots=True)
-class CreateTopics(FixedRequest):
-    """Create topics; any KRaft broker passes it on, a ZooKeeper cluster wants its controller (41)."""
-
-    api_key: ClassVar[int] = 19
-    api_version: ClassVar[int] = 4
+class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
+    """Create topics; any KRaft broker passes it on, a ZooKeeper cluster wants its controller (41). Answered by name."""
 
     topics: tuple[NewTopic, ...]
     timeout_ms: int
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.topics))
-        for topic in self.topics:
-            writer.string(topic.name)
-            writer.i32(topic.partitions)
-            writer.i16(topic.replication_factor)
-            writer.array(0)
-            writer.array(len(topic.configs))
-            for name, value in topic.configs.items():
-                writer.string(name)
-                writer.string(value)
-        writer.i32(self.timeout_ms)
-        writer.boolean(False)
+    def asked(self) -> Values:
+        topics = [
+            {
+                "name": topic.name,
+                "num_partitions": topic.partitions,
+                "replication_factor": topic.replication_factor,
+                "configs": [{"name": name, "value": value} for name, value in topic.configs.items()],
+            }
+            for topic in self.topics
+        ]
+        return {"topics": topics, "timeout_ms": self.timeout_ms}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[str, Outcome]:
-        """By topic name."""
-        reader.i32()
-        return {
-            reader.string(): Outcome(reader.i16(), reader.nullable_string())
-            for _ in range(reader.array(element_bytes=6))
-        }
+    def answered(self, values: Values) -> dict[str, Outcome]:
+        return {each["name"]: Outcome.of(each) for each in values["topics"]}
 
 
 class ConfigResource(IntEnum):
@@ -243,144 +210,81 @@ class Resource(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigs(FixedRequest):
-    """Configuration of resources, `names` only (None: everything). Needs DESCRIBE_CONFIGS."""
+class DescribeConfigs(View[dict[Resource, Described]], of=admin.DESCRIBE_CONFIGS, version=1):
+    """Configuration of resources, `names` only (None: everything). Needs DESCRIBE_CONFIGS.
 
-    api_key: ClassVar[int] = 32
-    api_version: ClassVar[int] = 1
+    Answered by resource; a kind that was not asked for is a malformed answer.
+    """
 
     resources: tuple[Resource, ...]
     names: tuple[str, ...] | None = None
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.resources))
-        for resource in self.resources:
-            writer.i8(resource.kind)
-            writer.string(resource.name)
-            writer.array(-1 if self.names is None else len(self.names))
-            for name in self.names or ():
-                writer.string(name)
-        writer.boolean(False)
+    def asked(self) -> Values:
+        resources = [
+            {"resource_type": each.kind, "resource_name": each.name, "configuration_keys": self.names}
+            for each in self.resources
+        ]
+        return {"resources": resources}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[Resource, Described]:
-        """By resource; a kind that was not asked for is a malformed answer."""
-        reader.i32()
+    def answered(self, values: Values) -> dict[Resource, Described]:
         found: dict[Resource, Described] = {}
-        for _ in range(reader.array(element_bytes=11)):
-            error, message = reader.i16(), reader.nullable_string()
-            kind, name = reader.i8(), reader.string()
-            values = dict(_read_config(reader) for _ in range(reader.array(element_bytes=11)))
+        for each in values["results"]:
             try:
-                found[Resource(ConfigResource(kind), name)] = Described(error, message, values)
+                resource = Resource(ConfigResource(each["resource_type"]), each["resource_name"])
             except ValueError:
+                kind = each["resource_type"]
                 raise MalformedFrameError(f"DescribeConfigs answered for resource type {kind}") from None
+            configs = {config["name"]: config["value"] for config in each["configs"]}
+            found[resource] = Described(each["error_code"], each["error_message"], configs)
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopic(FixedRequest):
+class DeleteTopic(View[int], of=admin.DELETE_TOPICS, version=6):
     """Delete a topic by its id, so that no other one of its name is meant (version 6: KIP-516). Answered by the error
     code, UNKNOWN_TOPIC_ID (100) where there is none.
     """
 
-    api_key: ClassVar[int] = 20
-    api_version: ClassVar[int] = 6
-    flexible: ClassVar[bool] = True
-
     topic_id: UUID
     timeout_ms: int
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(1, flexible=True)
-        writer.compact_string(None)
-        writer.raw(self.topic_id.bytes)
-        writer.tags(flexible=True)
-        writer.i32(self.timeout_ms)
-        writer.tags(flexible=True)
+    def asked(self) -> Values:
+        return {"topics": [{"topic_id": self.topic_id.bytes}], "timeout_ms": self.timeout_ms}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> int:
-        reader.i32()
-        if reader.array(flexible=True, element_bytes=20) != 1:
+    def answered(self, values: Values) -> int:
+        if len(values["responses"]) != 1:
             raise MalformedFrameError("one topic was to be deleted, and not one is answered for")
-        reader.compact_nullable_string()
-        reader.skip(16)
-        error = reader.i16()
-        reader.compact_nullable_string()
-        reader.skip_tags()
-        reader.skip_tags()
-        return error
+        return values["responses"][0]["error_code"]
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitions(FixedRequest):
+class CreatePartitions(View[Outcome], of=admin.CREATE_PARTITIONS, version=1):
     """Give a topic more partitions, wherever Kafka places them."""
-
-    api_key: ClassVar[int] = 37
-    api_version: ClassVar[int] = 1
 
     topic: str
     count: int
     timeout_ms: int
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(1)
-        writer.string(self.topic)
-        writer.i32(self.count)
-        writer.array(-1)
-        writer.i32(self.timeout_ms)
-        writer.boolean(False)
+    def asked(self) -> Values:
+        topic = {"name": self.topic, "count": self.count, "assignments": None}
+        return {"topics": [topic], "timeout_ms": self.timeout_ms}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> Outcome:
-        """What became of it."""
-        reader.i32()
-        found = Outcome(0, None)
-        for _ in range(reader.array(element_bytes=6)):
-            reader.string()
-            found = Outcome(reader.i16(), reader.nullable_string())
-        return found
+    def answered(self, values: Values) -> Outcome:
+        return _last(values["results"])
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTopicConfig(FixedRequest):
+class AlterTopicConfig(View[Outcome], of=admin.INCREMENTAL_ALTER_CONFIGS, version=0):
     """Set one configuration of one topic, leaving its others as they are (KIP-339). Needs ALTER_CONFIGS."""
-
-    api_key: ClassVar[int] = 44
-    api_version: ClassVar[int] = 0
 
     topic: str
     name: str
     value: str
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(1)
-        writer.i8(ConfigResource.TOPIC)
-        writer.string(self.topic)
-        writer.array(1)
-        writer.string(self.name)
-        writer.i8(0)  # set
-        writer.string(self.value)
-        writer.boolean(False)
+    def asked(self) -> Values:
+        config = {"name": self.name, "config_operation": 0, "value": self.value}
+        resource = {"resource_type": ConfigResource.TOPIC, "resource_name": self.topic, "configs": [config]}
+        return {"resources": [resource]}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> Outcome:
-        """What became of it."""
-        reader.i32()
-        found = Outcome(0, None)
-        for _ in range(reader.array(element_bytes=7)):
-            found = Outcome(reader.i16(), reader.nullable_string())
-            reader.skip(1)
-            reader.string()
-        return found
-
-
-def _read_config(reader: Reader) -> tuple[str, str | None]:
-    name, value = reader.string(), reader.nullable_string()
-    reader.skip(3)  # read-only, source, sensitive
-    for _ in range(reader.array(element_bytes=5)):
-        reader.string()
-        reader.nullable_string()
-        reader.i8()
-    return name, value
+    def answered(self, values: Values) -> Outcome:
+        return _last(values["responses"])

@@ -7,14 +7,15 @@ takes it for a group without members alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.messages import groups as tables
+from sidecar.protocol.views import View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sidecar.protocol.primitives import Reader, Writer
+    from sidecar.protocol.schema import Values
 
 _NO_GENERATION = -1
 _NO_LEADER_EPOCH = -1
@@ -38,27 +39,17 @@ class GroupsListed:
 
 
 @dataclass(frozen=True, slots=True)
-class ListGroups(FixedRequest):
+class ListGroups(View[GroupsListed], of=tables.LIST_GROUPS, version=4):
     """The groups that one broker coordinates, in every state (version 4: KIP-518)."""
 
-    api_key: ClassVar[int] = 16
-    api_version: ClassVar[int] = 4
-    flexible: ClassVar[bool] = True
+    def asked(self) -> Values:
+        return {}
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(0, flexible=True)
-        writer.tags(flexible=True)
-
-    @classmethod
-    def decode(cls, reader: Reader) -> GroupsListed:
-        reader.i32()
-        error = reader.i16()
-        groups: list[ListedGroup] = []
-        for _ in range(reader.array(flexible=True, element_bytes=4)):
-            groups.append(ListedGroup(reader.compact_string(), reader.compact_string(), reader.compact_string()))
-            reader.skip_tags()
-        reader.skip_tags()
-        return GroupsListed(error, groups)
+    def answered(self, values: Values) -> GroupsListed:
+        groups = [
+            ListedGroup(each["group_id"], each["protocol_type"], each["group_state"]) for each in values["groups"]
+        ]
+        return GroupsListed(values["error_code"], groups)
 
 
 class DescribedGroup(NamedTuple):
@@ -70,44 +61,19 @@ class DescribedGroup(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeGroups(FixedRequest):
+class DescribeGroups(View[dict[str, DescribedGroup]], of=tables.DESCRIBE_GROUPS, version=5):
     """State and number of members of several groups with one coordinator, by name."""
-
-    api_key: ClassVar[int] = 15
-    api_version: ClassVar[int] = 5
-    flexible: ClassVar[bool] = True
 
     groups: Sequence[str]
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.groups), flexible=True)
-        for group in self.groups:
-            writer.compact_string(group)
-        writer.boolean(False)
-        writer.tags(flexible=True)
+    def asked(self) -> Values:
+        return {"groups": self.groups}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[str, DescribedGroup]:
-        reader.i32()
-        found: dict[str, DescribedGroup] = {}
-        for _ in range(reader.array(flexible=True, element_bytes=12)):
-            error, name, state = reader.i16(), reader.compact_string(), reader.compact_string()
-            reader.compact_string()
-            reader.compact_string()
-            members = reader.array(flexible=True, element_bytes=7)
-            for _ in range(members):
-                _skip_member(reader)
-            reader.i32()
-            reader.skip_tags()
-            found[name] = DescribedGroup(error, state, members)
-        reader.skip_tags()
-        return found
-
-
-def _skip_member(reader: Reader) -> None:
-    for _ in range(6):  # member id, instance id, client id, host, metadata, assignment: each with its length in front
-        reader.skip(max(0, reader.uvarint() - 1))
-    reader.skip_tags()
+    def answered(self, values: Values) -> dict[str, DescribedGroup]:
+        return {
+            each["group_id"]: DescribedGroup(each["error_code"], each["group_state"], len(each["members"]))
+            for each in values["groups"]
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,95 +83,57 @@ class GroupOffsets:
     error: int
     offsets: Mapping[int, int]
 
+    @classmethod
+    def of(cls, values: Values) -> GroupOffsets:
+        partitions = [each for topic in values["topics"] for each in topic["partitions"] if not each["error_code"]]
+        offsets = {each["partition_index"]: each["committed_offset"] for each in partitions}
+        known = {partition: offset for partition, offset in offsets.items() if offset != NO_OFFSET}
+        return cls(values["error_code"], known)
+
 
 @dataclass(frozen=True, slots=True)
-class OffsetFetch(FixedRequest):
+class OffsetFetch(View[dict[str, GroupOffsets]], of=tables.OFFSET_FETCH, version=8):
     """What several groups of one coordinator have committed in partitions of one topic, by group (version 8: KIP-709).
 
     Offsets of transactions that have not ended are not waited for.
     """
 
-    api_key: ClassVar[int] = 9
-    api_version: ClassVar[int] = 8
-    flexible: ClassVar[bool] = True
-
     groups: Sequence[str]
     topic: str
     partitions: Sequence[int]
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.groups), flexible=True)
-        for group in self.groups:
-            writer.compact_string(group)
-            writer.array(1, flexible=True)
-            writer.compact_string(self.topic)
-            writer.array(len(self.partitions), flexible=True)
-            for partition in self.partitions:
-                writer.i32(partition)
-            writer.tags(flexible=True)
-            writer.tags(flexible=True)
-        writer.boolean(False)
-        writer.tags(flexible=True)
+    def asked(self) -> Values:
+        topics = [{"name": self.topic, "partition_indexes": self.partitions}]
+        return {"groups": [{"group_id": group, "topics": topics} for group in self.groups]}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[str, GroupOffsets]:
-        reader.i32()
-        found: dict[str, GroupOffsets] = {}
-        for _ in range(reader.array(flexible=True, element_bytes=5)):
-            group, offsets = reader.compact_string(), dict[int, int]()
-            for _ in range(reader.array(flexible=True, element_bytes=3)):
-                reader.compact_string()
-                for _ in range(reader.array(flexible=True, element_bytes=20)):
-                    _read_committed(reader, offsets)
-                reader.skip_tags()
-            found[group] = GroupOffsets(reader.i16(), offsets)
-            reader.skip_tags()
-        reader.skip_tags()
-        return found
-
-
-def _read_committed(reader: Reader, offsets: dict[int, int]) -> None:
-    partition, offset = reader.i32(), reader.i64()
-    reader.i32()
-    reader.skip(max(0, reader.uvarint() - 1))
-    error = reader.i16()
-    reader.skip_tags()
-    if not error and offset != NO_OFFSET:
-        offsets[partition] = offset
+    def answered(self, values: Values) -> dict[str, GroupOffsets]:
+        return {each["group_id"]: GroupOffsets.of(each) for each in values["groups"]}
 
 
 @dataclass(frozen=True, slots=True)
-class CommitOffsets(FixedRequest):
+class CommitOffsets(View[dict[int, int]], of=tables.OFFSET_COMMIT, version=7):
     """Commit offsets in one topic for a group without members; answers with an error code by partition."""
-
-    api_key: ClassVar[int] = 8
-    api_version: ClassVar[int] = 7
 
     group: str
     topic: str
     offsets: Mapping[int, int]
 
-    def encode(self, writer: Writer) -> None:
-        writer.string(self.group)
-        writer.i32(_NO_GENERATION)
-        writer.string("")
-        writer.string(None)
-        writer.array(1)
-        writer.string(self.topic)
-        writer.array(len(self.offsets))
-        for partition, offset in self.offsets.items():
-            writer.i32(partition)
-            writer.i64(offset)
-            writer.i32(_NO_LEADER_EPOCH)
-            writer.string("")
+    def asked(self) -> Values:
+        partitions = [
+            {
+                "partition_index": partition,
+                "committed_offset": offset,
+                "committed_leader_epoch": _NO_LEADER_EPOCH,
+                "committed_metadata": "",
+            }
+            for partition, offset in self.offsets.items()
+        ]
+        return {
+            "group_id": self.group,
+            "generation_id_or_member_epoch": _NO_GENERATION,
+            "topics": [{"name": self.topic, "partitions": partitions}],
+        }
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[int, int]:
-        reader.i32()
-        found: dict[int, int] = {}
-        for _ in range(reader.array(element_bytes=6)):
-            reader.string()
-            for _ in range(reader.array(element_bytes=6)):
-                partition = reader.i32()
-                found[partition] = reader.i16()
-        return found
+    def answered(self, values: Values) -> dict[int, int]:
+        partitions = [each for topic in values["topics"] for each in topic["partitions"]]
+        return {each["partition_index"]: each["error_code"] for each in partitions}

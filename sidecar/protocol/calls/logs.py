@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from sidecar.protocol import fetch, produce, produce_upstream
 from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.calls import tails
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, TopicPartition
+from sidecar.protocol.messages import logs as tables
 from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader, Writer
+from sidecar.protocol.views import View, by_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-_ALL_IN_SYNC_REPLICAS = -1
+    from sidecar.protocol.schema import Values
+
 _CONSUMER = -1
 _NO_LEADER_EPOCH = -1
-_NO_SESSION = -1
+
+PartT = TypeVar("PartT", produce.ProduceResult, fetch.FetchedPart)
 
 
 class IsolationLevel(IntEnum):
@@ -31,10 +37,12 @@ class IsolationLevel(IntEnum):
     READ_COMMITTED = 1
 
 
-def _only(found: list[tuple[TopicPartition, object]], asked: TopicPartition, api: str) -> None:
-    if [partition for partition, _ in found] != [asked]:
-        names = ", ".join(str(partition) for partition, _ in found) or "nothing"
+def _only(asked: TopicPartition, api: str, found: Sequence[PartT]) -> PartT:
+    """The answer's one element, which must be of the partition that was asked for."""
+    if [(each.topic, each.partition) for each in found] != [(asked.topic.encode(), asked.partition)]:
+        names = ", ".join(f"{each.topic.decode(errors='replace')}-{each.partition}" for each in found) or "nothing"
         raise MalformedFrameError(f"{api} of {asked} answered for {names}")
+    return found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,42 +67,23 @@ class ProduceBatch(FixedRequest):
     """
 
     api_key: ClassVar[int] = 0
-    api_version: ClassVar[int] = 8
+    api_version: ClassVar[int] = produce_upstream.SINGLE_VERSION
 
     partition: TopicPartition
     batch: Octets
     timeout_ms: int
 
     def encode(self, writer: Writer) -> None:
-        writer.string(None)
-        writer.i16(_ALL_IN_SYNC_REPLICAS)
-        writer.i32(self.timeout_ms)
-        writer.array(1)
-        writer.string(self.partition.topic)
-        writer.array(1)
-        writer.i32(self.partition.partition)
-        writer.nullable_bytes(self.batch)
+        table = produce_upstream.table_head(self.partition.topic.encode(), self.partition.partition)
+        writer.raw(produce_upstream.single_body(self.timeout_ms, table, len(self.batch)))
+        writer.raw(self.batch)
 
     def decode(self, reader: Reader) -> Appended:
-        found: list[tuple[TopicPartition, Appended]] = []
-        for _ in range(reader.array(element_bytes=6)):
-            topic = reader.string()
-            found += [_read_appended(reader, topic) for _ in range(reader.array(element_bytes=36))]
-        reader.i32()
-        _only([*found], self.partition, "Produce")
-        return found[0][1]
-
-
-def _read_appended(reader: Reader, topic: str) -> tuple[TopicPartition, Appended]:
-    partition = TopicPartition(topic, reader.i32())
-    error, base_offset = reader.i16(), Offset(reader.i64())
-    append_time, log_start = reader.i64(), reader.i64()
-    reasons: list[str] = []
-    for _ in range(reader.array(element_bytes=6)):
-        index, reason = reader.i32(), reader.nullable_string()
-        reasons.append(f"record {index}: {reason or 'refused'}")
-    message = reader.nullable_string() or None
-    return partition, Appended(error, base_offset, append_time, log_start, message or "; ".join(reasons) or None)
+        results, _ = produce_upstream.read_body(reader, self.api_version)
+        found = _only(self.partition, "Produce", results)
+        reasons = "; ".join(f"record {index}: {reason or 'refused'}" for index, reason in found.record_errors)
+        base_offset, message = Offset(found.base_offset), found.message or reasons or None
+        return Appended(found.error, base_offset, found.log_append_time, found.log_start_offset, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +109,7 @@ class FetchPartition(FixedRequest):
     """
 
     api_key: ClassVar[int] = 1
-    api_version: ClassVar[int] = 11
+    api_version: ClassVar[int] = tails.VERSION
 
     partition: TopicPartition
     offset: Offset
@@ -130,46 +119,20 @@ class FetchPartition(FixedRequest):
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
     def encode(self, writer: Writer) -> None:
-        writer.i32(_CONSUMER)
-        writer.i32(self.max_wait_ms)
-        writer.i32(self.min_bytes)
-        writer.i32(self.max_bytes)
-        writer.i8(self.isolation)
-        writer.i32(0)
-        writer.i32(_NO_SESSION)
-        writer.array(1)
-        writer.string(self.partition.topic)
-        writer.array(1)
-        writer.i32(self.partition.partition)
-        writer.i32(_NO_LEADER_EPOCH)
-        writer.i64(self.offset)
-        writer.i64(-1)
-        writer.i32(self.max_bytes)
-        writer.array(0)
-        writer.string("")
+        topic = self.partition.topic.encode()
+        position = tails.Position(topic, self.partition.partition, _NO_LEADER_EPOCH, self.offset)
+        limits = (self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation)
+        fetch.write_body(writer.out, self.api_version, limits, [(topic, tails.element_of(position, self.max_bytes))])
 
     def decode(self, reader: Reader) -> Fetched:
-        reader.i32()
-        error = reader.i16()
-        reader.i32()
-        found: list[tuple[TopicPartition, Fetched]] = []
-        for _ in range(reader.array(element_bytes=6)):
-            topic = reader.string()
-            found += [_read_fetched(reader, topic) for _ in range(reader.array(element_bytes=42))]
-        if not found:
-            error = error or ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        found = fetch.walk_body(reader, self.api_version)
+        if not found.parts:
+            error = found.error or ErrorCode.THROTTLING_QUOTA_EXCEEDED
             return Fetched(error, Offset(-1), Offset(-1), Offset(-1), b"")
-        _only([*found], self.partition, "Fetch")
-        return found[0][1]
-
-
-def _read_fetched(reader: Reader, topic: str) -> tuple[TopicPartition, Fetched]:
-    partition = TopicPartition(topic, reader.i32())
-    error = reader.i16()
-    high_watermark, stable, log_start = Offset(reader.i64()), Offset(reader.i64()), Offset(reader.i64())
-    reader.skip(16 * reader.array(element_bytes=16))
-    reader.i32()
-    return partition, Fetched(error, high_watermark, stable, log_start, reader.nullable_bytes() or b"")
+        part = _only(self.partition, "Fetch", found.parts)
+        high, stable, log_start = map(Offset, fetch.watermarks(reader.buffer, part.start))
+        records = bytes(reader.buffer[part.end - part.record_bytes : part.end])
+        return Fetched(part.error, high, stable, log_start, records)
 
 
 class OffsetAt(IntEnum):
@@ -190,41 +153,29 @@ class ListedOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class ListOffsets(FixedRequest):
+class ListOffsets(View[dict[TopicPartition, ListedOffset]], of=tables.LIST_OFFSETS, version=5):
     """An offset per partition: `OffsetAt`, or the first one whose timestamp (Unix ms) is not lower. Only leaders
     answer.
 
     Version 5 answers 78 while a new leader's high watermark may still lag behind what was acknowledged (KIP-207).
     """
 
-    api_key: ClassVar[int] = 2
-    api_version: ClassVar[int] = 5
-
     timestamps: Mapping[TopicPartition, int]
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 
-    def encode(self, writer: Writer) -> None:
-        writer.i32(_CONSUMER)
-        writer.i8(self.isolation)
-        topics: dict[str, list[tuple[int, int]]] = {}
+    def asked(self) -> Values:
+        topics: dict[str, list[Values]] = {}
         for (topic, index), timestamp in self.timestamps.items():
-            topics.setdefault(topic, []).append((index, timestamp))
-        writer.array(len(topics))
-        for topic, wanted in topics.items():
-            writer.string(topic)
-            writer.array(len(wanted))
-            for index, timestamp in wanted:
-                writer.i32(index)
-                writer.i32(_NO_LEADER_EPOCH)
-                writer.i64(timestamp)
+            partition = {"partition_index": index, "current_leader_epoch": _NO_LEADER_EPOCH, "timestamp": timestamp}
+            topics.setdefault(topic, []).append(partition)
+        return {
+            "replica_id": _CONSUMER,
+            "isolation_level": self.isolation,
+            "topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
+        }
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[TopicPartition, ListedOffset]:
-        reader.i32()
-        found: dict[TopicPartition, ListedOffset] = {}
-        for _ in range(reader.array(element_bytes=6)):
-            topic = reader.string()
-            for _ in range(reader.array(element_bytes=26)):
-                partition = TopicPartition(topic, reader.i32())
-                found[partition] = ListedOffset(reader.i16(), reader.i64(), Offset(reader.i64()), reader.i32())
-        return found
+    def answered(self, values: Values) -> dict[TopicPartition, ListedOffset]:
+        return {
+            partition: ListedOffset(each["error_code"], each["timestamp"], Offset(each["offset"]), each["leader_epoch"])
+            for partition, each in by_partition(values["topics"]).items()
+        }

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERSION: Final = 11
-_LIMITS: Final = Struct(">iiiib")
 _POSITION: Final = Struct(">iiqqi")
 _NO_LOG_START: Final = -1
 
@@ -60,21 +59,9 @@ class FetchTails(FixedRequest):
 
     def encode(self, writer: Writer) -> None:
         """See `Request.encode`."""
-        writer.raw(_LIMITS.pack(-1, self.max_wait_ms, 1, self.max_bytes, self.isolation))
-        writer.i32(0)  # no session (KIP-227)
-        writer.i32(fetch.FINAL_EPOCH)
-        by_log: dict[bytes, list[Position]] = {}
-        for position in self.positions:
-            by_log.setdefault(position.log, []).append(position)
-        writer.i32(len(by_log))
-        for log, positions in by_log.items():
-            writer.i16(len(log))
-            writer.raw(log)
-            writer.i32(len(positions))
-            for position in positions:
-                writer.raw(element_of(position, self.partition_bytes))
-        writer.i32(0)  # nothing forgotten
-        writer.i16(0)  # no rack
+        limits = (self.max_wait_ms, 1, self.max_bytes, self.isolation)
+        parts = [(position.log, element_of(position, self.partition_bytes)) for position in self.positions]
+        fetch.write_body(writer.out, VERSION, limits, parts)
 
     def decode(self, reader: Reader) -> dict[tuple[bytes, int], Fetched]:
         """See `Request.decode`."""

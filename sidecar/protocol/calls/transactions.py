@@ -8,26 +8,27 @@ does not raise the epoch (KIP-890), InitProducerId 4 answers 90 to a stale epoch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from sidecar.protocol.caller import FixedRequest
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.messages import transactions as tables
+from sidecar.protocol.views import View, by_partition, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sidecar.protocol.primitives import Reader, Writer
+    from sidecar.protocol.schema import Values
 
 NO_STAMP = Stamp(ProducerId(-1), ProducerEpoch(-1))
 
 
-def read_stamp(reader: Reader) -> Stamp:
-    return Stamp(ProducerId(reader.i64()), ProducerEpoch(reader.i16()))
+def stamp_of(values: Values) -> Stamp:
+    """The producer of a record that has one."""
+    return Stamp(ProducerId(values["producer_id"]), ProducerEpoch(values["producer_epoch"]))
 
 
-def _write_stamp(writer: Writer, stamp: Stamp) -> None:
-    writer.i64(stamp.producer_id)
-    writer.i16(stamp.epoch)
+def _stamped(stamp: Stamp) -> Values:
+    return {"producer_id": stamp.producer_id, "producer_epoch": stamp.epoch}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,110 +40,58 @@ class InitializedProducer:
 
 
 @dataclass(frozen=True, slots=True)
-class InitProducerId(FixedRequest):
+class InitProducerId(View[InitializedProducer], of=tables.INIT_PRODUCER_ID, version=4):
     """A producer id and epoch for a transactional id. `current` names what the caller holds (KIP-360); (-1, -1) names
     nothing.
     """
-
-    api_key: ClassVar[int] = 22
-    api_version: ClassVar[int] = 4
-    flexible: ClassVar[bool] = True
 
     transactional_id: str
     transaction_timeout_ms: int
     current: Stamp = NO_STAMP
 
-    def encode(self, writer: Writer) -> None:
-        writer.compact_string(self.transactional_id)
-        writer.i32(self.transaction_timeout_ms)
-        _write_stamp(writer, self.current)
-        writer.tags(True)
+    def asked(self) -> Values:
+        name, timeout_ms = self.transactional_id, self.transaction_timeout_ms
+        return {"transactional_id": name, "transaction_timeout_ms": timeout_ms, **_stamped(self.current)}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> InitializedProducer:
-        reader.i32()
-        answer = InitializedProducer(reader.i16(), read_stamp(reader))
-        reader.skip_tags()
-        return answer
+    def answered(self, values: Values) -> InitializedProducer:
+        return InitializedProducer(values["error_code"], stamp_of(values))
 
 
 @dataclass(frozen=True, slots=True)
-class AddPartitionsToTxn(FixedRequest):
-    """Put partitions into the transaction. All or nothing: one bad partition makes the others answer 55."""
+class AddPartitionsToTxn(View[dict[TopicPartition, int]], of=tables.ADD_PARTITIONS_TO_TXN, version=3):
+    """Put partitions into the transaction. All or nothing: one bad partition makes the others answer 55.
 
-    api_key: ClassVar[int] = 24
-    api_version: ClassVar[int] = 3
-    flexible: ClassVar[bool] = True
+    Answered by an error code for each partition.
+    """
 
     transactional_id: str
     stamp: Stamp
     partitions: Mapping[str, Sequence[int]]
 
-    def encode(self, writer: Writer) -> None:
-        writer.compact_string(self.transactional_id)
-        _write_stamp(writer, self.stamp)
-        writer.array(len(self.partitions), True)
-        for topic, indexes in self.partitions.items():
-            writer.compact_string(topic)
-            _write_indexes(writer, indexes)
-            writer.tags(True)
-        writer.tags(True)
+    def asked(self) -> Values:
+        topics = named(self.partitions, "partitions")
+        return {"transactional_id": self.transactional_id, **_stamped(self.stamp), "topics": topics}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[TopicPartition, int]:
-        """Error code per partition."""
-        reader.i32()
-        errors = _read_errors(reader)
-        reader.skip_tags()
-        return errors
-
-
-def _write_indexes(writer: Writer, indexes: Sequence[int]) -> None:
-    writer.array(len(indexes), True)
-    for index in indexes:
-        writer.i32(index)
-
-
-def _read_errors(reader: Reader) -> dict[TopicPartition, int]:
-    """A table topic → partition → error code, as several flexible answers have it."""
-    errors: dict[TopicPartition, int] = {}
-    for _ in range(reader.array(True, element_bytes=3)):
-        topic = reader.compact_string()
-        for _ in range(reader.array(True, element_bytes=7)):
-            partition = TopicPartition(topic, reader.i32())
-            errors[partition] = reader.i16()
-            reader.skip_tags()
-        reader.skip_tags()
-    return errors
+    def answered(self, values: Values) -> dict[TopicPartition, int]:
+        found = by_partition(values["results_by_topic"], "results_by_partition")
+        return {partition: each["partition_error_code"] for partition, each in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class EndTxn(FixedRequest):
+class EndTxn(View[int], of=tables.END_TXN, version=3):
     """End the transaction. An answer of 0 to an abort means accepted; the next 0 means that every marker is in its
-    log.
+    log. Answered by the error code.
     """
-
-    api_key: ClassVar[int] = 26
-    api_version: ClassVar[int] = 3
-    flexible: ClassVar[bool] = True
 
     transactional_id: str
     stamp: Stamp
     committed: bool = False
 
-    def encode(self, writer: Writer) -> None:
-        writer.compact_string(self.transactional_id)
-        _write_stamp(writer, self.stamp)
-        writer.boolean(self.committed)
-        writer.tags(True)
+    def asked(self) -> Values:
+        return {"transactional_id": self.transactional_id, **_stamped(self.stamp), "committed": self.committed}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> int:
-        """The error code."""
-        reader.i32()
-        error = reader.i16()
-        reader.skip_tags()
-        return error
+    def answered(self, values: Values) -> int:
+        return values["error_code"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +105,16 @@ class ActiveProducer:
     last_timestamp_ms: int
     coordinator_epoch: int
     transaction_start: int
+
+    @classmethod
+    def of(cls, values: Values) -> ActiveProducer:
+        return cls(
+            stamp_of(values),
+            values["last_sequence"],
+            values["last_timestamp"],
+            values["coordinator_epoch"],
+            values["current_txn_start_offset"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,45 +131,21 @@ class PartitionProducers:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeProducers(FixedRequest):
+class DescribeProducers(View[dict[TopicPartition, PartitionProducers]], of=tables.DESCRIBE_PRODUCERS, version=0):
     """Which producer ids partitions remember (KIP-664). Only the leader answers; needs READ on the topic."""
-
-    api_key: ClassVar[int] = 61
-    api_version: ClassVar[int] = 0
-    flexible: ClassVar[bool] = True
 
     partitions: Mapping[str, Sequence[int]]
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.partitions), True)
-        for topic, indexes in self.partitions.items():
-            writer.compact_string(topic)
-            _write_indexes(writer, indexes)
-            writer.tags(True)
-        writer.tags(True)
+    def asked(self) -> Values:
+        return {"topics": named(self.partitions, "partition_indexes")}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[TopicPartition, PartitionProducers]:
-        reader.i32()
-        found: dict[TopicPartition, PartitionProducers] = {}
-        for _ in range(reader.array(True, element_bytes=3)):
-            topic = reader.compact_string()
-            for _ in range(reader.array(True, element_bytes=9)):
-                partition = TopicPartition(topic, reader.i32())
-                error, message = reader.i16(), reader.compact_nullable_string()
-                producers = tuple(_read_producer(reader) for _ in range(reader.array(True, element_bytes=37)))
-                found[partition] = PartitionProducers(error, message, producers)
-                reader.skip_tags()
-            reader.skip_tags()
-        reader.skip_tags()
-        return found
-
-
-def _read_producer(reader: Reader) -> ActiveProducer:
-    stamp = Stamp(ProducerId(reader.i64()), ProducerEpoch(reader.i32()))
-    producer = ActiveProducer(stamp, reader.i32(), reader.i64(), reader.i32(), reader.i64())
-    reader.skip_tags()
-    return producer
+    def answered(self, values: Values) -> dict[TopicPartition, PartitionProducers]:
+        return {
+            partition: PartitionProducers(
+                each["error_code"], each["error_message"], tuple(map(ActiveProducer.of, each["active_producers"]))
+            )
+            for partition, each in by_partition(values["topics"]).items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,41 +160,30 @@ class TransactionDescription:
     stamp: Stamp
     partitions: tuple[TopicPartition, ...]
 
+    @classmethod
+    def of(cls, values: Values) -> TransactionDescription:
+        return cls(
+            values["error_code"],
+            values["transactional_id"],
+            values["transaction_state"],
+            values["transaction_timeout_ms"],
+            values["transaction_start_time_ms"],
+            stamp_of(values),
+            tuple(TopicPartition(topic["topic"], index) for topic in values["topics"] for index in topic["partitions"]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class DescribeTransactions(FixedRequest):
+class DescribeTransactions(View[tuple[TransactionDescription, ...]], of=tables.DESCRIBE_TRANSACTIONS, version=0):
     """State of transactional ids at their coordinator (KIP-664). Needs DESCRIBE on them."""
-
-    api_key: ClassVar[int] = 65
-    api_version: ClassVar[int] = 0
-    flexible: ClassVar[bool] = True
 
     transactional_ids: tuple[str, ...]
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.transactional_ids), True)
-        for name in self.transactional_ids:
-            writer.compact_string(name)
-        writer.tags(True)
+    def asked(self) -> Values:
+        return {"transactional_ids": self.transactional_ids}
 
-    @classmethod
-    def decode(cls, reader: Reader) -> tuple[TransactionDescription, ...]:
-        reader.i32()
-        found = tuple(_read_transaction(reader) for _ in range(reader.array(True, element_bytes=28)))
-        reader.skip_tags()
-        return found
-
-
-def _read_transaction(reader: Reader) -> TransactionDescription:
-    error, name, state = reader.i16(), reader.compact_string(), reader.compact_string()
-    timeout_ms, start_ms, stamp = reader.i32(), reader.i64(), read_stamp(reader)
-    partitions: list[TopicPartition] = []
-    for _ in range(reader.array(True, element_bytes=3)):
-        topic = reader.compact_string()
-        partitions += (TopicPartition(topic, reader.i32()) for _ in range(reader.array(True, element_bytes=4)))
-        reader.skip_tags()
-    reader.skip_tags()
-    return TransactionDescription(error, name, state, timeout_ms, start_ms, stamp, tuple(partitions))
+    def answered(self, values: Values) -> tuple[TransactionDescription, ...]:
+        return tuple(map(TransactionDescription.of, values["transaction_states"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,54 +196,29 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteTxnMarkers(FixedRequest):
+class WriteTxnMarkers(View[dict[ProducerId, dict[TopicPartition, int]]], of=tables.WRITE_TXN_MARKERS, version=1):
     """Write abort markers straight to a leader; it answers once they are replicated. Needs CLUSTER_ACTION or ALTER on
-    the cluster.
+    the cluster. Answered by an error code for each producer id and partition.
     """
-
-    api_key: ClassVar[int] = 27
-    api_version: ClassVar[int] = 1
-    flexible: ClassVar[bool] = True
 
     markers: tuple[Marker, ...]
 
-    def encode(self, writer: Writer) -> None:
-        writer.array(len(self.markers), True)
-        for marker in self.markers:
-            _write_stamp(writer, marker.stamp)
-            writer.boolean(False)
-            writer.array(len(marker.partitions), True)
-            for topic, indexes in marker.partitions.items():
-                writer.compact_string(topic)
-                _write_indexes(writer, indexes)
-                writer.tags(True)
-            writer.i32(marker.coordinator_epoch)
-            writer.tags(True)
-        writer.tags(True)
+    def asked(self) -> Values:
+        return {
+            "markers": [
+                {
+                    **_stamped(marker.stamp),
+                    "topics": named(marker.partitions, "partition_indexes"),
+                    "coordinator_epoch": marker.coordinator_epoch,
+                }
+                for marker in self.markers
+            ]
+        }
 
-    @classmethod
-    def decode(cls, reader: Reader) -> dict[ProducerId, dict[TopicPartition, int]]:
-        """Error code per producer id and partition."""
+    def answered(self, values: Values) -> dict[ProducerId, dict[TopicPartition, int]]:
         found: dict[ProducerId, dict[TopicPartition, int]] = {}
-        for _ in range(reader.array(True, element_bytes=10)):
-            producer_id = ProducerId(reader.i64())
-            found.setdefault(producer_id, {}).update(_read_errors(reader))
-            reader.skip_tags()
-        reader.skip_tags()
+        for marker in values["markers"]:
+            of_producer = found.setdefault(ProducerId(marker["producer_id"]), {})
+            for partition, each in by_partition(marker["topics"]).items():
+                of_producer[partition] = each["error_code"]
         return found
-
-
-__all__ = [
-    "NO_STAMP",
-    "ActiveProducer",
-    "AddPartitionsToTxn",
-    "DescribeProducers",
-    "DescribeTransactions",
-    "EndTxn",
-    "InitProducerId",
-    "InitializedProducer",
-    "Marker",
-    "PartitionProducers",
-    "TransactionDescription",
-    "WriteTxnMarkers",
-]

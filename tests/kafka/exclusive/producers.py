@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from sidecar.protocol import produce, produce_upstream
+from sidecar.protocol import produce_upstream
 from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header, stamp
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.protocol.calls import FetchPartition
@@ -156,7 +156,7 @@ class RawProducer(Frames):
     def finish_all(self, *, version: int = 8) -> dict[int, Sent]:
         """The answer to the oldest request that has none yet, by partition."""
         frame = self.receive_frame()
-        results, _ = produce.decode_answer(frame, 0, len(frame), version)
+        results, _ = produce_upstream.decode_answer(frame, 0, len(frame), version)
         return {result.partition: Sent(result.error, result.base_offset, result.message) for result in results}
 
     def initialise(self) -> None:

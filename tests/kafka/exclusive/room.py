@@ -30,7 +30,8 @@ from sidecar.network.framing import Frame
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
-from sidecar.protocol.produce import ProducePart, ProduceResult, decode_answer, walk
+from sidecar.protocol.produce import ProducePart, ProduceResult, walk
+from sidecar.protocol.produce_upstream import decode_answer
 from tests.kafka.exclusive.producers import batch_of, id_headers
 from tests.kafka.gates import Gates, opened
 from tests.wait import wait_for_async

@@ -18,7 +18,8 @@ from sidecar.local import Kafka
 from sidecar.network.framing import Frame
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import I16, I32, Octets
-from sidecar.protocol.produce import ProducePart, ProduceResult, decode_answer, walk
+from sidecar.protocol.produce import ProducePart, ProduceResult, walk
+from sidecar.protocol.produce_upstream import decode_answer
 from tests.cluster import is_whole
 from tests.conftest import OwnValkey, Unique
 from tests.kafka.exclusive.producers import batch_of

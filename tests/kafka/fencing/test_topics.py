@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing import FencedTopic, WriterSlot, fence_topic, read_keep_alives, retire_producer
 from sidecar.fencing.slot import ROTATE_AT
-from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, FixedRequest
-from sidecar.protocol.calls import NO_STAMP, DescribeTransactions, InitProducerId
+from sidecar.protocol.caller import CoordinatorKind, DisconnectedError
+from sidecar.protocol.calls import NO_STAMP, CreatePartitions, DescribeTransactions, InitProducerId
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerId, TopicPartition
 from tests.conftest import OwnKafka, Unique
@@ -19,39 +18,8 @@ from tests.kafka_calls import KafkaCalls, kafka_calls
 from tests.services import Services
 from tests.wait import wait_for_async
 
-if TYPE_CHECKING:
-    from sidecar.protocol.primitives import Reader, Writer
-
 SHARED_PARTITION = 0
 TRANSACTIONAL_ID_NOT_FOUND = 105
-
-
-@dataclass(frozen=True, slots=True)
-class CreatePartitions(FixedRequest):
-    """Let a topic grow: what an administrator does."""
-
-    api_key: ClassVar[int] = 37
-    api_version: ClassVar[int] = 1
-
-    topic: str
-    count: int
-
-    def encode(self, writer: Writer) -> None:
-        writer.array(1)
-        writer.string(self.topic)
-        writer.i32(self.count)
-        writer.array(-1)
-        writer.i32(30_000)
-        writer.boolean(False)
-
-    @classmethod
-    def decode(cls, reader: Reader) -> int:
-        reader.i32()
-        reader.array()
-        reader.string()
-        code = reader.i16()
-        reader.nullable_string()
-        return code
 
 
 class Eventful(KafkaUpstream):
@@ -82,7 +50,8 @@ async def test_a_partition_that_appears_while_the_topic_is_fenced_is_fenced_too(
     stale = await slot.open()
 
     async def grow() -> None:
-        assert await upstream.call(None, CreatePartitions(topic, 4)) == 0
+        outcome = await upstream.call(None, CreatePartitions(topic, 4, 30_000))
+        assert outcome.error == 0
         await wait_for_async(lambda: _knows(upstream, topic, 4), "the new partitions")
 
     upstream.happening = grow

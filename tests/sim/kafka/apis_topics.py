@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from struct import Struct
 from typing import Final
 
+from sidecar.protocol.messages.cluster import API_VERSIONS
 from sidecar.protocol.schema import Values
 from tests.sim.kafka import configs, errors
 from tests.sim.kafka.broker import HANDLERS, Broker, serves
@@ -20,7 +20,6 @@ from tests.sim.kafka.topics import INTERNAL, PartitionImage, TopicImage
 
 _NO_OPERATIONS: Final = -(2**31)
 _NO_ID: Final = bytes(16)
-_ROW: Final = Struct(">hhh")
 _TOPIC, _BROKER = 2, 4
 _DELETE, _APPEND, _SUBTRACT = 1, 2, 3
 
@@ -32,21 +31,13 @@ def api_versions(broker: Broker, request: Request) -> None:
     spans = served(broker.cluster.settings.version)
     first, last = spans[18]
     known = first <= version <= last
-    rows = sorted((key, *span) for key, span in spans.items() if key in HANDLERS and (known or key == 18))
-    rows = [(key, 0 if key == 0 else first, last) for key, first, last in rows]  # KAFKA-18659
-    version = version if known else 0
-    body = bytearray(Struct(">h").pack(0 if known else errors.UNSUPPORTED_VERSION))
-    if version >= 3:
-        body.append(len(rows) + 1)
-        for row in rows:
-            body += _ROW.pack(*row) + b"\0"
-    else:
-        body += Struct(">i").pack(len(rows)) + b"".join(_ROW.pack(*row) for row in rows)
-    if version >= 1:
-        body += bytes(4)
-    if version >= 3:
-        body.append(0)
-    request.answer_bytes(Struct(">ii").pack(len(body) + 4, request.correlation) + bytes(body))
+    told = sorted((key, *span) for key, span in spans.items() if key in HANDLERS and (known or key == 18))
+    keys = [
+        {"api_key": key, "min_version": 0 if key == 0 else first, "max_version": last}  # KAFKA-18659
+        for key, first, last in told
+    ]
+    values = {"error_code": 0 if known else errors.UNSUPPORTED_VERSION, "api_keys": keys}
+    request.answer_bytes(API_VERSIONS.encode_answer(version if known else 0, request.correlation, values))
 
 
 # Metadata ----------------------------------------------------------------------------------------------------------

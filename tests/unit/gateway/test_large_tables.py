@@ -90,7 +90,7 @@ async def lookups(partitions: int) -> int:
         return len(paper.sent) == 2
 
     await wait_for_async(has_left, "both requests", 20)
-    layout = partitioned.list_offsets(1)
+    layout = partitioned.layout_of(2, 1)
     for message, reply in paper.sent:
         table = partitioned.walk(message, 15, len(message), layout)
         results = [partitioned.TableResult(b"t", part.partition, 0, bytes(22)) for part in table.parts]
@@ -129,6 +129,6 @@ async def test_a_partition_that_is_named_again_is_asked_once() -> None:
     elements = b"".join(I32.pack(index % 2) + I32.pack(1) + I32.pack(0) for index in range(20))
     paper.handle(OFFSET_FOR_LEADER_EPOCH, 2, I32.pack(1) + b"\0\1t" + I32.pack(20) + elements)
     assert len(paper.sent) == 2
-    layout = partitioned.offset_for_leader_epoch(2)
+    layout = partitioned.layout_of(23, 2)
     for message, _ in paper.sent:
         assert len(partitioned.walk(message, 15, len(message), layout).parts) == 1

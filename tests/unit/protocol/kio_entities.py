@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-import importlib
 import io
 import types
 import typing
@@ -14,67 +13,19 @@ from typing import Any
 
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from sidecar.protocol.metadata import PADDING
+from tools import messages as generator
 
-PACKAGES = {
-    0: "produce",
-    1: "fetch",
-    2: "list_offsets",
-    3: "metadata",
-    8: "offset_commit",
-    9: "offset_fetch",
-    10: "find_coordinator",
-    11: "join_group",
-    12: "heartbeat",
-    13: "leave_group",
-    14: "sync_group",
-    15: "describe_groups",
-    16: "list_groups",
-    18: "api_versions",
-    19: "create_topics",
-    20: "delete_topics",
-    21: "delete_records",
-    22: "init_producer_id",
-    23: "offset_for_leader_epoch",
-    24: "add_partitions_to_txn",
-    25: "add_offsets_to_txn",
-    26: "end_txn",
-    28: "txn_offset_commit",
-    29: "describe_acls",
-    30: "create_acls",
-    31: "delete_acls",
-    32: "describe_configs",
-    33: "alter_configs",
-    35: "describe_log_dirs",
-    37: "create_partitions",
-    42: "delete_groups",
-    43: "elect_leaders",
-    44: "incremental_alter_configs",
-    45: "alter_partition_reassignments",
-    46: "list_partition_reassignments",
-    47: "offset_delete",
-    48: "describe_client_quotas",
-    49: "alter_client_quotas",
-    50: "describe_user_scram_credentials",
-    51: "alter_user_scram_credentials",
-    60: "describe_cluster",
-    61: "describe_producers",
-    65: "describe_transactions",
-    66: "list_transactions",
-    68: "consumer_group_heartbeat",
-}
-NOT_IN_KIO = {(35, 0), (21, -1)}
-"""Versions that Kafka 4 dropped, so that kio has no definition of them."""
+PACKAGES = api_key_map
+"""By key of an API, its package in `kio.schema`."""
 
 
-@functools.cache
 def entity(key: int, version: int, side: str) -> Any:
     """The class of a request or a response."""
-    module = importlib.import_module(f"kio.schema.{PACKAGES[key]}.v{version}.{side}")
-    found: list[Any] = [member for member in vars(module).values() if dataclasses.is_dataclass(member)]
-    return next(member for member in found if member.__module__ == module.__name__ and member.__type__.name == side)
+    return generator.entity(PACKAGES[key], version, side)
 
 
 def has(key: int, version: int) -> bool:

@@ -109,7 +109,7 @@ def test_an_error_code_that_nobody_here_knows_passes_as_a_number(code: int) -> N
 def test_tagged_fields_of_a_newer_broker_are_stepped_over() -> None:
     body = kio_bytes(CASES["EndTxn"].kio_answer)
     tagged = body[:-1] + b"\x01\x07\x03abc"
-    assert calls.EndTxn.decode(Reader(tagged)) == 51
+    assert CASES["EndTxn"].request.decode(Reader(tagged)) == 51
 
 
 def test_a_fetch_refused_as_a_whole_is_an_error_without_records() -> None:

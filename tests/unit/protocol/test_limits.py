@@ -49,7 +49,7 @@ def uvarint(value: int) -> bytes:
 
 def _list_offsets(count: int) -> None:
     body = I32.pack(-1) + I32.pack(1) + b"\0\1t" + I32.pack(count) + bytes(12 * count)
-    partitioned.walk(body, 0, len(body), partitioned.list_offsets(1))
+    partitioned.walk(body, 0, len(body), partitioned.layout_of(2, 1))
 
 
 def _fetch(count: int) -> None:
@@ -122,7 +122,7 @@ def test_a_request_with_one_element_too_many_is_refused_before_it_is_walked(
 @pytest.mark.parametrize("count", [2 * SLICE, 4 * SLICE])
 def test_others_have_their_turn_while_a_large_request_is_walked(count: int) -> None:
     body = I32.pack(-1) + I32.pack(1) + b"\0\1t" + I32.pack(count) + bytes(12 * count)
-    layout = partitioned.list_offsets(1)
+    layout = partitioned.layout_of(2, 1)
     assert slices(partitioned.walk_steps(body, 0, len(body), layout)) == count // SLICE
     answer = bytes(8) + I32.pack(1) + b"\0\1t" + I32.pack(count) + bytes(22 * count)
     assert slices(partitioned.answer_steps(answer, 0, len(answer), layout)) == count // SLICE

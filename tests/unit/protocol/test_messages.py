@@ -1,4 +1,4 @@
-"""The tables of the rare APIs against kio, in every version served: the same fields, the same bytes."""
+"""The generated tables against kio, in every version: the same fields, the same bytes; and they are current."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
-from sidecar.protocol.messages import admin, groups, transactions
+from sidecar.protocol.caller import FixedRequest
+from sidecar.protocol.messages import admin, cluster, groups, logs, transactions
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Message
 from tests.unit.protocol import kio_entities as kio
+from tools import messages as tool
 
+TABLES = {package: last for _, apis in tool.MODULES.values() for package, last in apis.items()}
 MESSAGES: dict[int, Message] = {
     found.key: found
-    for module in (groups, transactions, admin)
+    for module in (admin, cluster, groups, logs, transactions)
     for found in vars(module).values()
     if isinstance(found, Message)
 }
 VERSIONS = [
-    (key, version)
-    for key in sorted(MESSAGES)
-    for version in range(APIS[key].first, APIS[key].last + 1)
-    if kio.has(key, version)
+    (key, version) for key in sorted(MESSAGES) for version in tool.known(kio.PACKAGES[key], TABLES[kio.PACKAGES[key]])
 ]
 every_version = pytest.mark.parametrize(
-    ("key", "version"), VERSIONS, ids=[f"{APIS[key].name}-{version}" for key, version in VERSIONS]
+    ("key", "version"), VERSIONS, ids=[f"{kio.PACKAGES[key]}-{version}" for key, version in VERSIONS]
 )
 WITHOUT_KIO = {(32, 0), (35, 0)}
 """DescribeConfigs v0 and DescribeLogDirs v0 left Kafka with 4.0, and so kio: see the tests of their own."""
@@ -85,15 +86,35 @@ def assert_same(values: dict[str, Any], entity: Any) -> None:
     assert not left
 
 
+@pytest.mark.parametrize("name", tool.MODULES)
+def test_a_generated_module_is_current(name: str) -> None:
+    assert (tool.TARGET / f"{name}.py").read_text(encoding="utf-8") == tool.module(name), "make messages"
+
+
+def test_every_table_is_generated() -> None:
+    assert {path.stem for path in tool.TARGET.glob("*.py")} == {*tool.MODULES, "__init__"}
+    assert {kio.PACKAGES[key] for key in MESSAGES} == set(TABLES)
+
+
 def test_every_version_served_is_checked_here() -> None:
-    served = {(key, version) for key in MESSAGES for version in range(APIS[key].first, APIS[key].last + 1)}
+    tabled = MESSAGES.keys() & APIS.keys()
+    served = {(key, version) for key in tabled for version in range(APIS[key].first, APIS[key].last + 1)}
     assert served - set(VERSIONS) == WITHOUT_KIO
+
+
+def test_every_version_that_the_node_itself_asks_in_is_checked_here() -> None:
+    asked = {
+        (each.api_key, each.api_version)
+        for each in vars(calls).values()
+        if isinstance(each, type) and issubclass(each, FixedRequest)
+    }
+    assert {found for found in asked if found[0] in MESSAGES} <= set(VERSIONS)
 
 
 @every_version
 def test_the_flexible_versions_are_those_of_the_definitions(key: int, version: int) -> None:
     assert kio.is_flexible(kio.entity(key, version, "request")) == (version >= MESSAGES[key].flexible)
-    assert APIS[key].flexible == MESSAGES[key].flexible
+    assert key not in APIS or APIS[key].flexible == MESSAGES[key].flexible
 
 
 @pytest.mark.parametrize("side", ["request", "response"])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from sidecar.protocol import partitioned
 from sidecar.protocol.api import APIS
-from sidecar.protocol.partitioned import LAYOUTS
+from sidecar.protocol.partitioned import TABLES, layout_of
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
 
-VERSIONS = [(key, version) for key in LAYOUTS for version in range(APIS[key].first, APIS[key].last + 1)]
+VERSIONS = [(key, version) for key in TABLES for version in range(APIS[key].first, APIS[key].last + 1)]
 every_version = pytest.mark.parametrize(
     ("key", "version"), VERSIONS, ids=[f"{APIS[key].name}-{version}" for key, version in VERSIONS]
 )
@@ -56,7 +56,7 @@ def _without_empty(message: Any) -> Any:
 def test_a_request_is_walked_and_put_together_again(key: int, version: int, data: st.DataObject) -> None:
     request = data.draw(requests(key, version).filter(_named_once))
     frame = kio.request_frame(request)
-    layout = LAYOUTS[key](version)
+    layout = layout_of(key, version)
     table = partitioned.walk(frame, kio.body_at(), len(frame), layout)
     assert [(part.topic, part.partition) for part in table.parts] == [
         (topic, _index(partition)) for topic, partition in partitions(request)
@@ -75,7 +75,7 @@ def test_a_request_is_walked_and_put_together_again(key: int, version: int, data
 def test_an_answer_is_read_and_put_together_again(key: int, version: int, data: st.DataObject) -> None:
     answer = data.draw(answers(key, version).filter(_named_once))
     frame = kio.answer_frame(answer)
-    layout = LAYOUTS[key](version)
+    layout = layout_of(key, version)
     results, throttle_ms = partitioned.decode_answer(frame, 0, len(frame), layout)
     assert kio.milliseconds(throttle_ms) == getattr(answer, "throttle_time", kio.milliseconds(0))
     assert [(found.topic, found.partition, found.error, found.element) for found in results] == [
@@ -88,7 +88,7 @@ def test_an_answer_is_read_and_put_together_again(key: int, version: int, data: 
 
 @every_version
 def test_a_refusal_carries_its_code_and_nothing_else(key: int, version: int) -> None:
-    layout = LAYOUTS[key](version)
+    layout = layout_of(key, version)
     refusal = partitioned.refusal(layout, b"orders", 5, 6)
     frame = partitioned.encode_answer(7, layout, [refusal])
     ((name, found),) = partitions(kio.answer_of(kio.entity(key, version, "response"), frame))
@@ -104,7 +104,7 @@ def test_a_refusal_carries_its_code_and_nothing_else(key: int, version: int) -> 
 @settings(max_examples=5)
 @given(data=st.data())
 def test_a_frame_cut_off_anywhere_is_malformed(key: int, version: int, data: st.DataObject) -> None:
-    layout = LAYOUTS[key](version)
+    layout = layout_of(key, version)
     frame = kio.request_frame(data.draw(requests(key, version)))
     for size in range(kio.body_at(), len(frame)):
         with pytest.raises(MalformedFrameError):
@@ -126,7 +126,7 @@ def test_no_damaged_request_raises_anything_but_malformed(key: int, version: int
     at = data.draw(st.integers(kio.body_at(), len(frame)))
     frame[at : at + 4] = data.draw(st.binary(min_size=1, max_size=6))
     with contextlib.suppress(MalformedFrameError):
-        partitioned.walk(frame, kio.body_at(), len(frame), LAYOUTS[key](version))
+        partitioned.walk(frame, kio.body_at(), len(frame), layout_of(key, version))
 
 
 def test_every_version_served_has_a_definition_in_kio() -> None:

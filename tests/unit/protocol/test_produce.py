@@ -201,17 +201,17 @@ def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int,
     frame = kio.answer_frame(answer)
     results, throttle_ms = results_of(answer, version), kio.as_milliseconds(answer.throttle_time)
     assert produce.encode_answer(7, version, results, throttle_ms) == frame
-    assert produce.decode_answer(frame, 0, len(frame), version) == (results, throttle_ms)
+    assert produce_upstream.decode_answer(frame, 0, len(frame), version) == (results, throttle_ms)
     padded = b"behind another frame" + frame + b"in front of a third"
-    assert produce.decode_answer(padded, 20, 20 + len(frame), version) == (results, throttle_ms)
-    if produce.all_appended(padded, 20, 20 + len(frame), version, len(results)):
+    assert produce_upstream.decode_answer(padded, 20, 20 + len(frame), version) == (results, throttle_ms)
+    if produce_upstream.all_appended(padded, 20, 20 + len(frame), version, len(results)):
         assert not any(result.error for result in results)
         told = [(each.partition, each.base_offset, each.log_append_time, each.log_start_offset) for each in results]
-        assert produce.appended(padded, 20, 20 + len(frame), version, len(results)) == told
+        assert produce_upstream.appended(padded, 20, 20 + len(frame), version, len(results)) == told
     else:
-        assert produce.appended(padded, 20, 20 + len(frame), version, len(results)) is None
-    assert produce.appended(padded, 20, 20 + len(frame), version, len(results) + 1) is None
-    assert not produce.all_appended(padded, 20, 20 + len(frame), version, len(results) + 1)
+        assert produce_upstream.appended(padded, 20, 20 + len(frame), version, len(results)) is None
+    assert produce_upstream.appended(padded, 20, 20 + len(frame), version, len(results) + 1) is None
+    assert not produce_upstream.all_appended(padded, 20, 20 + len(frame), version, len(results) + 1)
 
 
 @every_version
@@ -224,11 +224,11 @@ def test_the_usual_answer_of_one_partition(version: int, name: str, error: int, 
     answer = kio.answer_of(answer_class(version), frame)
     assert results_of(answer, version) == [result]
     assert kio.as_milliseconds(answer.throttle_time) == 90
-    assert produce.decode_answer(frame, 0, len(frame), version) == ([result], 90)
+    assert produce_upstream.decode_answer(frame, 0, len(frame), version) == ([result], 90)
     usual = version < 9 or len(name) <= 126
-    assert produce.all_appended(frame, 0, len(frame), version, 1) == (usual and not error)
-    assert not produce.all_appended(frame, 0, len(frame), version, 2)
-    told = produce.appended(frame, 0, len(frame), version, 1)
+    assert produce_upstream.all_appended(frame, 0, len(frame), version, 1) == (usual and not error)
+    assert not produce_upstream.all_appended(frame, 0, len(frame), version, 2)
+    told = produce_upstream.appended(frame, 0, len(frame), version, 1)
     assert told == ([(5, 1234, -1, start)] if usual and not error else None)
 
 
@@ -249,12 +249,12 @@ def test_an_answer_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
     frame = kio.answer_frame(data.draw(kio.messages(answer_class(version))))
     for size in range(8, len(frame)):
         with pytest.raises(MalformedFrameError):
-            produce.decode_answer(frame[:size], 0, size, version)
+            produce_upstream.decode_answer(frame[:size], 0, size, version)
 
 
 def test_an_error_code_that_nobody_here_knows_passes_as_a_number() -> None:
     frame = produce.encode_answer(7, 9, [ProduceResult(b"t", 0, 32_000)])
-    assert produce.decode_answer(frame, 0, len(frame), 9)[0][0].error == 32_000
+    assert produce_upstream.decode_answer(frame, 0, len(frame), 9)[0][0].error == 32_000
     assert 32_000 not in {code.value for code in KioError}
 
 
@@ -338,5 +338,5 @@ def test_the_size_of_a_request_with_nothing_but_batches(version: int, name: str,
 def test_an_answer_to_the_node_becomes_one_to_its_client(version: int) -> None:
     results = [ProduceResult(b"t", index, 0, 1234 + index, -1, -1) for index in range(3)]
     frame = bytearray(b"front" + produce.encode_answer(7, version, results, 9_000) + b"behind")
-    produce.rename_answer(frame, 5, len(frame) - 6, version, 77)
+    produce_upstream.rename_answer(frame, 5, len(frame) - 6, version, 77)
     assert frame == b"front" + produce.encode_answer(77, version, results) + b"behind"

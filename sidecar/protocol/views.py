@@ -1,0 +1,69 @@
+"""Typed views over the tables of `sidecar.protocol.messages`: the base of the node's own requests.
+
+A view says in which version of a table it asks, which values it asks with, and what it makes of the answer's. What it
+leaves out is written as absent: zero, empty, null where that may be.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Generic
+
+from sidecar.protocol.caller import AnswerT_co, FixedRequest
+from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.primitives import at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping, Sequence
+
+    from sidecar.protocol.primitives import Reader, Writer
+    from sidecar.protocol.schema import Message, Values
+
+
+class View(FixedRequest, ABC, Generic[AnswerT_co]):
+    """A request in one version of a table: `class EndTxn(View[int], of=END_TXN, version=3)`."""
+
+    __slots__ = ()
+
+    message: ClassVar[Message]
+    api_key: ClassVar[int]
+    api_version: ClassVar[int]
+    flexible: ClassVar[bool]
+
+    def __init_subclass__(cls, *, of: Message | None = None, version: int = 0) -> None:
+        super().__init_subclass__()
+        if of is not None:  # it is None where a dataclass with slots makes the class a second time
+            cls.message, cls.api_key, cls.api_version = of, of.key, version
+            cls.flexible = version >= of.flexible
+
+    @abstractmethod
+    def asked(self) -> Values:
+        """What the request says."""
+
+    @abstractmethod
+    def answered(self, values: Values) -> AnswerT_co:
+        """What an answer says. Raises `MalformedFrameError` where it is none to this request."""
+
+    def encode(self, writer: Writer) -> None:
+        """See `Request.encode`."""
+        self.message.request.write(writer, self.asked(), self.message.form(self.api_version))
+
+    def decode(self, reader: Reader) -> AnswerT_co:
+        """See `Request.decode`."""
+        return at_once(self.decode_steps(reader))
+
+    def decode_steps(self, reader: Reader) -> Generator[None, None, AnswerT_co]:
+        """As `decode`, in slices."""
+        return self.answered((yield from self.message.answer.read_steps(reader, self.message.form(self.api_version))))
+
+
+def named(partitions: Mapping[str, Sequence[int]], indexes: str) -> list[Values]:
+    """The topics of a request; `indexes` is what it calls their partitions."""
+    return [{"name": topic, indexes: found} for topic, found in partitions.items()]
+
+
+def by_partition(topics: Iterable[Values], partitions: str = "partitions") -> dict[TopicPartition, Values]:
+    """What an answer says of each partition; `partitions` is what it calls those of a topic."""
+    return {
+        TopicPartition(topic["name"], each["partition_index"]): each for topic in topics for each in topic[partitions]
+    }
