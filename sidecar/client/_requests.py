@@ -1,10 +1,11 @@
-"""What the SDK itself asks a node besides `sidecar.protocol.own`: the few of Kafka's APIs that aiokafka does not show.
+"""What the SDK asks a node besides `sidecar.protocol.own`: a few of Kafka's APIs.
 
 Each in one fixed version; see `sidecar.protocol.caller.Request`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
@@ -15,8 +16,6 @@ from sidecar.protocol.primitives import Reader, Writer
 from sidecar.v1 import control_pb2 as control
 
 _NO_TRANSACTION_MS: Final = 60_000
-SEQUENCES: Final = 2**31
-"""As many sequences there are; behind the last one comes 0."""
 
 
 class Producer(NamedTuple):
@@ -115,3 +114,48 @@ class NewProducer(FixedRequest):
         answer = Initialised(reader.i16(), Producer(reader.i64(), reader.i16()))
         reader.skip_tags()
         return answer
+
+
+class Appended(NamedTuple):
+    """What Produce answers for one partition; `base_offset` is -1 where there is none."""
+
+    error: int
+    base_offset: int = -1
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Produce(FixedRequest):
+    """Produce with acks=all: a batch for each partition. Brokers wait `timeout_ms` for replicas."""
+
+    api_key: ClassVar[int] = api.PRODUCE
+    api_version: ClassVar[int] = 8
+
+    topic: str
+    batches: Mapping[int, bytes]
+    timeout_ms: int
+
+    def encode(self, writer: Writer) -> None:
+        writer.string(None)
+        writer.i16(-1)
+        writer.i32(self.timeout_ms)
+        writer.array(1)
+        writer.string(self.topic)
+        writer.array(len(self.batches))
+        for partition, batch in self.batches.items():
+            writer.i32(partition)
+            writer.nullable_bytes(batch)
+
+    def decode(self, reader: Reader) -> dict[int, Appended]:
+        found: dict[int, Appended] = {}
+        for _ in range(reader.array(element_bytes=6)):
+            reader.string()
+            for _ in range(reader.array(element_bytes=36)):
+                partition, error, base_offset = reader.i32(), reader.i16(), reader.i64()
+                reader.skip(16)  # when it was appended, and where the log begins
+                for _ in range(reader.array(element_bytes=6)):
+                    reader.i32()
+                    reader.nullable_string()
+                found[partition] = Appended(error, base_offset, reader.nullable_string() or "")
+        reader.i32()
+        return found
