@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidecar.dedup.environment import Surroundings
-    from sidecar.dedup.gate import Gate
     from sidecar.dedup.marks import UnderWay
     from sidecar.dedup.names import NameHolders
     from sidecar.forwarder.lane import Outcome
@@ -40,6 +39,14 @@ class Topic(Protocol):
 
     @property
     def fence_wanted(self) -> Callable[[], None]: ...
+
+
+class Waiter(Protocol):
+    """What waits for something to change in a partition."""
+
+    def pump(self) -> None:
+        """It may have."""
+        ...
 
 
 class PartitionIds:
@@ -72,9 +79,9 @@ class PartitionIds:
         """Behind the last batch of each producer id that the newest snapshot does not cover."""
         self.fenced: set[int] = set()
         """Producer ids of slots that were fenced: what they had under way is being read."""
-        self._waiting: set[Gate] = set()
+        self._waiting: set[Waiter] = set()
 
-    def wait(self, gate: Gate) -> bool:
+    def wait(self, gate: Waiter) -> bool:
         """A gate can decide nothing before something changes here: it is pumped then. False, for its convenience."""
         self._waiting.add(gate)
         return False
