@@ -9,17 +9,19 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
 from benchmarks.raw_client import PASSING, RefusedError
+from sidecar.client._requests import Producer
+from sidecar.client.batches import build as build_batch
+from sidecar.client.receipt import Headers
 from sidecar.local.ports import HOST
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce_upstream
+from sidecar.protocol.compression import Codec
 
 _IN_FLIGHT: Final = 5
 _TIMEOUT_MS: Final = 30_000
 _PATIENCE_S: Final = 20.0
-CODECS: Final = {"none": 0, "lz4": 3, "zstd": 4}
+CODECS: Final = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +39,27 @@ class Load:
         return self.records * self.batches
 
 
+@dataclass(slots=True)
+class _Record:
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+
 def build(load: Load) -> list[bytearray]:
     """Batches whose records carry rising sequence ids; half of a record's bytes repeat, so that codecs have work."""
     noise = bytes(range(256)) * 8
     built: list[bytearray] = []
     now = int(time.time() * 1000)
     for number in range(load.batches):
-        builder = DefaultRecordBatchBuilder(
-            magic=2, compression_type=CODECS[load.codec], is_transactional=False, producer_id=1, producer_epoch=0,
-            base_sequence=0, batch_size=1 << 26,
-        )  # fmt: skip
-        for index in range(load.records):
-            sequence_id = number * load.records + index
+        records: list[_Record] = []
+        for sequence_id in range(number * load.records, (number + 1) * load.records):
             half = load.record_bytes // 2
             at = sequence_id * 31 % 1_000
             value = noise[at : at + half] + b"x" * (load.record_bytes - half)
-            builder.append(index, now, None, value, [("sidecar-sequence-id", str(sequence_id).encode())])
-        built.append(bytearray(builder.build()))
+            records.append(_Record(None, value, (("sidecar-sequence-id", str(sequence_id).encode()),), now))
+        built.append(bytearray(build_batch(records, Producer(1, 0), 0, CODECS[load.codec])))
     return built
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import sys
 import time
 
-from sidecar.cli.pipeline.running import spark_session, tell_rate
+from sidecar.cli.pipeline.running import spark_session, tell
+from sidecar.jobs.session import rate
 
 
 def main(bootstrap: str, topic: str, path: str, master: str) -> None:
@@ -22,7 +23,7 @@ def main(bootstrap: str, topic: str, path: str, master: str) -> None:
         query = writer.trigger(availableNow=True).start(path)
         query.awaitTermination()
         seconds = time.perf_counter() - began
-        tell_rate(spark.read.format("delta").load(path).count(), seconds)
+        tell(rate(spark.read.format("delta").load(path).count(), seconds))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,11 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.memory_records import MemoryRecords
-
+from sidecar.changelog.records import RawRecord, build_batch, read_batches
 from sidecar.protocol.batch import batch_sizes, read_header
 from sidecar.protocol.caller import decode_frame, encode_frame
 from sidecar.protocol.calls import CreateTopics, FetchPartition, ListOffsets, NewTopic, OffsetAt, ProduceBatch
-from sidecar.protocol.ids import Offset, TopicPartition
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 
 if TYPE_CHECKING:
     from sidecar.protocol.batch import BatchHeader
@@ -56,8 +54,8 @@ def read_log(kafka: str, topic: str) -> list[tuple[BatchHeader, list[str]]]:
         header = read_header(records, start, start + size)
         values: list[str] = []
         if not header.is_control:
-            batch = MemoryRecords(records[start : start + size]).next_batch()
-            values = [(record.value or b"").decode() for record in batch or ()]
+            (batch,) = read_batches(records[start : start + size])
+            values = [(record.value or b"").decode() for _, record in batch.records]
         found.append((header, values))
     return found
 
@@ -69,14 +67,6 @@ def newest_batch(kafka: str, topic: str) -> BatchHeader:
 
 def send_straight_to_kafka(kafka: str, topic: str, stale: BatchHeader) -> int:
     """What a delayed batch would be: the next sequence under a stamp of before. Kafka's error code."""
-    builder = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=0,
-        is_transactional=False,
-        producer_id=stale.producer_id,
-        producer_epoch=stale.producer_epoch,
-        base_sequence=stale.last_sequence + 1,
-        batch_size=1 << 16,
-    )
-    builder.append(0, int(time.time() * 1000), None, b"alpha, too late", [])
-    return _ask(kafka, ProduceBatch(TopicPartition(topic, 0), bytes(builder.build()), 10_000)).error
+    writer = Stamp(ProducerId(stale.producer_id), ProducerEpoch(stale.producer_epoch))
+    batch = build_batch([RawRecord(b"", b"alpha, too late")], writer, stale.last_sequence + 1)
+    return _ask(kafka, ProduceBatch(TopicPartition(topic, 0), batch, 10_000)).error

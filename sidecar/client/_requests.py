@@ -1,13 +1,16 @@
-"""What the SDK itself asks a node besides `sidecar.protocol.own`: the few of Kafka's APIs that aiokafka does not show.
+"""What the SDK asks a node besides `sidecar.protocol.own`: a few of Kafka's APIs.
 
 Each in one fixed version; see `sidecar.protocol.views`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from sidecar.protocol import api, produce_upstream
+from sidecar.protocol.caller import FixedRequest
 from sidecar.protocol.messages.cluster import METADATA
 from sidecar.protocol.messages.transactions import INIT_PRODUCER_ID
 from sidecar.protocol.own import DescribeOwners
@@ -15,11 +18,10 @@ from sidecar.protocol.views import View
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
+    from sidecar.protocol.primitives import Reader, Writer
     from sidecar.protocol.schema import Values
 
 _NO_TRANSACTION_MS: Final = 60_000
-SEQUENCES: Final = 2**31
-"""As many sequences there are; behind the last one comes 0."""
 
 
 class Producer(NamedTuple):
@@ -87,3 +89,38 @@ class NewProducer(View[Initialised], of=INIT_PRODUCER_ID, version=4):
 
     def answered(self, values: Values) -> Initialised:
         return Initialised(values["error_code"], Producer(values["producer_id"], values["producer_epoch"]))
+
+
+class Appended(NamedTuple):
+    """What Produce answers for one partition; `base_offset` is -1 where there is none."""
+
+    error: int
+    base_offset: int = -1
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Produce(FixedRequest):
+    """Produce with acks=all: a batch for each partition. Brokers wait `timeout_ms` for replicas."""
+
+    api_key: ClassVar[int] = api.PRODUCE
+    api_version: ClassVar[int] = 8
+
+    topic: str
+    batches: Mapping[int, bytes]
+    timeout_ms: int
+
+    def encode(self, writer: Writer) -> None:
+        writer.string(None)
+        writer.i16(-1)
+        writer.i32(self.timeout_ms)
+        writer.array(1)
+        writer.string(self.topic)
+        writer.array(len(self.batches))
+        for partition, batch in self.batches.items():
+            writer.i32(partition)
+            writer.nullable_bytes(batch)
+
+    def decode(self, reader: Reader) -> dict[int, Appended]:
+        results, _ = produce_upstream.read_body(reader, self.api_version)
+        return {found.partition: Appended(found.error, found.base_offset, found.message or "") for found in results}

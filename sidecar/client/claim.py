@@ -2,10 +2,10 @@
 revived.
 
 The connection that claims stays open and counts as the session's, so the topic stays owned while nothing is sent and
-while aiokafka's connections come and go. Once the topic is owned, every further connection asks in its client.id for
-the generation it was owned under, and so does each further Own: whoever took the topic since has a higher one, and the
-node refuses even where the topic is free again. So neither this connection nor aiokafka, which sends again by itself,
-takes back what was lost.
+while those that records leave by come and go. Once the topic is owned, every further connection asks in its client.id
+for the generation it was owned under, and so does each further Own: whoever took the topic since has a higher one, and
+the node refuses even where the topic is free again. So neither this connection nor a batch that is sent again takes
+back what was lost.
 """
 
 from __future__ import annotations

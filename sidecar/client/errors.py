@@ -183,7 +183,5 @@ def of_http(status: int, message: str = "") -> SidecarError:
 
 
 def code_of(error: KafkaError) -> int | None:
-    """Kafka's code behind an error of aiokafka; None where no answer was the cause. aiokafka knows no 90: it is -1."""
-    if isinstance(error, ProducerFenced):
-        return ErrorCode.INVALID_PRODUCER_EPOCH
+    """Kafka's code behind an error of aiokafka; None where no answer was the cause, -1 of one unknown to it."""
     return error.errno if isinstance(error, BrokerResponseError) else None

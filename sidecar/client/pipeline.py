@@ -1,12 +1,9 @@
-"""Records on their way: one lane per partition, one batch of it at a time, one aiokafka producer under all of them.
+"""Records on their way: one lane per partition, one batch of it at a time.
 
 While a batch has no outcome nothing behind it leaves, so records arrive in the order in which they were sent, and
 behind one that failed nothing was acknowledged that is not behind it in the log. What is sent again goes as the same
 batch under the same sequence: Kafka knows it. Where Kafka cannot (45: the session's place in the log is lost) a new
 session sends it, and the sequence ids tell what was there; without ids such a batch fails instead.
-
-Any final error leaves aiokafka with numbers that are not the log's (it counts a refused batch as sent). So behind one
-its producer is replaced by a fresh one, which goes on with the session's own.
 """
 
 from __future__ import annotations
@@ -15,16 +12,17 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from sidecar.client._requests import SEQUENCES
 from sidecar.client.claim import again
 from sidecar.client.errors import OF_KAFKA, SidecarError, SidecarUnavailableError, of_kafka
 from sidecar.client.receipt import Receipt
-from sidecar.client.transport import BATCH_BYTES, BatchError, Transport, open_transport
+from sidecar.client.transport import BATCH_BYTES, BatchError, Transport
+from sidecar.protocol.batch import SEQUENCE_MODULUS
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sidecar.client._requests import Producer
     from sidecar.client.claim import Claim
     from sidecar.client.numbering import Numbering
     from sidecar.client.receipt import Pending
@@ -93,24 +91,19 @@ class Pipeline:
     """Sends what `add` is given, until `fail` or `close`. `failed` is called once, with an error that is final."""
 
     def __init__(
-        self, claim: Claim, numbering: Numbering, compression: str | None, failed: Callable[[SidecarError], None]
+        self, claim: Claim, numbering: Numbering, transport: Transport, failed: Callable[[SidecarError], None]
     ) -> None:
         self._claim = claim
         self._numbering = numbering
-        self._compression = compression
+        self._transport = transport
         self._failed = failed
         self._error: SidecarError | None = None
         self._lanes: dict[int, Lane] = {}
-        self._transport: Transport | None = None
-        self._replacing = asyncio.Lock()
+        self._renewing = asyncio.Lock()
         self._open = asyncio.Event()
         self._idle = asyncio.Event()
         self._under_way = 0
         self._idle.set()
-
-    async def start(self) -> None:
-        """Raises `SidecarUnavailableError`."""
-        self._transport = await self._new_transport()
         self._open.set()
 
     def add(self, partition: int, record: Pending) -> None:
@@ -138,15 +131,11 @@ class Pipeline:
             if self._error is not None:
                 self._settle(lane, self._error)
                 return
-            transport = self._transport
-            assert transport is not None
-            if self._claim.next_sequences.get(lane.partition, 0) + len(lane.head) > SEQUENCES:
-                await self._replace(transport, new_session=True)  # aiokafka has none behind the last one
-                continue
+            session = self._claim.producer
             self._under_way += 1
             self._idle.clear()
             try:
-                base = await transport.send(lane.partition, lane.head)
+                base = await self._transport.send(lane.partition, lane.head)
             except BatchError as error:
                 found = error
             else:
@@ -157,7 +146,7 @@ class Pipeline:
                 if not self._under_way:
                     self._idle.set()
             if found is not None:
-                await self._recover(lane, transport, found)
+                await self._recover(lane, session, found)
 
     def _landed(self, lane: Lane, base: int) -> None:
         partition, numbering = lane.partition, self._numbering
@@ -177,7 +166,7 @@ class Pipeline:
     def _count(self, lane: Lane) -> None:
         """The session's next sequence is behind the head."""
         sequences = self._claim.next_sequences
-        sequences[lane.partition] = sequences.get(lane.partition, 0) + len(lane.head)
+        sequences[lane.partition] = (sequences.get(lane.partition, 0) + len(lane.head)) % SEQUENCE_MODULUS
 
     def _settle(self, lane: Lane, error: SidecarError) -> None:
         """The head failed for good."""
@@ -189,7 +178,7 @@ class Pipeline:
 
     # Failures -------------------------------------------------------------------------------------------------------
 
-    async def _recover(self, lane: Lane, transport: Transport, error: BatchError) -> None:
+    async def _recover(self, lane: Lane, session: Producer, error: BatchError) -> None:
         code = error.code
         if code in _MAY_BE_LOST:
             await self._ask_whether_owned()
@@ -197,22 +186,21 @@ class Pipeline:
             self._settle(lane, self._error)
         elif code is None or (code in OF_KAFKA and OF_KAFKA[code].error is SidecarUnavailableError):
             await asyncio.sleep(_AGAIN_S)
-            await self._replace(transport)
         elif code in _PLACE_LOST:
             lane.sessions += 1
             if lane.head[0].number is None or lane.sessions > _SESSIONS_PER_BATCH:
                 self._settle(lane, SidecarError(code, "whether it was written is not known"))
-            await self._replace(transport, new_session=True)
+            await self._renew(session)
         elif code == ErrorCode.POLICY_VIOLATION:
-            self._count(lane)  # a node takes these sequences for used, as aiokafka does
+            self._count(lane)  # a node takes these sequences for used
             self._settle(lane, of_kafka(code, "another session writes under this name, or there are too many names"))
         elif code == ErrorCode.INVALID_RECORD:  # ids are as they should be, or there are none: it is not about them
             self._settle(lane, SidecarError(code, "a record is refused; on a compacted topic each needs a key"))
-            await self._replace(transport)
         else:
             self._settle(lane, of_kafka(code, str(error)))
             # What may be in the log keeps its sequences: the next batch under them would be taken for a repeat of it.
-            await self._replace(transport, new_session=code in APPEND_IN_DOUBT)
+            if code in APPEND_IN_DOUBT:
+                await self._renew(session)
 
     async def _ask_whether_owned(self) -> None:
         while self._error is None:
@@ -225,21 +213,18 @@ class Pipeline:
             else:
                 return
 
-    async def _replace(self, transport: Transport, *, new_session: bool = False) -> None:
-        """Go on with a fresh aiokafka producer; once for all lanes that met the same trouble."""
-        async with self._replacing:
-            if self._transport is not transport:
+    async def _renew(self, session: Producer) -> None:
+        """Go on as a new session; once for all lanes that met the same trouble in this one."""
+        async with self._renewing:
+            if self._claim.producer != session:
                 return
             self._open.clear()
             try:
                 await self._idle.wait()  # what others have under way ends by itself
-                await transport.stop()
+                await self._transport.close()
                 while self._error is None:
                     try:
-                        if new_session:
-                            await self._claim.succeed()
-                            new_session = False
-                        self._transport = await self._new_transport()
+                        await self._claim.succeed()
                     except SidecarUnavailableError:
                         await asyncio.sleep(_AGAIN_S)
                     except SidecarError as lost:
@@ -248,12 +233,6 @@ class Pipeline:
                         return
             finally:
                 self._open.set()
-
-    async def _new_transport(self) -> Transport:
-        claim = self._claim
-        return await open_transport(
-            claim.addresses, claim.client_id, claim.topic, claim.producer, claim.next_sequences, self._compression
-        )
 
     # The end --------------------------------------------------------------------------------------------------------
 
@@ -287,6 +266,4 @@ class Pipeline:
             for record in (*lane.settled(), *lane.drop()):
                 if not record.outcome.done():
                     record.outcome.set_exception(again(self._error))
-        if self._transport is not None:
-            await self._transport.stop(force=True)
-            self._transport = None
+        await self._transport.close()

@@ -10,16 +10,16 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from aiokafka.partitioner import DefaultPartitioner
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
+from sidecar.client.batches import CODECS, largest_size, partition_of
 from sidecar.client.claim import Claim, again
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
 from sidecar.client.numbering import Numbering
 from sidecar.client.pipeline import Pipeline
 from sidecar.client.receipt import Pending, Receipt
+from sidecar.client.transport import Transport
 from sidecar.protocol.addresses import addresses
+from sidecar.protocol.compression import Codec
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ NAME_HEADER: Final = "sidecar-producer-name"
 _POLL_S: Final = 1.0
 _AGAIN_S: Final = 0.2
 _POLLS_PER_REFRESH: Final = 30
-_partition_of = DefaultPartitioner()
 
 
 class ExclusiveProducer:
@@ -79,7 +78,9 @@ class ExclusiveProducer:
     node forgets: -1 is told then, though its records are there.
 
     `timeout` (seconds) bounds a `send`, and how long `async with` tries while no node answers; waiting for others
-    does not count. `compression` is aiokafka's `compression_type`. Use it in one event loop, once.
+    does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
+
+    Use it in one event loop, once.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ExclusiveProducer:
         self._topic: str = topic
         self._initial = initial_sequence_id
         self._timeout = timeout
-        self._compression: str | None = compression
+        self._codec = _checked_codec(compression)
         wanted = None if partitions is None else _checked_partitions(partitions)
         self._claim = Claim(addresses(bootstrap), topic, self._name, mode, timeout, wanted)
         self._numbering = Numbering(topic, None, ())
@@ -229,7 +230,7 @@ class ExclusiveProducer:
         index = self._partition(key, partition, number)
         if number is not None:
             headers += ((ID_HEADER, str(number).encode()),)
-        size = DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, list(headers))
+        size = largest_size(key, value, headers)
         self._numbering.take(index, number, given=sequence_id is not None)
         outcome: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         outcome.add_done_callback(_seen)
@@ -240,7 +241,7 @@ class ExclusiveProducer:
         if partition is None and key is None:
             self._turn += 1
             return mine[(self._turn if number is None else number) % len(mine)]
-        index = self._partition_of_key(key) if partition is None else partition
+        index = self._partition_of_key(key or b"") if partition is None else partition
         if index in mine:
             return index
         if 0 <= index < claim.count:
@@ -250,10 +251,10 @@ class ExclusiveProducer:
         message = f"{self._topic} has the partitions 0 to {claim.count - 1}, not {index}"
         raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
-    def _partition_of_key(self, key: bytes | None) -> int:
+    def _partition_of_key(self, key: bytes) -> int:
         claim = self._claim
-        everything = list(claim.partitions if claim.wanted is None else range(claim.count))
-        return int(_partition_of(key, everything, everything))
+        everything = claim.partitions if claim.wanted is None else range(claim.count)
+        return everything[partition_of(key, len(everything))]
 
     # Life -----------------------------------------------------------------------------------------------------------
 
@@ -276,9 +277,9 @@ class ExclusiveProducer:
         claim = self._claim
         await claim.take()
         self._numbering = Numbering(self._topic, await claim.last_ids(), claim.partitions, self._initial)
-        pipeline = Pipeline(claim, self._numbering, self._compression, self._lose)
-        await pipeline.start()
-        self._pipeline = pipeline
+        transport = Transport(claim, self._codec)
+        await transport.start()
+        self._pipeline = pipeline = Pipeline(claim, self._numbering, transport, self._lose)
         self._watcher = asyncio.create_task(self._watch(pipeline))
 
     async def close(self) -> None:
@@ -356,6 +357,14 @@ def _seen(outcome: asyncio.Future[Receipt]) -> None:
     """Nobody may be left to ask for it: no reason to complain."""
     if not outcome.cancelled():
         outcome.exception()
+
+
+def _checked_codec(compression: str | None) -> Codec:
+    if compression is None:
+        return Codec.NONE
+    if compression not in CODECS:
+        raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+    return CODECS[compression]
 
 
 def _checked_partitions(partitions: Collection[int]) -> tuple[int, ...]:

@@ -1,40 +1,44 @@
-"""An aiokafka producer that goes on with a session's producer id and sequences.
+"""Batches of one session on their way to the nodes that lead its partitions.
 
-Everything that this SDK knows of aiokafka beyond what that shows is here: it is written against 0.14, which
-`pyproject.toml` holds. There a producer asks for an id of its own and counts from 0, never restarts its numbering after
-an error that is final, calls codes that it does not know (87, 90) -1, and does not stop while a batch waits for a node
-that is gone.
+What waits for a node leaves in one request once the request before has its answer. Nothing is sent twice here, save
+where a topic is not known yet: whoever sends a batch again does so under the sequence that it had.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, RequestTimedOutError, UnknownTopicOrPartitionError
-
-from sidecar.client.errors import SidecarUnavailableError, code_of
-from sidecar.protocol import api
+from sidecar.client._requests import Appended, DescribeTopic, Produce
+from sidecar.client.batches import build
+from sidecar.client.claim import again
+from sidecar.client.connection import connect
+from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from sidecar.client._requests import Producer
+    from sidecar.client.claim import Claim
+    from sidecar.client.connection import Connection
     from sidecar.client.receipt import Pending
+    from sidecar.protocol.compression import Codec
+
+    Address = tuple[str, int]
+    _Sent = dict[int, tuple[bytes, asyncio.Future[Appended]]]
+    """By partition."""
 
 BATCH_BYTES: Final = 64 * 1024
 """Of a batch with more than one record."""
+_REQUEST_BYTES: Final = 1024 * 1024
+"""Of a request with more than one batch."""
 _REQUEST_S: Final = 10.0
-_RETRY_MS: Final = 50
-_CANCELLATIONS: Final = 5
-_STEP_S: Final = 0.05
+_SHORT_S: Final = 5.0
+_AGAIN_S: Final = 0.05
 
 
 class BatchError(Exception):
-    """A batch has a final answer that is an error, or aiokafka gave it up: then `code` is None."""
+    """A batch was answered with an error, or with nothing: then `code` is None."""
 
     def __init__(self, code: int | None, message: str) -> None:
         super().__init__(message)
@@ -42,116 +46,146 @@ class BatchError(Exception):
 
 
 class Transport:
-    """One aiokafka producer under way; `open_transport` makes it."""
+    """Sends for the session that `claim` has now; `close` before it has another one."""
 
-    def __init__(self, producer: AIOKafkaProducer, topic: str) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._codes: dict[int, int] = {}
-        """The newest answer by partition."""
-        self._ask: Any = producer.client.send
-        producer.client.send = self._listen
+    def __init__(self, claim: Claim, codec: Codec) -> None:
+        self._claim = claim
+        self._codec = codec
+        self._nodes: dict[Address, _Node] = {}
+        self._leaders: dict[int, Address | None] = {}
+        self._is_stale = True
+        self._looking = asyncio.Lock()
 
-    async def _listen(self, *arguments: Any, **named: Any) -> Any:
-        answer = await self._ask(*arguments, **named)
-        if answer is not None and answer.API_KEY == api.PRODUCE:
-            for _, partitions in answer.topics:
-                self._codes.update({partition: code for partition, code, *_ in partitions})
-        return answer
+    async def start(self) -> None:
+        """Find the nodes. Raises `SidecarError`."""
+        await self._look()
 
     async def send(self, partition: int, records: Sequence[Pending]) -> int:
-        """Send a batch and wait for its outcome; its base offset, -1 where that is not told.
-
-        aiokafka sends it again, under the same sequence, until something final is answered. Raises `BatchError`.
+        """Send a batch under the session's next sequence and wait for its outcome; its base offset, -1 where that is
+        not told. Raises `BatchError`.
         """
-        self._codes.pop(partition, None)
-        try:
-            return await self._send(partition, records)
-        except KafkaError as error:
-            code = code_of(error)
-            raise BatchError(self._codes.get(partition) or code if code is not None else None, str(error)) from error
+        claim = self._claim
+        batch = build(records, claim.producer, claim.next_sequences.get(partition, 0), self._codec)
+        now = asyncio.get_running_loop().time
+        until = now() + _REQUEST_S
+        while True:
+            try:
+                found = await (await self._node(partition)).send(partition, batch)
+            except SidecarUnavailableError as error:
+                self._is_stale = True
+                raise BatchError(None, error.message) from error
+            except SidecarError as error:
+                raise BatchError(error.code, error.message) from error
+            if found.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                return found.base_offset if found.error == ErrorCode.NONE else -1
+            self._is_stale = True
+            if found.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or now() > until:
+                raise BatchError(found.error, found.message)
+            await asyncio.sleep(_AGAIN_S)
 
-    async def _send(self, partition: int, records: Sequence[Pending]) -> int:
-        producer = self._producer
-        if partition not in await producer.partitions_for(self._topic):
-            await producer.client.force_metadata_update()
-            if partition not in await producer.partitions_for(self._topic):
-                raise UnknownTopicOrPartitionError
-        batch = producer.create_batch()
-        for each in records:
-            appended = batch.append(
-                timestamp=each.timestamp_ms, key=each.key, value=each.value, headers=list(each.headers)
-            )
-            assert appended is not None, "sizes are upper bounds"
-        told = await (await producer.send_batch(batch, self._topic, partition=partition))
-        return told.offset
+    async def close(self) -> None:
+        """End all connections, and what is under way."""
+        nodes, self._nodes = self._nodes, {}
+        await asyncio.gather(*(each.close() for each in nodes.values()))
 
-    async def stop(self, *, force: bool = False) -> None:
-        """End it; `force`: whatever is still under way."""
-        if force:
-            await _break(self._producer)
-        await self._producer.stop()
-        await self._producer.client.close()  # an earlier `stop` may have been cancelled before it came to this
+    async def _node(self, partition: int) -> _Node:
+        """Raises `SidecarError`."""
+        async with self._looking:
+            if self._is_stale or partition not in self._leaders:
+                await self._look()
+        if partition not in self._leaders:
+            raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._claim.topic} has no such partition")
+        leader = self._leaders[partition]
+        if leader is None:
+            self._is_stale = True
+            raise SidecarUnavailableError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader now")
+        return self._nodes.setdefault(leader, _Node(leader, self._claim))
 
-
-async def open_transport(
-    addresses: Sequence[tuple[str, int]],
-    client_id: str,
-    topic: str,
-    producer: Producer,
-    next_sequences: Mapping[int, int],
-    compression: str | None,
-) -> Transport:
-    """Start one. Raises `SidecarUnavailableError`; where it is cancelled nothing stays open."""
-    settings: dict[str, Any] = {
-        "bootstrap_servers": [f"{host}:{port}" for host, port in addresses],
-        "client_id": client_id,
-        "enable_idempotence": True,
-        "compression_type": compression,
-        "max_batch_size": BATCH_BYTES + 1024,
-        "request_timeout_ms": int(_REQUEST_S * 1000),
-        "retry_backoff_ms": _RETRY_MS,
-        "connections_max_idle_ms": None,  # a node takes the end of an owner's last connection for its leave
-    }
-    kafka = AIOKafkaProducer(**settings)
-    session: Any = kafka._txn_manager  # noqa: SLF001  the public ways to a producer id ask for a new one
-    session.set_pid_and_epoch(producer.id, producer.epoch)
-    for partition, sequence in next_sequences.items():
-        session.increment_sequence_number(TopicPartition(topic, partition), sequence)
-    starting = asyncio.ensure_future(_start(kafka, topic))
-    try:
-        await asyncio.shield(starting)
-    except BaseException as error:
-        if not starting.done():  # cancelled in the middle it would leave its first connection open
-            await asyncio.wait({starting}, timeout=_REQUEST_S)
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        await Transport(kafka, topic).stop(force=True)
-        if isinstance(error, KafkaError | OSError):
-            message = f"aiokafka cannot start: {error}"
-            raise SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=True) from error
-        raise
-    return Transport(kafka, topic)
+    async def _look(self) -> None:
+        failure = SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, "no node is known", retryable=True)
+        for address in self._claim.addresses:
+            try:
+                connection = await connect(address, self._claim.client_id, _SHORT_S)
+                try:
+                    layout = await connection.call(DescribeTopic(self._claim.topic), _SHORT_S)
+                finally:
+                    await connection.close()
+            except SidecarUnavailableError as error:
+                failure = error
+            else:
+                self._leaders = {index: layout.nodes.get(leader) for index, leader in layout.leaders.items()}
+                self._is_stale = False
+                return
+        raise failure
 
 
-async def _start(kafka: AIOKafkaProducer, topic: str) -> None:
-    await kafka.start()
-    await kafka.partitions_for(topic)
+class _Node:
+    """What goes to one node, on a connection of its own."""
+
+    def __init__(self, address: Address, claim: Claim) -> None:
+        self._address = address
+        self._claim = claim
+        self._connection: Connection | None = None
+        self._waiting: _Sent = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def send(self, partition: int, batch: bytes) -> Appended:
+        """Raises `SidecarUnavailableError`."""
+        outcome: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        self._waiting[partition] = batch, outcome
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._send_all())
+        return await outcome
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            sent = self._portion()
+            try:
+                answered = await self._exchange({partition: batch for partition, (batch, _) in sent.items()})
+            except SidecarError as error:
+                _fail(sent, error)
+            except asyncio.CancelledError:
+                _fail(sent, SidecarError(ErrorCode.NETWORK_EXCEPTION, "the connection was given up"))
+                raise
+            except Exception as defect:
+                _fail(sent, SidecarError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(defect)))
+                raise
+            else:
+                for partition, (_, outcome) in sent.items():
+                    if not outcome.done():
+                        outcome.set_result(answered.get(partition) or Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _portion(self) -> _Sent:
+        """The next ones, one at least."""
+        found: _Sent = {}
+        size = 0
+        for partition, waiting in self._waiting.items():
+            size += len(waiting[0])
+            if found and size > _REQUEST_BYTES:
+                break
+            found[partition] = waiting
+        for partition in found:
+            del self._waiting[partition]
+        return found
+
+    async def _exchange(self, batches: dict[int, bytes]) -> dict[int, Appended]:
+        if self._connection is not None and not self._connection.is_open:
+            await self._connection.close()
+            self._connection = None
+        if self._connection is None:
+            self._connection = await connect(self._address, self._claim.client_id, _SHORT_S)
+        request = Produce(self._claim.topic, batches, int(_REQUEST_S * 1000))
+        return await self._connection.call(request, _REQUEST_S)
 
 
-async def _break(kafka: AIOKafkaProducer) -> None:
-    """Give up what is under way, so that `stop` has nothing to wait for."""
-    sender: Any = kafka._sender  # noqa: SLF001  nothing public ends a batch that is tried again and again
-    waiting: Any = kafka._message_accumulator  # noqa: SLF001
-    batches = [*waiting._pending_batches, *(batch for queue in waiting._batches.values() for batch in queue)]  # noqa: SLF001
-    waiting.fail_all(RequestTimedOutError())
-    for batch in batches:
-        for outcome in (batch.future, batch._drain_waiter):  # noqa: SLF001
-            if outcome.done() and not outcome.cancelled():
-                outcome.exception()  # asked for, so that nothing complains that nobody did
-    for _ in range(_CANCELLATIONS):  # the first is met by waiting for requests under way, the next ends such a wait
-        if sender.sender_task is None or sender.sender_task.done():
-            break
-        sender.sender_task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({sender.sender_task}, timeout=_STEP_S)
+def _fail(sent: _Sent, error: SidecarError) -> None:
+    for _, outcome in sent.values():
+        if not outcome.done():
+            outcome.set_exception(again(error))

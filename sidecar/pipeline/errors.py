@@ -25,6 +25,10 @@ class OffsetRangeError(PipelineError):
     """Offsets that a log does not hold: in front of its start, lost to retention, or behind its end."""
 
 
+class UsageError(PipelineError):
+    """What was asked for makes no sense, whatever Kafka holds."""
+
+
 class PointError(PipelineError):
     """What was given as a point in time, or as offsets, is none."""
 
@@ -38,7 +42,11 @@ _TOLD: Final = re.compile(r"sidecar\.pipeline\.errors\.(\w+): (.+)")
 
 
 def told_by(error: Exception) -> PipelineError | None:
-    """The error of a data source or an executor that one of Spark's has as text; None where there is none."""
+    """The error of ours that this is, or that one of Spark's has as text, of a data source or an executor; None where
+    there is none.
+    """
+    if isinstance(error, PipelineError):
+        return error
     found = _TOLD.findall(str(error))
     if not found:
         return None

@@ -90,7 +90,9 @@ class Summary:
 
 
 class Exporter:
-    """One export. `run` blocks; `stop` may be called from a signal handler. `tell` hears of commits, `say` the rest."""
+    """One export. `run` blocks; `stop` may be called, or the event of that name set, from a signal handler. `tell`
+    hears of commits, `say` the rest.
+    """
 
     def __init__(
         self,
@@ -99,12 +101,13 @@ class Exporter:
         job: Job,
         tell: Callable[[Progress], None] = lambda _: None,
         say: Callable[[str], None] = lambda _: None,
+        stop: threading.Event | None = None,
     ) -> None:
         self._spark, self._kafka, self._job, self._tell, self._say = spark, kafka, job, tell, say
         self._ledger = Ledger(spark, job.path, kafka.cluster_id, job.topic)
         self._checkpoint = Checkpoint(spark, job.checkpoint)
         self._identity = Identity(KIND, kafka.cluster_id, job.topic)
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
         self._closed = False
         self._appending = threading.Lock()
         self._failure: Exception | None = None

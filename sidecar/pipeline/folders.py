@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidecar.pipeline.errors import PipelineError, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def absolute(path: str) -> str:
+    """A path as Spark takes it from anywhere, without a slash at its end."""
+    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
 
 
 class Folder:

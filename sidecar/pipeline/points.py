@@ -50,6 +50,11 @@ def resolve(text: str, kafka: Kafka, log: Extent) -> dict[int, int]:
     return {partition: min(max(found[partition], log.starts[partition]), end) for partition, end in log.ends.items()}
 
 
+def listed(offsets: Mapping[int, int]) -> str:
+    """Offsets of partitions in a line for people."""
+    return " ".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
+
+
 def _offsets(text: str) -> dict[int, int]:
     try:
         found = {int(partition): offset for partition, offset in json.loads(text).items()}

@@ -3,7 +3,7 @@
 Pure: from data frames of the source's view `runs`, and the names under which writers wrote by the changelog, to data
 frames. What counts is what counts for a node that reads a log behind a takeover (`sidecar.dedup.recovery`): ids of
 nobody's name tell nothing, and ids whose writer is forgotten are never taken for somebody's. Neither reads a log nor
-writes a state: `sidecar.cli.pipeline.rebuild` does.
+writes a state: `sidecar.jobs.rebuild` does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from pyspark.sql import Column, DataFrame, SparkSession
-
-Range = tuple[int, int]
-"""Offsets from the first one up to the second, exclusive."""
 
 _WRITERS: Final = "writer_id long, first_epoch int, last_epoch int, writer string, forgotten boolean"
 
@@ -39,19 +36,6 @@ class Writer(NamedTuple):
 def writers_frame(spark: SparkSession, writers: Iterable[Writer]) -> DataFrame:
     """The writers as a data frame, for `by_name` and `offsets_of`."""
     return spark.createDataFrame(list(writers), _WRITERS)
-
-
-def next_portion(todo: Mapping[int, Range], size: int, cuts: Mapping[int, int]) -> dict[int, Range]:
-    """What to read at once of what is left, by partition: `size` offsets at most, but one of each partition at least.
-    No range reaches across its partition's cut.
-    """
-    share = max(1, size // max(1, len(todo)))
-    found: dict[int, Range] = {}
-    for partition, (first, behind) in todo.items():
-        end = min(behind, first + share)
-        cut = cuts.get(partition, first)
-        found[partition] = (first, cut if first < cut < end else end)
-    return found
 
 
 def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> DataFrame:

@@ -17,7 +17,8 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from sidecar.settings import (
+from sidecar.settings.told import SECRETS, Resolved, Told, full_name, text_of
+from sidecar.settings.values import (
     DEDUPLICATES_ALL,
     DEFAULT_ADMIN_URL,
     ENV_PREFIX,
@@ -29,7 +30,6 @@ from sidecar.settings import (
     find_config,
     read_toml,
 )
-from sidecar.settings.told import SECRETS, Resolved, Told, full_name, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,12 +9,12 @@ import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from sidecar.settings import ENV_PREFIX, Address, Settings
+from sidecar.settings.values import ENV_PREFIX, Address, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.settings import Problem
+    from sidecar.settings.values import Problem
 
 SECRETS: Final = frozenset({"admin_token"})
 """Settings that are never shown and have no flag: a command line can be read by everybody on the machine."""

@@ -1,4 +1,4 @@
-"""`sidecar pipeline`: the jobs on Spark. What they have to know is gathered here; what they do: `sidecar.pipeline`."""
+"""`sidecar pipeline`: the jobs on Spark. What they do is `sidecar.jobs`'."""
 
 from __future__ import annotations
 

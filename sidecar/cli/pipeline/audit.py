@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,10 +11,11 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
+from sidecar.cli.pipeline.lags import lags_of
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
+    failures_in_a_sentence,
     html_option,
-    opened_kafka,
     runs_on_spark,
     settings_of,
     spark_session,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from sidecar.cli.options import Shared
     from sidecar.pipeline.audit.judge import Audit
-    from sidecar.pipeline.audit.page import Shown
 
 _ASK_S: Final = 10.0
 _SHOWN: Final = 3
@@ -87,39 +86,19 @@ def audit(
     settings = settings_of(shared.config, {"cluster": cluster}, tells=not (bootstrap and kafka))
     servers = ",".join(map(str, settings.bootstrap_servers))
     bootstrap, kafka = bootstrap or servers, kafka or servers
-    with opened_kafka(bootstrap, topics) as data, opened_kafka(kafka) as internal:
-        cluster_id = data.cluster_id
-        if cluster_id != internal.cluster_id:
-            raise _not_the_same({bootstrap: cluster_id, kafka: internal.cluster_id})
-        with spark_session(master, conf) as spark:
-            from sidecar.cli.pipeline.auditing import Auditor  # noqa: PLC0415 - as all of these: an extra
-            from sidecar.cli.pipeline.lags import lags_of  # noqa: PLC0415
-            from sidecar.pipeline.source import register  # noqa: PLC0415
+    with failures_in_a_sentence():
+        from sidecar.jobs.session import check_installed  # noqa: PLC0415 - as all of these
 
-            register(spark)
-            lags = lags_of(shared.api(_ASK_S))
-            auditor = Auditor(spark, settings, data, bootstrap, internal, kafka, begin, until, lags)
-            found = auditor.run(topics, path=path, with_page=html is not None)
-        if html is not None:
-            _write_page(html, auditor.pages, cluster_id)
+        check_installed()
+        from sidecar.jobs import audit as job  # noqa: PLC0415 - loads PySpark, an extra
+
+        asked = job.Asked(topics, bootstrap, kafka, begin, until, lags_of(shared.api(_ASK_S)), path, html)
+        found = job.audit(asked, settings, lambda: spark_session(master, conf), tell)
     as_data = [each.as_json() for each in found]
     is_one = len(topics) == 1
     write(as_data[0] if is_one else as_data, shared.output, lambda: _as_text(found))
     if not all(each.passes for each in found):
         raise SystemExit(Exit.FAILURE)
-
-
-def _not_the_same(clusters: Mapping[str, str]) -> CommandError:
-    told = ", and ".join(f"{address} belongs to the Kafka cluster {its}" for address, its in clusters.items())
-    return CommandError(f"{told}: name the same one by --bootstrap and --kafka")
-
-
-def _write_page(file: Path, pages: Sequence[Shown], cluster_id: str) -> None:
-    from sidecar.pipeline.audit.page import page  # noqa: PLC0415
-    from sidecar.pipeline.page import write as write_page  # noqa: PLC0415
-
-    write_page(file, page(pages, cluster_id, int(time.time() * 1000)))
-    tell(f"the page: {file}")
 
 
 def _as_text(found: Sequence[Audit]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-import time
+import threading
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,24 +18,22 @@ from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
-    opened_kafka,
+    failures_in_a_sentence,
     runs_on_spark,
-    settings_of,
+    servers_of,
     spark_session,
     tell,
-    tell_rate,
 )
+from sidecar.jobs import MAX_OFFSETS
+from sidecar.pipeline.folders import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql import SparkSession
 
     from sidecar.cli.options import Shared
-    from sidecar.pipeline.columns import Form
-    from sidecar.pipeline.export import Exporter, Progress, Summary
-
-_MILLION = 1_000_000
+    from sidecar.pipeline.export import Summary
 
 
 @examples(
@@ -64,7 +62,7 @@ _MILLION = 1_000_000
 @click.option(
     "--max-offsets",
     type=click.IntRange(min=1),
-    default=5 * _MILLION,
+    default=MAX_OFFSETS,
     show_default=True,
     help="Offsets in one commit at most.",
 )
@@ -105,66 +103,54 @@ def export(
 
     The table itself says how far it has come; the checkpoint may be deleted at any time.
     """
-    bootstrap = bootstrap or ",".join(map(str, settings_of(shared.config, {}).bootstrap_servers))
-    path = absolute(path)
+    bootstrap, path = servers_of(shared.config, bootstrap), absolute(path)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told here, in a sentence
-    with opened_kafka(bootstrap, [shadow]) as kafka, spark_session(master, conf, progress=available_now) as spark:
-        from sidecar.pipeline.export import Exporter, Job  # noqa: PLC0415 - loads PySpark
+    stop = threading.Event()
 
-        job = Job(
+    @contextmanager
+    def session() -> Iterator[SparkSession]:
+        with spark_session(master, conf, progress=available_now) as spark, _ended_by_signals(stop):
+            yield spark
+
+    with failures_in_a_sentence():
+        from sidecar.jobs.export import export as run  # noqa: PLC0415 - takes as long as all the rest
+
+        done = run(
             bootstrap,
             shadow,
             path,
-            absolute(checkpoint) if checkpoint else f"{path}.checkpoint",
-            _form(form, schema, partition_by),
-            available_now,
-            max_offsets,
-            trigger,
-            accept_gaps,
+            session,
+            tell,
+            stop=stop,
+            available_now=available_now,
+            form=form,
+            schema=_schema(schema) if schema else None,
+            checkpoint=absolute(checkpoint) if checkpoint else None,
+            partition_by=[name.strip() for name in partition_by.split(",")] if partition_by else (),
+            max_offsets=max_offsets,
+            trigger_s=trigger,
+            accept_gaps=accept_gaps,
         )
-        exporter = Exporter(spark, kafka, job, _tell, tell)
-        with _ended_by_signals(exporter):
-            tell(f"exporting {shadow} of {bootstrap} to {path}")
-            began = time.perf_counter()
-            done = exporter.run()
-            tell_rate(done.rows, time.perf_counter() - began)
     found = _as_data(shadow, path, done)
     write(found, shared.output, lambda: pairs(found))
 
 
-def absolute(path: str) -> str:
-    """A path as Spark takes it from anywhere, without a slash at its end."""
-    return path.rstrip("/") if "://" in path else str(Path(path).absolute())
-
-
-def _form(form: str, schema: str | None, partition_by: str | None) -> Form:
-    from sidecar.pipeline.columns import Form, Format  # noqa: PLC0415 - loads PySpark
-    from sidecar.pipeline.errors import PipelineError  # noqa: PLC0415
-
-    try:
-        columns = tuple(name.strip() for name in partition_by.split(",")) if partition_by else ()
-        return Form(Format(form), _schema(schema) if schema else None, columns)
-    except PipelineError as error:
-        raise CommandError(str(error), Exit.USAGE) from None
-
-
-def _schema(text: str) -> StructType:
-    from sidecar.pipeline.columns import read_schema  # noqa: PLC0415 - loads PySpark
-
+def _schema(text: str) -> str:
+    """What a file holds, where it is the name of one."""
     file = Path(text)
     try:
-        return read_schema(file.read_text() if len(text) < 4096 and file.is_file() else text)
+        return file.read_text() if len(text) < 4096 and file.is_file() else text
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"the schema {text} cannot be read: {error}", Exit.USAGE) from None
 
 
 @contextmanager
-def _ended_by_signals(exporter: Exporter) -> Iterator[None]:
+def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
     """SIGTERM and SIGINT end the export behind the commit under way; a second one ends the process."""
 
     def end(number: int, _: Any) -> None:
         tell("ending behind the commit under way")
-        exporter.stop()
+        stop.set()
         signal.signal(number, signal.SIG_DFL)
 
     before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGINT)}
@@ -173,16 +159,6 @@ def _ended_by_signals(exporter: Exporter) -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def _tell(done: Progress) -> None:
-    lag = "how far behind is not known" if done.lag is None else f"{done.lag:,} offsets behind"
-    corrupt = f", {done.corrupt:,} corrupt" if done.corrupt else ""
-    tell(f"version {done.version}: {done.rows:,} rows{corrupt}; {lag}; at {_offsets(done.offsets)}")
-
-
-def _offsets(offsets: Any) -> str:
-    return " ".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
 
 
 def _as_data(topic: str, path: str, done: Summary) -> dict[str, Any]:

@@ -4,10 +4,8 @@ reads only the rest.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -15,15 +13,14 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import table, write
-from sidecar.cli.pipeline.running import runs_on_spark, settings_of, spark_session, tell
+from sidecar.cli.pipeline.running import failures_in_a_sentence, runs_on_spark, settings_of, spark_session, tell
+from sidecar.jobs import PORTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sidecar.cli.options import Shared
-    from sidecar.cli.pipeline.rebuild_run import Run
-
-PORTION: Final = 10_000_000
+    from sidecar.jobs.rebuild import Rebuilt
 
 
 @examples(
@@ -80,36 +77,13 @@ def rebuild(
     given = {"bootstrap_servers": bootstrap, "redis_url": redis_url, "cluster": cluster}
     settings = settings_of(shared.config, given)
     offsets = _offsets(until)
-    from sidecar.cli.pipeline.rebuild_run import Run  # noqa: PLC0415 - most of a node is behind it
+    with failures_in_a_sentence():
+        from sidecar.jobs.rebuild import rebuild as run  # noqa: PLC0415 - most of a node is behind it
 
-    began = time.monotonic()
-    with asyncio.Runner() as runner:
-        run = Run(settings, topic, portion)
-        try:
-            runner.run(run.prepare(offsets))
-            if run.has_work:
-                with spark_session(master, conf) as spark:
-                    _read_all(runner, run, spark)
-            runner.run(run.finish())
-        finally:
-            runner.run(run.close())
-    data = run.as_data(time.monotonic() - began)
+        found = run(settings, topic, lambda: spark_session(master, conf), tell, until=offsets, portion=portion)
+    data = found.as_data()
     write(data, shared.output, lambda: _as_text(data))
-    _fail_where_something_is_left(run, topic)
-
-
-def _read_all(runner: asyncio.Runner, run: Run, spark: Any) -> None:
-    from sidecar.cli.pipeline.rebuild_spark import Reader  # noqa: PLC0415 - loads PySpark
-
-    reader = Reader(spark, run.source())
-    began, records = time.monotonic(), 0
-    while (todo := run.next_portion()) is not None:
-        found = reader.read(todo)
-        runner.run(run.take(todo, found))
-        records += sum(each.records for each in found.values())
-        tell(f"{run.topic}: {records:,} records are read and written down, {run.offsets_left:,} offsets are left")
-    took = time.monotonic() - began
-    tell(f"{records:,} records in {took:.2f} s ({records / took:,.0f} records/s)")
+    _fail_where_something_is_left(found)
 
 
 def _offsets(text: str) -> dict[str, Any] | None:
@@ -124,19 +98,19 @@ def _offsets(text: str) -> dict[str, Any] | None:
     return found
 
 
-def _fail_where_something_is_left(run: Run, topic: str) -> None:
-    lost = [each for each in run.progress.values() if each.problem is not None]
+def _fail_where_something_is_left(found: Rebuilt) -> None:
+    topic, lost = found.topic, [each for each in found.partitions if each.problem is not None]
     if lost:
         raise CommandError(
             "\n".join(f"{topic}-{each.partition}: {each.problem}" for each in lost)
             + "\nNothing was written for what cannot be known. Bring back the snapshots, in Kafka or in Redis, and run"
             f" this again; or begin anew with what is left: `sidecar topic set {topic} --no-dedup`, then `--dedup`"
         )
-    if run.redis_lacks:
+    if found.redis_lacks:
+        lacks = ", ".join(map(str, found.redis_lacks))
         raise CommandError(
-            f"Redis cannot be reached: it lacks what is known of partitions {', '.join(map(str, run.redis_lacks))}. The"
-            " snapshot topic has all of it, which is enough for nodes; run this again to fill Redis, no record is read"
-            " twice"
+            f"Redis cannot be reached: it lacks what is known of partitions {lacks}. The snapshot topic has all of it,"
+            " which is enough for nodes; run this again to fill Redis, no record is read twice"
         )
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import signal
 import sys
-import threading
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,20 +13,17 @@ import rich_click as click
 from sidecar.cli.failure import CommandError, Exit, settings_error
 from sidecar.cli.progress import Alive
 from sidecar.cli.setting_flags import resolve_here
+from sidecar.pipeline import errors
 from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from sidecar.pipeline.kafka import Kafka
     from sidecar.settings import Settings
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
-
-_LOCK: Final = "pipeline"
-_INSTALL: Final = "pip install 'kafka-sidecar[pipeline]'"
 
 
 def runs_on_spark(command: CommandT) -> CommandT:
@@ -74,6 +68,11 @@ def _in_a_directory(_: click.Context, __: click.Parameter, file: Path | None) ->
     return file
 
 
+def servers_of(config: Path | None, bootstrap: str | None) -> str:
+    """Where Kafka is: `--bootstrap`, or what the settings say. Raises CommandError."""
+    return bootstrap or ",".join(map(str, settings_of(config, {}).bootstrap_servers))
+
+
 def settings_of(config: Path | None, given: dict[str, Any], *, tells: bool = True) -> Settings:
     """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
     of `sidecar up`, which is told unless `tells` is off: for a job that asks neither. Raises CommandError.
@@ -90,14 +89,13 @@ def settings_of(config: Path | None, given: dict[str, Any], *, tells: bool = Tru
 @contextmanager
 def spark_session(master: str, conf: tuple[str, ...] = (), *, progress: bool = True) -> Iterator[SparkSession]:
     """A session for one job; says where Spark's page is, and now and then that the job goes on, unless `progress` is
-    off: for jobs that have no end. What a job cannot do is a CommandError.
+    off: for jobs that have no end.
     """
     settings = dict(_setting(each) for each in conf)
-    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("delta") is None:
-        raise CommandError(f"this needs PySpark and Delta Lake: {_INSTALL}")
-    tell("starting Spark")
+    from sidecar.jobs.session import opened  # noqa: PLC0415 - takes as long as all the rest
+
     found: list[SparkSession] = []
-    with alive(lambda: _tasks(found)) if progress else nullcontext(), _opened(master, settings) as spark:
+    with alive(lambda: _tasks(found)) if progress else nullcontext(), opened(master, settings, tell) as spark:
         found.append(spark)
         try:
             yield spark
@@ -106,71 +104,8 @@ def spark_session(master: str, conf: tuple[str, ...] = (), *, progress: bool = T
 
 
 @contextmanager
-def _opened(master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    from sidecar.local.errors import LocalError  # noqa: PLC0415 - an extra
-    from sidecar.local.jars import resolve_lock  # noqa: PLC0415
-    from sidecar.local.java import find_java  # noqa: PLC0415
-    from sidecar.pipeline.errors import first_line  # noqa: PLC0415
-    from sidecar.pipeline.session import open_session, ui_address  # noqa: PLC0415 - loads PySpark
-
-    try:
-        java, jars = find_java(), resolve_lock(_LOCK)
-        with _interrupted_afterwards():
-            spark = open_session(master, jars, settings, java_home=java.path.resolve().parents[1])
-    except LocalError as error:
-        raise CommandError(str(error)) from None
-    except Exception as error:  # noqa: BLE001 - Java's and PySpark's own, of many kinds
-        raise CommandError(
-            f"Spark cannot be started on {master} ({first_line(error)}): is --master right, is that cluster up, and is"
-            " every --conf a value that Spark takes?"
-        ) from None
-    try:
-        address = ui_address(spark)
-        if address is not None:
-            tell(f"Spark's page: {address}")
-        with _failures_in_a_sentence():
-            yield spark
-    finally:
-        spark.stop()
-
-
-@contextmanager
-def _interrupted_afterwards() -> Iterator[None]:
-    """Ctrl-C while PySpark starts Java would leave that behind for ever. A second one is not waited with."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard: list[int] = []
-
-    def hear(number: int, _: Any) -> None:
-        tell("ending as soon as Spark has started")
-        heard.append(number)
-        signal.signal(number, before)
-
-    before = signal.signal(signal.SIGINT, hear)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if heard:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def opened_kafka(bootstrap: str, topics: Collection[str] = ()) -> Iterator[Kafka]:
-    """Kafka or a node for one job. To be entered in front of `spark_session`: an address where nobody answers and a
-    topic that is not there are told at once, as a CommandError.
-    """
-    from sidecar.pipeline.kafka import Kafka  # noqa: PLC0415 - a part of jobs alone
-
-    with _failures_in_a_sentence(), Kafka(bootstrap) as kafka:
-        for topic in topics:
-            kafka.partitions(topic)
-        yield kafka
-
-
-@contextmanager
-def _failures_in_a_sentence() -> Iterator[None]:
+def failures_in_a_sentence() -> Iterator[None]:
+    """What a job cannot do is a CommandError."""
     try:
         yield
     except Exception as error:
@@ -181,15 +116,14 @@ def _failures_in_a_sentence() -> Iterator[None]:
 
 def failure_of(error: Exception) -> CommandError | None:
     """How a command ends that could not go on, on the driver or on an executor; None for what is no word of ours."""
-    from sidecar.pipeline import errors  # noqa: PLC0415
-
-    found = error if isinstance(error, errors.PipelineError) else errors.told_by(error)
+    found = errors.told_by(error)
     if found is None:
         return None
     codes = {
         errors.UnknownTopicError: Exit.NOT_FOUND,
         errors.UnreachableError: Exit.UNREACHABLE,
         errors.PointError: Exit.USAGE,
+        errors.UsageError: Exit.USAGE,
     }
     return CommandError(str(found), codes.get(type(found), Exit.FAILURE))
 
@@ -234,8 +168,3 @@ def _tasks(sessions: Sequence[SparkSession]) -> str:
         return ""
     total = sum(stage.numTasks for stage in stages)
     return f"{sum(stage.numCompletedTasks for stage in stages)} of {total} tasks" if total else ""
-
-
-def tell_rate(records: int, seconds: float) -> None:
-    """How many records a job read, and how fast, its start not counted; benchmarks read this line."""
-    tell(f"{records:,} records in {seconds:.1f} s ({records / max(seconds, 0.001):,.0f} records/s)")

@@ -56,7 +56,9 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"]):
     node forgets: -1 is told then, though its records are there.
 
     `timeout` (seconds) bounds a `send`, and how long `with` tries while no node answers; waiting for others
-    does not count. `compression` is aiokafka's `compression_type`. Use it once, from as many threads as you like.
+    does not count. `compression` of batches: `gzip`, `snappy`, `lz4`, `zstd`.
+
+    Use it once, from as many threads as you like.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """What nodes know of a topic, as plain tables: whose its epochs are, which ids it has to hold, who took it over.
 
-Made by `sidecar.cli.pipeline` from the internal topics and Redis; turned into data frames here. Reads nothing itself.
+Made by `sidecar.jobs` from the internal topics and Redis; turned into data frames here. Reads nothing itself.
 """
 
 from __future__ import annotations

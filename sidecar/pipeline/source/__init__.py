@@ -5,6 +5,6 @@
 records. Through a broker or a node, shadows included.
 """
 
-from sidecar.pipeline.source.datasource import FORMAT, register
+from sidecar.pipeline.source.datasource import FORMAT, Log, register, view
 
-__all__ = ["FORMAT", "register"]
+__all__ = ["FORMAT", "Log", "register", "view"]

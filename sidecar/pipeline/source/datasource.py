@@ -7,9 +7,10 @@ that was written, aborted transactions too, and tells which they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -25,7 +26,7 @@ from sidecar.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 FORMAT: Final = "sidecar"
@@ -34,6 +35,30 @@ FORMAT: Final = "sidecar"
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("sidecar")` known to a session."""
     spark.dataSource.register(SidecarDataSource)
+
+
+class Log(NamedTuple):
+    """A topic's log as jobs read it: where, and in which headers sequence ids and producer names are."""
+
+    bootstrap: str
+    topic: str
+    sequence_id_header: str
+    producer_name_header: str
+
+
+def view(spark: SparkSession, log: Log, name: str, ranges: Mapping[int, tuple[int, int]], **more: str) -> DataFrame:
+    """A view of a log from the first offset of each partition up to the second, exclusive. `more`: further options."""
+    options = {
+        "bootstrap.servers": log.bootstrap,
+        "topic": log.topic,
+        "view": name,
+        "partitions": ",".join(map(str, ranges)),
+        "startingOffsets": json.dumps({index: first for index, (first, _) in ranges.items()}),
+        "endingOffsets": json.dumps({index: behind for index, (_, behind) in ranges.items()}),
+        "sequenceIdHeader": log.sequence_id_header,
+        "producerNameHeader": log.producer_name_header,
+    }
+    return spark.read.format(FORMAT).options(**options, **more).load()
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def murmur2(data: bytes) -> int:
 async def test_a_record_that_is_refused_leaves_the_producer_at_work(
     services: Services, node: NodeProcess, rest: Rest, new_topic: Topic, deduplication: bool
 ) -> None:
-    """aiokafka counts a refused batch as sent, and would be refused for ever behind it."""
+    """A refused batch takes no sequences: what follows goes out under the same ones."""
     small = {"max.message.bytes": "2000"}
     topic = await asyncio.to_thread(new_topic, rest, 1, small, access_mode="exclusive", deduplication=deduplication)
     async with ExclusiveProducer(node.bootstrap, topic=topic, name="billing") as producer:
@@ -217,8 +217,8 @@ async def test_a_lost_answer_is_asked_for_again(
 async def test_a_session_that_lost_its_place_goes_on_as_a_new_one_and_writes_nothing_twice(
     services: Services, hidden: tuple[NodeProcess, int], behind: Proxy, hidden_rest: Rest, new_topic: Topic
 ) -> None:
-    """A batch is in the log, and its client is told 45 instead: it cannot know. A fresh aiokafka producer under a new
-    session sends again what has no outcome; the ids tell the node what was there.
+    """A batch is in the log, and its client is told 45 instead: it cannot know. A new session sends again what has
+    no outcome; the ids tell the node what was there.
     """
     topic = await asyncio.to_thread(new_topic, hidden_rest, 2, deduplication=True)
     changed: list[bytes] = []

@@ -16,8 +16,7 @@ from sidecar.local.ports import HOST, free_ports
 from sidecar.local.process import Child, Command, stop_all
 from tests.conftest import StartNode, Unique
 from tests.nodes import NodeProcess
-from tests.unit.deploy.compose_rules import resolved
-from tests.unit.deploy.files import COMPOSE, ROOT, load_yaml
+from tests.unit.deploy.files import COMPOSE, ROOT, load_yaml, resolved
 from tests.wait import wait_for
 
 SERVICES = load_yaml(COMPOSE)["services"]

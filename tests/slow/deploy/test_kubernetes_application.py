@@ -12,14 +12,14 @@ from tests.nodes import NodeProcess
 from tests.rest import Rest, govern
 from tests.services import Services
 from tests.topics import create_topic
-from tests.unit.deploy import kubernetes_rules as rules
+from tests.unit.deploy import manifests
 from tests.wait import wait_for
 
 
 def application(node: NodeProcess, topic: str, name: str, directory: Path) -> Child:
     """What the container runs, on this machine: another address, another topic, the pod's name."""
-    [workload] = rules.workloads(rules.load("application"))
-    [container] = rules.pod_of(workload)["containers"]
+    [workload] = manifests.workloads(manifests.load("application"))
+    [container] = manifests.pod_of(workload)["containers"]
     assert container["command"][0] == "python"
     [script] = container["args"]
     for there, here in (

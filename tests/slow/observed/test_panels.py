@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,7 @@ from _pytest.mark import ParameterSet
 
 from tests.slow.observed.conftest import Observed
 from tests.slow.observed.prometheus import WINDOW
-from tests.unit.deploy import dashboard_rules, promql
-from tests.unit.deploy.files import DASHBOARDS, Tree, load_json
+from tests.unit.deploy.files import DASHBOARDS, Tree, load_json, panels, variables
 
 pytestmark = pytest.mark.smoke
 
@@ -20,31 +20,35 @@ pytestmark = pytest.mark.smoke
 def asked(expression: str) -> str:
     """A query as Grafana would send it where every choice is "all"."""
     query = expression.replace("$__rate_interval", WINDOW).replace("$__range", WINDOW)
-    for name in promql.variables(query):
+    for name in variables(query):
         query = query.replace(f"${name}", ".+")
     return query
 
 
 def panel_queries() -> Iterator[ParameterSet]:
     for path in DASHBOARDS:
-        for panel in dashboard_rules.panels(load_json(path)):
+        for panel in panels(load_json(path)):
             for target in panel["targets"]:
                 name = f"{path.stem}-{panel['id']}-{panel['title']}-{target['refId']}"
-                yield pytest.param(panel, asked(target["expr"]), id=name)
+                labels = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", target.get("legendFormat", "")))
+                yield pytest.param(panel, asked(target["expr"]), labels, id=name)
 
 
-@pytest.mark.parametrize(("panel", "query"), list(panel_queries()))
-def test_a_panel_has_data(observed: Observed, panel: Tree, query: str) -> None:
+@pytest.mark.parametrize(("panel", "query", "labels"), list(panel_queries()))
+def test_a_panel_has_data_and_the_labels_of_its_legend(
+    observed: Observed, panel: Tree, query: str, labels: set[str]
+) -> None:
     found = observed.prometheus.query(query, observed.scene.at)
     values = [float(series["value"][1]) for series in found]
     assert [value for value in values if not math.isnan(value)], f"{panel['title']}: {query} finds {found}"
+    assert all(labels <= series["metric"].keys() for series in found)
 
 
 def test_duplicates_are_no_records_that_were_written(observed: Observed) -> None:
     [written] = [
         target["expr"]
         for path in DASHBOARDS
-        for panel in dashboard_rules.panels(load_json(path))
+        for panel in panels(load_json(path))
         for target in panel["targets"]
         if panel["title"] == "Records written"
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.deploy import dockerfile_rules
+from tests.slow.packaging import dockerfile
 from tests.unit.deploy.files import DOCKERFILE, ROOT
 
 UV = Path(sys.executable).parent / "uv"
@@ -89,12 +89,12 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """What the build stage of the Dockerfile makes: its commands on the files that it copies, under another root."""
     root = tmp_path_factory.mktemp("image")
     context = root / "src"
-    stage = [each for each in dockerfile_rules.parse(DOCKERFILE.read_text(encoding="utf-8")) if each.stage == 0]
-    copied = dockerfile_rules.sources(tuple(stage))
-    patterns = dockerfile_rules.ignore_patterns()
+    stage = [each for each in dockerfile.parse(DOCKERFILE.read_text(encoding="utf-8")) if each.stage == 0]
+    copied = dockerfile.sources(tuple(stage))
+    patterns = dockerfile.ignore_patterns()
     for name in FILES:
         if any(name == each or name.startswith(f"{each}/") for each in copied):
-            assert dockerfile_rules.admitted(name, patterns), name
+            assert dockerfile.admitted(name, patterns), name
             (context / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, context / name)
     environment = dict(re.findall(r"(UV_\w+)=(\S+)", " ".join(each.arguments for each in stage if each.name == "ENV")))

@@ -10,11 +10,11 @@ from zlib import crc32
 
 from metadata import MetadataStore
 from sidecar.changelog import Appender, RawRecord
-from sidecar.cli.pipeline.ids_before import Before, look
-from sidecar.cli.pipeline.states import States
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup import snapshots
 from sidecar.dedup.snapshots import Saved
+from sidecar.jobs.ids_before import Before, look
+from sidecar.jobs.states import States
 from sidecar.settings import Settings, resolve
 from tests.kafka.gates import forget_redis
 from tests.logs import read_messages

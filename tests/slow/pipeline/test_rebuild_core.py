@@ -1,14 +1,12 @@
-"""What runs tell of sequence ids, against a reference that reads record by record; how a log is read in portions."""
+"""What runs tell of sequence ids, against a reference that reads record by record."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from sidecar.pipeline import rebuild
@@ -163,32 +161,3 @@ def test_of_too_many_names_those_stay_that_were_written_under_last(spark: SparkS
     kept = {(0, f"n{offset:03}") for offset in range(21, 30)} | {(0, "n000")}
     assert {key for key in found if key[0] == 0} == kept
     assert found[0, "n000"] == (1, 0), "the higher id counts, never the newer one"
-
-
-# Portions -----------------------------------------------------------------------------------------------------------
-
-
-@given(
-    todo=st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 100), st.integers(1, 300)), min_size=1),
-    size=st.integers(1, 400),
-    cuts=st.dictionaries(st.integers(0, 5), st.integers(0, 400)),
-)
-def test_portions_are_all_of_it_once_in_order_and_never_reach_across_a_cut(
-    todo: Mapping[int, tuple[int, int]], size: int, cuts: Mapping[int, int]
-) -> None:
-    left = {partition: (first, first + length) for partition, (first, length) in todo.items()}
-    while left:
-        portion = rebuild.next_portion(left, size, cuts)
-        assert portion.keys() == left.keys()
-        assert sum(behind - first for first, behind in portion.values()) <= max(size, len(left))
-        for partition, (first, behind) in portion.items():
-            assert first == left[partition][0]
-            assert first < behind <= left[partition][1]
-            assert not first < cuts.get(partition, -1) < behind
-            left[partition] = behind, left[partition][1]
-        left = {partition: (first, behind) for partition, (first, behind) in left.items() if first < behind}
-
-
-@pytest.mark.parametrize("cut", [0, 10, 50])
-def test_a_log_is_cut_where_its_ids_begin_to_count(cut: int) -> None:
-    assert rebuild.next_portion({0: (0, 100)}, 1000, {0: cut})[0] == (0, cut or 100)

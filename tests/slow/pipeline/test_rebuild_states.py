@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from sidecar.cli.pipeline.states import Written
 from sidecar.dedup import snapshots
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.snapshots import Saved
+from sidecar.jobs.states import Written
 from tests.conftest import OwnValkey, Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
 from tests.kafka.exclusive.room import Room, free, open_room, until

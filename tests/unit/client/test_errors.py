@@ -108,7 +108,6 @@ def test_an_error_survives_being_copied_and_sent_elsewhere(error: SidecarError) 
     ("error", "code"),
     [
         (kafka_errors.PolicyViolationError(), 44),
-        (kafka_errors.ProducerFenced(), 47),
         (kafka_errors.for_code(90)(), -1),
         (kafka_errors.KafkaConnectionError(), None),
     ],

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from sidecar.client import pipeline as module
+from sidecar.client._requests import Producer
 from sidecar.client.claim import Claim
 from sidecar.client.errors import SidecarError
 from sidecar.client.numbering import Numbering
 from sidecar.client.pipeline import Lane, Pipeline
 from sidecar.client.receipt import Pending
-from sidecar.client.transport import BatchError
+from sidecar.client.transport import BatchError, Transport
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode
 
 
@@ -80,30 +81,28 @@ async def test_what_was_given_up_under_way_stays_in_its_batch() -> None:
 class Owned:
     """A claim that holds. Its session and the next sequence in it are where a batch lies."""
 
-    addresses = client_id = topic = producer = None
-
     def __init__(self) -> None:
         self.next_sequences: dict[int, int] = {}
-        self.session = 0
+        self.producer = Producer(0, 0)
 
     def generation_of(self, partition: int) -> int:
         return 1
 
     async def succeed(self) -> None:
-        self.session, self.next_sequences = self.session + 1, {}
+        self.producer, self.next_sequences = Producer(self.producer.id + 1, 0), {}
 
 
 class Log:
     """A node that appends the first batch and answers it with an error; a repeat of its sequences is acknowledged."""
 
-    def __init__(self, claim: Owned, error: int) -> None:
+    def __init__(self, claim: Owned, error: int | None) -> None:
         self.values: list[bytes | None] = []
         self._claim = claim
         self._error: int | None = error
-        self._known: dict[tuple[int, int], int] = {}
+        self._known: dict[tuple[Producer, int], int] = {}
 
     async def send(self, partition: int, records: Sequence[Pending]) -> int:
-        place = self._claim.session, self._claim.next_sequences.get(partition, 0)
+        place = self._claim.producer, self._claim.next_sequences.get(partition, 0)
         base = self._known.setdefault(place, len(self.values))
         if base == len(self.values):
             self.values += [each.value for each in records]
@@ -112,7 +111,7 @@ class Log:
             raise BatchError(error, "the leader moved")
         return base
 
-    async def stop(self, *, force: bool = False) -> None: ...
+    async def close(self) -> None: ...
 
 
 @pytest.mark.parametrize("error", sorted(APPEND_IN_DOUBT))
@@ -122,15 +121,10 @@ async def test_a_record_behind_one_in_doubt_is_never_taken_for_its_repeat(
     claim = Owned()
     log = Log(claim, error)
 
-    async def open_transport(*args: Any) -> Log:
-        return log
-
-    monkeypatch.setattr(module, "open_transport", open_transport)
     monkeypatch.setattr(module, "_AGAIN_S", 0.0)
     numbering = Numbering("orders", {}, [0])
     sent = [record(number) for number in range(2)]
-    pipeline = Pipeline(cast("Claim", claim), numbering, None, lambda error: None)
-    await pipeline.start()
+    pipeline = Pipeline(cast("Claim", claim), numbering, cast("Transport", log), lambda error: None)
     told: list[int | None] = []
     for number, each in enumerate(sent):
         each.value = b"%d" % number
@@ -143,3 +137,16 @@ async def test_a_record_behind_one_in_doubt_is_never_taken_for_its_repeat(
             told.append(None)
     assert log.values == [b"0", b"1"]
     assert told in ([0, 1], [None, 1])
+
+
+async def test_behind_the_last_sequence_comes_the_first() -> None:
+    claim = Owned()
+    log = Log(claim, None)
+    claim.next_sequences[0] = 2**31 - 2
+    pipeline = Pipeline(
+        cast("Claim", claim), Numbering("orders", None, [0]), cast("Transport", log), lambda error: None
+    )
+    for _ in range(5):
+        pipeline.add(0, record(None))
+    await pipeline.drain()
+    assert claim.next_sequences == {0: 3}

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from sidecar.client._requests import DescribeTopic, NewProducer, Producer, describe_owners
-from sidecar.protocol import metadata
+from sidecar.client._requests import Appended, DescribeTopic, NewProducer, Produce, Producer, describe_owners
+from sidecar.protocol import metadata, produce
 from sidecar.protocol.caller import BadAnswerError, decode_frame, encode_frame
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.own import LastSequence
@@ -42,6 +42,24 @@ def test_a_new_producer_names_the_one_that_it_follows() -> None:
     answer = (7).to_bytes(4, "big") + b"\0" + bytes(4) + b"\0\0" + (12).to_bytes(8, "big") + b"\0\1" + b"\0"
     found = decode_frame(NewProducer(), 7, answer, 0, len(answer))
     assert (found.error, found.producer) == (0, Producer(12, 1))
+
+
+def test_batches_of_several_partitions_are_one_request_that_a_node_reads() -> None:
+    body = body_of(Produce("zähler", {0: b"first", 7: b"second"}, 10_000))
+    asked = produce.walk(body, 0, len(body), 8)
+    assert (asked.transactional_id, asked.acks, asked.timeout_ms) == (None, -1, 10_000)
+    found = {part.partition: (part.topic.decode(), body[part.start : part.end]) for part in asked.parts}
+    assert found == {0: ("zähler", b"first"), 7: ("zähler", b"second")}
+
+
+def test_what_became_of_each_batch_is_told_by_partition() -> None:
+    results = [
+        produce.ProduceResult(b"orders", 0, 0, 41),
+        produce.ProduceResult(b"orders", 7, 87, message="no key", record_errors=((0, "no key"), (2, None))),
+    ]
+    answer = produce.encode_answer(7, 8, results)
+    found = decode_frame(Produce("orders", {}, 0), 7, answer, 4, len(answer))
+    assert found == {0: Appended(0, 41), 7: Appended(87, -1, "no key")}
 
 
 def test_the_own_apis_carry_protobuf() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from sidecar.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE = ROOT / "compose.yaml"
@@ -21,6 +25,8 @@ RUNBOOK = ROOT / "deploy" / "runbook.md"
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 SYSTEMD = ROOT / "deploy" / "systemd"
 
+SETTINGS = frozenset(f"SIDECAR_{each.name.upper()}" for each in fields(Settings))
+
 Tree = dict[str, Any]
 
 
@@ -31,3 +37,18 @@ def load_yaml(path: Path) -> Tree:
 
 def load_json(path: Path) -> Tree:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def panels(dashboard: Tree) -> list[Tree]:
+    """Every panel that shows data."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def variables(text: str) -> frozenset[str]:
+    """The names of the variables in a query, without Grafana's own."""
+    return frozenset(name for name in re.findall(r"\$\{?(\w+)\}?", text) if not name.startswith("__"))
+
+
+def resolved(text: str) -> str:
+    """`text` as it is for a user who has set no variable."""
+    return re.sub(r"\$\{\w+(?::-([^}]*))?\}", lambda found: found[1] or "", text)

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import kubernetes_validate
@@ -17,11 +16,11 @@ import pytest
 import yaml
 
 from sidecar.settings import load as load_settings
-from tests.unit.deploy import kubernetes_rules as rules
-from tests.unit.deploy.files import KUBERNETES, RULES, Tree, load_yaml
-from tests.unit.deploy.kubernetes_rules import DIRECTORIES, Manifests
+from tests.unit.deploy import manifests as kubernetes
+from tests.unit.deploy.files import KUBERNETES, RULES, SETTINGS, Tree, load_yaml
+from tests.unit.deploy.manifests import DIRECTORIES
 
-Rule = Callable[[Manifests], Iterator[str]]
+DRAIN_S = 15  # docs/operations.md, "Restart and upgrade"
 VERSIONS = ("1.29", "1.32", kubernetes_validate.latest_version())
 """The oldest that the manifests work with, one in between, and the newest whose schemas are at hand."""
 
@@ -29,20 +28,41 @@ VERSIONS = ("1.29", "1.32", kubernetes_validate.latest_version())
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_a_manifest_follows_the_schema(directory: str, version: str):
-    for manifest in rules.load(directory):
+    for manifest in kubernetes.load(directory):
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("directory", DIRECTORIES)
-def test_the_manifests_keep_the_rule(directory: str, rule: Rule):
-    assert list(rule(rules.load(directory))) == []
+def test_what_a_container_is_told_are_settings(directory: str):
+    for workload in kubernetes.workloads(kubernetes.load(directory)):
+        for container in kubernetes.containers(workload):
+            named = {each for each in kubernetes.environment(container) if each.startswith("SIDECAR_")}
+            assert named <= SETTINGS
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_services_and_workloads_select_pods_that_are_there(directory: str):
+    manifests = kubernetes.load(directory)
+    pods = [each["spec"]["template"]["metadata"]["labels"].items() for each in kubernetes.workloads(manifests)]
+    for each in manifests:
+        selector = each["spec"].get("selector", {})
+        wanted = selector.get("matchLabels", selector).items()
+        assert any(wanted <= labels for labels in pods), each["metadata"]["name"]
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_a_node_has_time_to_drain_and_one_beside_an_application_ends_behind_it(directory: str):
+    for workload in kubernetes.workloads(kubernetes.load(directory)):
+        pod = kubernetes.pod_of(workload)
+        beside = "initContainers" in pod
+        assert pod.get("terminationGracePeriodSeconds", 30) >= DRAIN_S * (3 if beside else 1) + 10
+        assert not beside or kubernetes.node_of(workload)["restartPolicy"] == "Always"
 
 
 def environment_of_pod(container: Tree, pod: dict[str, str]) -> dict[str, str]:
     """What a container is given: fields of the pod, `$(NAME)` filled in, secrets absent."""
     given: dict[str, str] = {}
-    for variable, value in rules.environment(container).items():
+    for variable, value in kubernetes.environment(container).items():
         if isinstance(value, str):
             given[variable] = re.sub(r"\$\((\w+)\)", lambda found: given[found[1]], value)
         elif "fieldRef" in value:
@@ -58,7 +78,7 @@ def as_given(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> No
 
 
 def test_pods_of_the_set_have_numbers_and_addresses_of_their_own(monkeypatch: pytest.MonkeyPatch):
-    [workload] = rules.workloads(rules.load("nodes"))
+    [workload] = kubernetes.workloads(kubernetes.load("nodes"))
     seen: list[tuple[int, str]] = []
     for index in ("0", "1"):
         pod = {
@@ -66,7 +86,7 @@ def test_pods_of_the_set_have_numbers_and_addresses_of_their_own(monkeypatch: py
             "metadata.namespace": "streams",
             "metadata.labels['apps.kubernetes.io/pod-index']": index,
         }
-        as_given(monkeypatch, environment_of_pod(rules.node_of(workload), pod))
+        as_given(monkeypatch, environment_of_pod(kubernetes.node_of(workload), pod))
         settings = load_settings(config=KUBERNETES / "nodes" / "sidecar.toml")
         seen.append((settings.node_id, str(settings.advertise)))
 
@@ -78,8 +98,8 @@ def test_pods_of_the_set_have_numbers_and_addresses_of_their_own(monkeypatch: py
 
 def start_in_pod(address: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """What the container beside an application runs, with a `sidecar` that says its number."""
-    [workload] = rules.workloads(rules.load("application"))
-    node = rules.node_of(workload)
+    [workload] = kubernetes.workloads(kubernetes.load("application"))
+    node = kubernetes.node_of(workload)
     program = directory / "sidecar"
     program.write_text('#!/bin/sh\necho "$1 $SIDECAR_NODE_ID"\n')
     program.chmod(0o755)
@@ -124,7 +144,7 @@ def test_the_configuration_is_one_that_a_node_takes(directory: str, monkeypatch:
 
     settings = load_settings(config=KUBERNETES / directory / "sidecar.toml")
 
-    assert (settings.listen.port, settings.admin_listen.port) == (rules.PORTS["kafka"], rules.PORTS["admin"])
+    assert (settings.listen.port, settings.admin_listen.port) == (kubernetes.PORTS["kafka"], kubernetes.PORTS["admin"])
     assert settings.listen.wildcard
     assert settings.admin_listen.wildcard
 
@@ -136,10 +156,10 @@ def test_nodes_beside_applications_and_in_pods_of_their_own_can_work_together():
 
 
 def test_prometheus_finds_each_node_once_under_the_job_that_alerts_know():
-    [monitor] = [each for each in rules.load("monitoring") if each["kind"] == "ServiceMonitor"]
+    [monitor] = [each for each in kubernetes.load("monitoring") if each["kind"] == "ServiceMonitor"]
     [endpoint] = monitor["spec"]["endpoints"]
     for directory in DIRECTORIES:
-        services = [each for each in rules.load(directory) if each["kind"] == "Service"]
+        services = [each for each in kubernetes.load(directory) if each["kind"] == "Service"]
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
         [found] = [each for each in services if wanted <= each["metadata"]["labels"].items()]
         assert endpoint["port"] in {port["name"] for port in found["spec"]["ports"]}
@@ -151,7 +171,7 @@ def test_prometheus_finds_each_node_once_under_the_job_that_alerts_know():
 
 
 def test_the_rule_of_the_operator_holds_every_alert():
-    [rule] = [each for each in rules.load("monitoring") if each["kind"] == "PrometheusRule"]
+    [rule] = [each for each in kubernetes.load("monitoring") if each["kind"] == "PrometheusRule"]
 
     assert rule["spec"]["groups"] == load_yaml(RULES)["groups"]
 
@@ -177,6 +197,6 @@ def test_kustomize_builds_the_directory(directory: str):
         if "monitoring.coreos.com" not in manifest["apiVersion"]:
             kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
     maps = {each["metadata"]["name"] for each in built if each["kind"] == "ConfigMap"}
-    for workload in rules.workloads(built):
-        mounted = {each["configMap"]["name"] for each in rules.pod_of(workload)["volumes"] if "configMap" in each}
+    for workload in kubernetes.workloads(built):
+        mounted = {each["configMap"]["name"] for each in kubernetes.pod_of(workload)["volumes"] if "configMap" in each}
         assert mounted == maps

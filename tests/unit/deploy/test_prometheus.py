@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.programs import program
-from tests.unit.deploy import promql
-from tests.unit.deploy.compose_rules import NODES
-from tests.unit.deploy.files import COMPOSE, DASHBOARDS, PROMETHEUS, RULE_TESTS, RULES, RUNBOOK, load_yaml
+from tests.unit.deploy.files import COMPOSE, PROMETHEUS, RULE_TESTS, RULES, RUNBOOK, load_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +27,10 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_prometheus_scrapes_every_node_of_the_compose_file_where_its_metrics_are():
     jobs = {job["job_name"]: job for job in load_yaml(PROMETHEUS)["scrape_configs"]}
     services = load_yaml(COMPOSE)["services"]
-    ports = {name: services[name]["environment"]["SIDECAR_ADMIN_LISTEN"].rsplit(":", 1)[1] for name in NODES}
+    ports = {
+        name: services[name]["environment"]["SIDECAR_ADMIN_LISTEN"].rsplit(":", 1)[1]
+        for name in ("sidecar-1", "sidecar-2")
+    }
 
     [targets] = jobs["sidecar"]["static_configs"]
     assert sorted(targets["targets"]) == sorted(f"{name}:{port}" for name, port in ports.items())
@@ -45,68 +46,14 @@ def test_prometheus_loads_the_rules_from_what_is_mounted():
     assert any(RULES in PROMETHEUS.parent.glob(pattern) for pattern in load_yaml(PROMETHEUS)["rule_files"])
 
 
-@pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_asks_for_what_a_node_exposes(name: str):
-    assert promql.read(ALERTS[name]["expr"]).problems == ()
+def test_an_alert_leads_to_its_entry_of_the_runbook():
+    links = {name: rule["annotations"]["runbook_url"] for name, rule in ALERTS.items()}
 
-
-@pytest.mark.parametrize("name", ALERTS)
-def test_the_words_of_an_alert_use_labels_that_it_has(name: str):
-    labels = promql.read(ALERTS[name]["expr"]).labels
-    words = " ".join(ALERTS[name]["annotations"].values())
-
-    assert set(re.findall(r"\$labels\.(\w+)", words)) <= labels
-
-
-@pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_has_a_severity_a_summary_a_description_and_an_entry_in_the_runbook(name: str):
-    alert = ALERTS[name]
-
-    assert alert["labels"]["severity"] in {"critical", "warning"}
-    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
-    assert alert["annotations"]["runbook_url"] == f"deploy/runbook.md#{name.lower()}"
+    assert links == {name: f"deploy/runbook.md#{name.lower()}" for name in ALERTS}
 
 
 def test_the_runbook_has_an_entry_for_each_alert_and_no_other():
     assert set(re.findall(r"^## (\w+)$", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE)) == set(ALERTS)
-
-
-@pytest.mark.parametrize("name", ALERTS)
-def test_an_entry_of_the_runbook_says_what_it_means_what_to_look_at_and_what_to_do(name: str):
-    [entry] = re.findall(
-        rf"^## {name}\n\n(.*?)(?=^## |\Z)", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    points = re.findall(r"^- ([^:]+):", entry, re.MULTILINE)
-
-    assert not entry.startswith("-"), "what it means comes first"
-    assert {"Look at", "Do"} <= set(points)
-    assert name == "SidecarAbsent" or {"Still works", "Does not work"} & set(points)
-
-
-def test_the_runbook_names_panels_that_the_dashboards_have():
-    dashboard = "".join(path.read_text(encoding="utf-8") for path in DASHBOARDS)
-    named = re.findall(r"[Pp]anel\s+[\"*]([^\"*]+)[\"*]", RUNBOOK.read_text(encoding="utf-8") + str(ALERTS))
-
-    assert len(named) >= 5
-    assert [title for title in named if f'"title": "{title}"' not in dashboard] == []
-
-
-def test_losing_redis_is_announced_as_what_it_is():
-    words = " ".join(ALERTS["RedisUnavailable"]["annotations"].values())
-
-    assert "claims are refused, owners keep writing" in words
-
-
-def test_a_query_for_an_unknown_metric_is_found():
-    assert promql.read("rate(sidecar_request_total[5m]) > 0").problems == ("nobody exposes sidecar_request_total",)
-
-
-def test_labels_that_an_aggregation_dropped_are_gone():
-    reading = promql.read(
-        "sum by (topic) (sidecar_producer_generation) > 3 unless on (topic) sidecar_producer_owner_info"
-    )
-
-    assert (reading.labels, reading.problems) == (frozenset({"topic"}), ())
 
 
 def test_promtool_accepts_the_configuration_and_the_rules():
@@ -131,6 +78,3 @@ def test_the_alerts_fire_when_they_should_and_only_then():
     result = promtool("test", "rules", RULE_TESTS)
 
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-"""A small change to each alert, after which it fires too often or too seldom."""

@@ -1,4 +1,4 @@
-"""deploy/systemd: units that systemd takes, that lock a node in, and that say the same of one node as of several."""
+"""deploy/systemd: units that systemd takes, that lock a node in, and that name flags and settings that there are."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.cli.serve import serve
-from tests.unit.deploy.files import COMPOSE, SYSTEMD, load_yaml
-from tests.unit.deploy.kubernetes_rules import DRAIN_S, SETTINGS
+from tests.unit.deploy.files import SETTINGS, SYSTEMD
 
 ONE = SYSTEMD / "kafka-sidecar.service"
 SEVERAL = SYSTEMD / "kafka-sidecar@.service"
@@ -36,10 +35,6 @@ def parse(text: str) -> Unit:
     return found
 
 
-def units() -> list[Unit]:
-    return [parse(path.read_text(encoding="utf-8")) for path in UNITS]
-
-
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_a_unit_starts_the_node_with_flags_that_it_has(path: Path):
     [command] = parse(path.read_text(encoding="utf-8"))["Service.ExecStart"]
@@ -56,29 +51,6 @@ def test_what_a_unit_says_of_settings_is_true(path: Path):
 
     assert named
     assert named <= SETTINGS
-
-
-@pytest.mark.parametrize("unit", units(), ids=[path.name for path in UNITS])
-def test_a_node_has_time_to_drain_files_enough_and_is_started_again_unless_its_settings_are_wrong(unit: Unit):
-    nodes = load_yaml(COMPOSE)["services"]["sidecar-1"]
-
-    assert int(unit["Service.TimeoutStopSec"][0]) >= DRAIN_S + 10
-    assert int(unit["Service.LimitNOFILE"][0]) == nodes["ulimits"]["nofile"]
-    assert unit["Service.Restart"] == ["on-failure"]
-    assert unit["Service.RestartPreventExitStatus"] == ["2"]
-    assert unit["Service.RestartForceExitStatus"] == ["SIGHUP"]
-    assert unit["Unit.StartLimitIntervalSec"] == ["0"]
-    assert unit["Service.KillMode"] == ["mixed"]
-    assert unit["Service.ExecReload"] == ["/bin/kill -HUP $MAINPID"]
-
-
-def test_a_node_of_several_differs_by_its_number_and_its_own_file_alone():
-    one, several = units()
-    differing = {key for key in one.keys() | several.keys() if one.get(key) != several.get(key)}
-
-    assert differing == {"Unit.Description", "Service.EnvironmentFile", "Service.ExecStart"}
-    assert several["Service.ExecStart"] == [f"{one['Service.ExecStart'][0]} --node-id %i"]
-    assert several["Service.EnvironmentFile"] == [*one["Service.EnvironmentFile"], "/etc/sidecar/node-%i.env"]
 
 
 def analyze(directory: Path, path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

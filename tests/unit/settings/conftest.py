@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sidecar import settings
-
 Environment = Callable[..., None]
 
 
@@ -17,7 +15,9 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.upper().startswith("SIDECAR_"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(settings, "CONFIG_FILES", (Path("sidecar.toml"), tmp_path / "etc" / "sidecar.toml"))
+    monkeypatch.setattr(
+        "sidecar.settings.values.CONFIG_FILES", (Path("sidecar.toml"), tmp_path / "etc" / "sidecar.toml")
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The metrics page. Names, kinds and labels are held against the catalogue of tests/unit/deploy."""
+"""The metrics page: series, labels, limits. All metrics are listed in docs/reference/metrics.md, which is generated."""
 
 import asyncio
 from typing import NamedTuple

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from sidecar.cli.pipeline.auditing import Auditor
-from sidecar.cli.pipeline.running import settings_of
+from sidecar.jobs.audit import Asked, audit
 from sidecar.pipeline.audit.judge import Audit
-from sidecar.pipeline.kafka import Kafka
-from sidecar.pipeline.source import register
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
+from sidecar.settings import resolve
 from tests.kafka.dedup.ids import IdProducer
 from tests.kafka.exclusive.producers import RawProducer, Sent, batch_of, id_headers
 from tests.nodes import NodeProcess
@@ -68,14 +67,11 @@ class Nodes:
         begin: str | None = None,
         until: str = "now",
     ) -> list[Audit]:
-        register(spark)
-        settings = settings_of(
-            None, {"bootstrap_servers": self.kafka, "redis_url": self.redis, "cluster": self.cluster}
+        values = {"bootstrap_servers": self.kafka, "redis_url": self.redis, "cluster": self.cluster}
+        asked = Asked(
+            topics, bootstrap or self.kafka, self.kafka, begin, until, table=None if path is None else str(path)
         )
-        where = bootstrap or self.kafka
-        with Kafka(where) as data, Kafka(self.kafka) as internal:
-            auditor = Auditor(spark, settings, data, where, internal, self.kafka, begin, until, lambda _: [])
-            return auditor.run(topics, path=str(path) if path else None, with_page=False)
+        return audit(asked, resolve(values, None).settings, lambda: nullcontext(spark), lambda _: None)
 
 
 def wrote(producer: IdProducer, topic: str, *ids: int, **more: int) -> Sent:

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 
 from metadata import MetadataStore
 from sidecar.changelog import MASTER_SLOT
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.pipeline import auditing
-from sidecar.cli.pipeline.knowledge import Knowledge, _topic_id, facts_of, learn
-from sidecar.cli.pipeline.running import settings_of
 from sidecar.dedup import snapshots
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.snapshots import Saved
+from sidecar.jobs import audit as auditing
+from sidecar.jobs.knowledge import Knowledge, _topic_id, facts_of, learn
+from sidecar.pipeline.errors import UnreachableError
 from sidecar.pipeline.kafka import Kafka
+from sidecar.settings import resolve
 from tests.conftest import OwnKafka, StartNode
 from tests.kafka.exclusive.producers import RawProducer, fetch_batches
 from tests.rest import Rest
@@ -188,9 +188,8 @@ def test_a_node_in_the_place_of_kafka_is_asked_about(nodes: Nodes) -> None:
     with nodes.writer(topic, "billing;mode=exclusive"):
         pass
     node = nodes.both[0].bootstrap
-    with Kafka(node) as kafka, pytest.raises(CommandError, match=r"Is it Kafka itself, and no node\?") as raised:
-        facts_of(learn(kafka, node, nodes.cluster), topic, settings_of(None, {}))
-    assert raised.value.exit_code == Exit.UNREACHABLE
+    with Kafka(node) as kafka, pytest.raises(UnreachableError, match=r"Is it Kafka itself, and no node\?"):
+        facts_of(learn(kafka, node, nodes.cluster), topic, resolve({}, None).settings, lambda _: None)
 
 
 def test_sequences_that_an_epoch_left_out_are_missed(

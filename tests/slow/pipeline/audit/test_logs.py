@@ -159,7 +159,7 @@ def seeded(nodes: Nodes, services: Services) -> Seeded:
 
 
 def _snapshot_of(nodes: Nodes, topic: str) -> bytes:
-    from sidecar.cli.pipeline.knowledge import _topic_id  # noqa: PLC0415
+    from sidecar.jobs.knowledge import _topic_id  # noqa: PLC0415
 
     return _topic_id(nodes.kafka, topic)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.cli.pipeline.epochs import Former, Opening, PolicyChange, ungoverned, writers
+from sidecar.jobs.epochs import Former, Opening, PolicyChange, ungoverned, writers
 
 
 def opening(epoch: int, name: str, *, producer_id: int = 7, slot: str = "0", at: int | None = None) -> Opening:

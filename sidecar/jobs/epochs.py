@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sidecar.exclusive.identity import producer_name
-
-if TYPE_CHECKING:
-    from sidecar.pipeline.audit.facts import Writer
+from sidecar.pipeline.audit.facts import Writer
 
 LAST_EPOCH: Final = 32_767
 
@@ -80,8 +78,6 @@ def _of_one(
     formerly: Mapping[int, str | None],
     last: int,
 ) -> list[Writer]:
-    from sidecar.pipeline.audit.facts import Writer  # noqa: PLC0415 - its room is for those who have PySpark
-
     begins = sorted({0, *opened, *(epoch + 1 for epoch in formerly if epoch < last)})
     ends = [*(epoch - 1 for epoch in begins[1:]), last]
     found: list[Writer] = []

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
 
-from sidecar.cli.pipeline.rebuilding import Progress, Row, ranges
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.recovery import Extent
 from sidecar.dedup.snapshots import Saved
+from sidecar.jobs.progress import Progress, Row, next_portion, ranges
 
 NOW = 1_700_000_000
 
@@ -80,3 +84,29 @@ def test_a_rebuild_ends_where_it_is_told_to_and_else_at_the_end() -> None:
 def test_offsets_that_a_log_does_not_hold_are_refused(told: dict[str, object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         ranges(told, STARTS, ENDS)
+
+
+@given(
+    todo=st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 100), st.integers(1, 300)), min_size=1),
+    size=st.integers(1, 400),
+    cuts=st.dictionaries(st.integers(0, 5), st.integers(0, 400)),
+)
+def test_portions_are_all_of_it_once_in_order_and_never_reach_across_a_cut(
+    todo: Mapping[int, tuple[int, int]], size: int, cuts: Mapping[int, int]
+) -> None:
+    left = {partition: (first, first + length) for partition, (first, length) in todo.items()}
+    while left:
+        portion = next_portion(left, size, cuts)
+        assert portion.keys() == left.keys()
+        assert sum(behind - first for first, behind in portion.values()) <= max(size, len(left))
+        for partition, (first, behind) in portion.items():
+            assert first == left[partition][0]
+            assert first < behind <= left[partition][1]
+            assert not first < cuts.get(partition, -1) < behind
+            left[partition] = behind, left[partition][1]
+        left = {partition: (first, behind) for partition, (first, behind) in left.items() if first < behind}
+
+
+@pytest.mark.parametrize("cut", [0, 10, 50])
+def test_a_log_is_cut_where_its_ids_begin_to_count(cut: int) -> None:
+    assert next_portion({0: (0, 100)}, 1000, {0: cut})[0] == (0, cut or 100)

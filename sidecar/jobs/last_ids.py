@@ -11,39 +11,39 @@ from metadata import MetadataError, MetadataStore
 from sidecar.changelog import read_batches
 from sidecar.changelog.records import UnreadableBatchError
 from sidecar.changelog.topics import SNAPSHOT_PARTITIONS
-from sidecar.cli.failure import CommandError
-from sidecar.cli.pipeline.running import tell
 from sidecar.dedup.snapshots import Collector, of_value
+from sidecar.pipeline.audit.facts import Mark
+from sidecar.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from sidecar.changelog.records import LoggedBatch
     from sidecar.dedup.snapshots import Saved
-    from sidecar.pipeline.audit.facts import Mark
+    from sidecar.jobs.session import Tell
     from sidecar.pipeline.kafka import Kafka
     from sidecar.settings import Settings
 
 
 def batches_of(kafka: Kafka, topic: str, partition: int) -> Iterator[LoggedBatch]:
-    """All that an internal topic holds in a partition. Raises CommandError for what no node wrote."""
+    """All that an internal topic holds in a partition. Raises `PipelineError` for what no node wrote."""
     start, end = kafka.starts(topic).get(partition, 0), kafka.ends(topic).get(partition, 0)
     try:
         for records in kafka.read(topic, partition, start, end):
             yield from read_batches(bytes(records))
     except UnreadableBatchError as error:
-        raise CommandError(f"{topic}-{partition}: {error}. No node wrote that: is it the right cluster?") from None
+        raise PipelineError(f"{topic}-{partition}: {error}. No node wrote that: is it the right cluster?") from None
 
 
-def marks_of(kafka: Kafka, snapshots: str, topic: str, topic_id: bytes, settings: Settings) -> Iterator[Mark]:
+def marks_of(
+    kafka: Kafka, snapshots: str, topic: str, topic_id: bytes, settings: Settings, tell: Tell
+) -> Iterator[Mark]:
     """The last ids of a topic by the newest snapshot of each partition, of the topic `snapshots` or of Redis."""
-    from sidecar.pipeline.audit.facts import Mark  # noqa: PLC0415
-
     collector = Collector(topic, topic_id)
     count = min(len(kafka.partitions(snapshots)), SNAPSHOT_PARTITIONS)
     for batch in batches_of(kafka, snapshots, crc32(topic.encode()) % count):
         for _, record in batch.records:
             collector.add(record)
     partitions = kafka.partitions(topic)
-    copies = _copies(settings, topic, topic_id, partitions)
+    copies = _copies(settings, topic, topic_id, partitions, tell)
     for partition in partitions:
         both = [each for each in (collector.newest(partition), copies.get(partition)) if each is not None]
         saved = max(both, key=lambda each: each.covered, default=None)
@@ -52,7 +52,7 @@ def marks_of(kafka: Kafka, snapshots: str, topic: str, topic_id: bytes, settings
             yield Mark(partition, name, mark.id, mark.offset, saved.covered if saved is not None else 0)
 
 
-def _copies(settings: Settings, topic: str, topic_id: bytes, partitions: Sequence[int]) -> dict[int, Saved]:
+def _copies(settings: Settings, topic: str, topic_id: bytes, partitions: Sequence[int], tell: Tell) -> dict[int, Saved]:
     """Redis' copies of the snapshots; none where it is away: the snapshot topic has them too."""
 
     async def ask() -> dict[int, bytes]:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from sidecar.changelog import Key, Kind, TopicNames, View, partition_of, unpack_offsets
-from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.pipeline.epochs import Former, Opening, PolicyChange, ungoverned, writers
-from sidecar.cli.pipeline.last_ids import batches_of, marks_of
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.protocol.caller import UnknownTopicError, UpstreamError
+from sidecar.jobs.epochs import Former, Opening, PolicyChange, ungoverned, writers
+from sidecar.jobs.last_ids import batches_of, marks_of
+from sidecar.pipeline.audit.facts import Facts, Takeover
+from sidecar.pipeline.errors import UnknownTopicError, UnreachableError
+from sidecar.pipeline.routes import addresses
+from sidecar.protocol import caller
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ProducerId
 from sidecar.v1 import control_pb2 as control
@@ -28,7 +30,7 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from sidecar.changelog import Entry
     from sidecar.changelog.records import LoggedBatch
-    from sidecar.pipeline.audit.facts import Facts, Takeover
+    from sidecar.jobs.session import Tell
     from sidecar.pipeline.kafka import Kafka
     from sidecar.settings import Settings
 
@@ -65,11 +67,9 @@ class Knowledge:
 
 
 def learn(kafka: Kafka, bootstrap: str, cluster: str) -> Knowledge:
-    """Read the changelog and the events to their ends; `bootstrap` is where `kafka` is. Raises CommandError for what
+    """Read the changelog and the events to their ends; `bootstrap` is where `kafka` is. Raises `PipelineError` for what
     cannot be read.
     """
-    from sidecar.pipeline.errors import UnknownTopicError as NoTopicError  # noqa: PLC0415 - its room is an extra's
-
     found = Knowledge(kafka, bootstrap, TopicNames.of(cluster))
     try:
         for batch in batches_of(kafka, found.names.ownership, 0):
@@ -78,7 +78,7 @@ def learn(kafka: Kafka, bootstrap: str, cluster: str) -> Knowledge:
         for partition in kafka.partitions(found.names.events):
             for batch in batches_of(kafka, found.names.events, partition):
                 found.events += _events(batch, seen)
-    except NoTopicError:
+    except UnknownTopicError:
         found.is_there = False
     return found
 
@@ -111,10 +111,8 @@ def _keys(view: View, kind: Kind) -> Iterator[Key]:
 # Of one topic -------------------------------------------------------------------------------------------------------
 
 
-def facts_of(known: Knowledge, topic: str, settings: Settings) -> Facts:
-    """What there is of a topic (no shadow's name). Raises CommandError where Kafka does not know it."""
-    from sidecar.pipeline.audit.facts import Facts  # noqa: PLC0415
-
+def facts_of(known: Knowledge, topic: str, settings: Settings, tell: Tell) -> Facts:
+    """What there is of a topic (no shadow's name). Raises `UnknownTopicError` where Kafka does not know it."""
     if not known.is_there:
         return Facts()
     topic_id = _topic_id(known.bootstrap, topic)
@@ -132,7 +130,7 @@ def facts_of(known: Knowledge, topic: str, settings: Settings) -> Facts:
     slots, newest = _slots(known.view, topic)
     return Facts(
         writers=tuple(writers(openings, _formers(entries), slots, newest)),
-        marks=tuple(marks_of(known.kafka, known.names.snapshots, topic, topic_id, settings)),
+        marks=tuple(marks_of(known.kafka, known.names.snapshots, topic, topic_id, settings, tell)),
         governed=_governed(entries),
         ungoverned=tuple(without),
         takeovers=tuple(_takeover(event) for event in events if event.kind in _CHANGES),
@@ -141,7 +139,6 @@ def facts_of(known: Knowledge, topic: str, settings: Settings) -> Facts:
 
 def _topic_id(bootstrap: str, topic: str) -> bytes:
     """A client's Metadata through a node has no topic ids; Kafka is asked itself."""
-    from sidecar.pipeline.routes import addresses  # noqa: PLC0415
 
     async def ask() -> bytes:
         upstream = KafkaUpstream(list(addresses(bootstrap)), connect_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
@@ -152,10 +149,10 @@ def _topic_id(bootstrap: str, topic: str) -> bytes:
 
     try:
         return asyncio.run(ask())
-    except UnknownTopicError:
-        raise CommandError(f"there is no topic {topic} at {bootstrap}", Exit.NOT_FOUND) from None
-    except (UpstreamError, KafkaError) as error:
-        raise CommandError(f"{bootstrap}: {error}. Is it Kafka itself, and no node?", Exit.UNREACHABLE) from None
+    except caller.UnknownTopicError:
+        raise UnknownTopicError(f"there is no topic {topic} at {bootstrap}") from None
+    except (caller.UpstreamError, KafkaError) as error:
+        raise UnreachableError(f"{bootstrap}: {error}. Is it Kafka itself, and no node?") from None
 
 
 def _is_of(entry: Entry[Any], topic_id: bytes) -> bool:
@@ -223,8 +220,6 @@ def _governed(entries: list[Entry[Any]]) -> dict[int, int]:
 
 
 def _takeover(event: state.Event) -> Takeover:
-    from sidecar.pipeline.audit.facts import Takeover  # noqa: PLC0415
-
     return Takeover(
         event=event.id.hex(),
         at_ms=event.at_ms,

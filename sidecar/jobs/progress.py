@@ -1,5 +1,5 @@
 """A rebuild from its first portion to its last: which offsets are left of each partition, what is known of its names,
-and how far that is safe. Pure: reading and writing are the caller's (`rebuild`).
+and how far that is safe. Pure: reading and writing are `rebuild`'s.
 
 A partition goes on from the newest snapshot from which its log can be read on, as a node does; where none is left and
 retention took the log that would tell, or the writer of an id is forgotten, its ids are lost, never guessed.
@@ -16,9 +16,13 @@ from sidecar.dedup.snapshots import Saved
 from sidecar.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sidecar.dedup.recovery import Extent
+
+
+Range = tuple[int, int]
+"""Offsets from the first one up to the second, exclusive."""
 
 
 class Row(NamedTuple):
@@ -30,6 +34,15 @@ class Row(NamedTuple):
     id: int
     offset: int
     seen: int
+
+
+class Told(NamedTuple):
+    """What a portion tells of a partition. `forgotten`: offset of the first id whose writer is forgotten."""
+
+    records: int
+    malformed: int
+    forgotten: int | None
+    rows: list[Row]
 
 
 @dataclass
@@ -70,7 +83,7 @@ class Progress:
         self.problem = str(reason)
 
     @property
-    def left(self) -> tuple[int, int] | None:
+    def left(self) -> Range | None:
         """The offsets that are still to be read; None where there are none."""
         is_over = self.problem is not None or self.covered >= self.until
         return None if is_over else (self.covered, self.until)
@@ -114,7 +127,7 @@ class Progress:
         }
 
 
-def ranges(told: dict[str, Any] | None, starts: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
+def ranges(told: Mapping[str, Any] | None, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
     """Where a rebuild ends, by partition: what was told (JSON object of partition to offset), the ends for the rest.
     Raises ValueError for offsets that a log does not hold.
     """
@@ -131,4 +144,17 @@ def ranges(told: dict[str, Any] | None, starts: dict[int, int], ends: dict[int, 
         if offset < start:
             raise ValueError(f"partition {key}: offset {offset} is in front of its log, which begins at {start}")
         found[partition] = offset
+    return found
+
+
+def next_portion(todo: Mapping[int, Range], size: int, cuts: Mapping[int, int]) -> dict[int, Range]:
+    """What to read at once of what is left, by partition: `size` offsets at most, but one of each partition at least.
+    No range reaches across its partition's cut.
+    """
+    share = max(1, size // max(1, len(todo)))
+    found: dict[int, Range] = {}
+    for partition, (first, behind) in todo.items():
+        end = min(behind, first + share)
+        cut = cuts.get(partition, first)
+        found[partition] = (first, cut if first < cut < end else end)
     return found

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from sidecar.changelog import InternalTopics, Retry, Tailer, TopicNames, unpack_offsets
-from sidecar.cli.failure import CommandError, Exit
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.environment import FAILURES
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.tenure import writer_names
+from sidecar.pipeline.errors import PipelineError, UnknownTopicError
 from sidecar.protocol.calls import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.v1 import state_pb2 as state
@@ -70,17 +70,17 @@ async def again(call: Callable[[], Awaitable[T]], what: str) -> T:
 
 
 async def look(upstream: KafkaUpstream, settings: Settings, topic: str) -> Before:
-    """Ask for everything. Raises CommandError where there is nothing to rebuild, and what reading Kafka raises."""
+    """Ask for everything. Raises `PipelineError` where there is nothing to rebuild, and what reading Kafka raises."""
     if _WRITE_TXN_MARKERS not in await upstream.call(None, ApiVersions()):
-        raise CommandError("--bootstrap names a node: name Kafka's own brokers, whose snapshot topic is written")
+        raise PipelineError("--bootstrap names a node: name Kafka's own brokers, whose snapshot topic is written")
     described = await upstream.call(None, DescribeTopics((topic, *TopicNames.of(settings.cluster).all)))
     found = {each.name: each for each in described.topics}
     internal = _internal(found, settings.cluster)
     ours = found[topic]
     if ours.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise CommandError(f"there is no topic {topic}", Exit.NOT_FOUND)
+        raise UnknownTopicError(f"there is no topic {topic}")
     if ours.error:
-        raise CommandError(f"topic {topic}: {error_name(ours.error)}")
+        raise PipelineError(f"topic {topic}: {error_name(ours.error)}")
     partitions = [each.index for each in ours.partitions]
     logs = LogReader(upstream)
     ends = await again(lambda: logs.ends(topic, partitions), f"the ends of {topic}")
@@ -104,10 +104,9 @@ def _internal(found: Mapping[str, TopicDescription], cluster: str) -> InternalTo
     names = TopicNames.of(cluster)
     for name in names.all:
         if found[name].error:
-            raise CommandError(
+            raise UnknownTopicError(
                 f"topic {name}: {error_name(found[name].error)}. Nodes of the cluster {cluster!r} keep it in the Kafka"
-                " that they are in front of: name that by --bootstrap, and the cluster by --cluster",
-                Exit.NOT_FOUND,
+                " that they are in front of: name that by --bootstrap, and the cluster by --cluster"
             )
     ids = {name: found[name].topic_id for name in names.all}
     return InternalTopics(names, ids, (), len(found[names.snapshots].partitions))
@@ -124,15 +123,15 @@ async def _view(upstream: KafkaUpstream, internal: InternalTopics) -> View:
 
 
 def _check_policy(view: View, settings: Settings, topic: str) -> None:
-    """Raises CommandError for a topic that has no sequence ids."""
+    """Raises `PipelineError` for a topic that has no sequence ids."""
     shadow = view.shadow(topic)
     if shadow is not None:
-        raise CommandError(f"{topic} is a shadow and has no sequence ids of its own: rebuild {shadow.value.source}")
+        raise PipelineError(f"{topic} is a shadow and has no sequence ids of its own: rebuild {shadow.value.source}")
     policies = {entry.key.topic: PolicyFields.of_record(entry.value) for entry in view.policies()}
     book = PolicyBook(policies, PolicyFields(deduplication=True) if settings.deduplication else None)
     policy = book.effective(topic)
     if policy is None or not policy.deduplication:
-        raise CommandError(f"{topic} has no deduplication: `sidecar topic set {topic} --dedup` gives it some")
+        raise PipelineError(f"{topic} has no deduplication: `sidecar topic set {topic} --dedup` gives it some")
 
 
 def _ids_from(view: View, topic: str, topic_id: bytes, ends: Mapping[int, int]) -> dict[int, int]:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from metadata import MetadataUnavailable
 from sidecar.changelog import Appender, AppendRefusedError
-from sidecar.cli.failure import CommandError
-from sidecar.cli.pipeline.ids_before import again
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import snapshots
 from sidecar.dedup.recovery import Extent
 from sidecar.dedup.snapshot_log import scan
 from sidecar.dedup.snapshots import Collector, Saved
+from sidecar.jobs.ids_before import again
+from sidecar.pipeline.errors import PipelineError
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from metadata import MetadataStore
     from sidecar.changelog import RawRecord
-    from sidecar.cli.pipeline.ids_before import Before
     from sidecar.dedup.snapshots import Found
+    from sidecar.jobs.ids_before import Before
     from sidecar.protocol.caller import Upstream
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class States:
         return max([*numbers, 0 if copy is None else copy.number])
 
     async def put(self, partition: int, saved: Saved) -> Written:
-        """Write a state that goes on from the best one here. Raises CommandError where Kafka does not take it."""
+        """Write a state that goes on from the best one here. Raises `PipelineError` where Kafka does not take it."""
         await self._check_topic()
         copy = snapshots.new_copy()
         chunks = snapshots.encode(self._before.topic_id, saved, int(time.time() * 1000))
@@ -161,11 +161,11 @@ class States:
     async def _check_topic(self) -> None:
         layout = await again(lambda: self._upstream.layout(self._topic, refresh=True), f"the id of {self._topic}")
         if layout.topic_id.bytes != self._before.topic_id:
-            raise CommandError(f"{self._topic} was deleted and created anew meanwhile: run this again for the new one")
+            raise PipelineError(f"{self._topic} was deleted and created anew meanwhile: run this again for the new one")
 
     async def _append(self, record: RawRecord) -> None:
         try:
             await self._appender.append(self._log, [record])
         except AppendRefusedError as error:
             is_denied = error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            raise CommandError(f"{error}{': its ACLs have to allow Write' if is_denied else ''}") from None
+            raise PipelineError(f"{error}{': its ACLs have to allow Write' if is_denied else ''}") from None

@@ -1,0 +1,14 @@
+"""The jobs on Spark, one function each, for the command line and for programs: audit, rebuild, export, compact, report.
+
+A job is told which Kafka to read, gets Spark from a function that opens a session (`session`), and raises
+`sidecar.pipeline.errors.PipelineError` where it cannot go on. What nodes keep in Kafka and Redis is gathered here
+(`knowledge`, `ids_before`, `states`); what Spark does with a log is `sidecar.pipeline`'s. Knows no command line.
+"""
+
+from typing import Final
+
+MAX_OFFSETS: Final = 5_000_000
+"""Of one commit of an export."""
+
+PORTION: Final = 10_000_000
+"""Offsets that a rebuild reads before it writes down what it knows."""

@@ -1,0 +1,219 @@
+"""Audits of topics one after the other: what is known of each is gathered, its range pinned, and its log judged.
+
+The order matters: where logs end is asked first, so that whatever was written in front of that is of an epoch that the
+changelog, read afterwards, knows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec, TypeVar
+
+from sidecar.jobs.knowledge import facts_of, learn
+from sidecar.jobs.session import rate
+from sidecar.pipeline.audit.judge import audit as judge
+from sidecar.pipeline.audit.page import page, shown
+from sidecar.pipeline.audit.tables import AuditTables
+from sidecar.pipeline.errors import OffsetRangeError, PipelineError, UnknownTopicError, told_by
+from sidecar.pipeline.folders import absolute
+from sidecar.pipeline.kafka import Kafka
+from sidecar.pipeline.page import write
+from sidecar.pipeline.points import Extent, resolve
+from sidecar.pipeline.source import Log, register, view
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sidecar.jobs.knowledge import Knowledge
+    from sidecar.jobs.session import Sessions, Tell
+    from sidecar.pipeline.audit.facts import Lag
+    from sidecar.pipeline.audit.judge import Audit, ReadRecords
+    from sidecar.pipeline.audit.page import Shown
+    from sidecar.pipeline.audit.stretches import Stretch
+    from sidecar.settings import Settings
+
+_COLUMNS: Final = (
+    "partition", "offset", "producer_id", "producer_epoch", "base_offset", "control", "sequence_id", "producer_name",
+    "id_problem",
+)  # fmt: skip
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to audit: `topics`, or all that nodes have served where there are none, from `begin` to `until`, points as
+    `sidecar.pipeline.points` has them (None: from the start of the log).
+
+    Logs are read at `bootstrap`, the nodes' own topics at `kafka`. `lags` tells how far behind the readers of a topic's
+    shadows are. What is found is added to the Delta tables at `table`, and is on the page `html`.
+    """
+
+    topics: Sequence[str]
+    bootstrap: str
+    kafka: str
+    begin: str | None = None
+    until: str = "now"
+    lags: Callable[[str], Sequence[Lag]] = lambda _: ()
+    table: str | None = None
+    html: Path | None = None
+
+
+def audit(asked: Asked, settings: Settings, sessions: Sessions, tell: Tell) -> list[Audit]:
+    """Audit topics in the order given. Of `settings` those count that say where nodes keep what they know. Raises
+    `PipelineError`: before Spark is opened, where nobody answers or a topic is not there.
+    """
+    with ExitStack() as stack:
+        data = stack.enter_context(Kafka(asked.bootstrap))
+        for topic in asked.topics:
+            data.partitions(topic)
+        internal = stack.enter_context(Kafka(asked.kafka))
+        clusters = {asked.bootstrap: data.cluster_id, asked.kafka: internal.cluster_id}
+        if len(set(clusters.values())) > 1:
+            told = ", and ".join(f"{address} belongs to the Kafka cluster {its}" for address, its in clusters.items())
+            raise PipelineError(f"{told}: name the same one by --bootstrap and --kafka")
+        with sessions() as spark:
+            register(spark)
+            auditor = _Auditor(spark, settings, asked, data, internal, tell)
+            found = auditor.run()
+        if asked.html is not None:
+            write(asked.html, page(auditor.pages, data.cluster_id, int(time.time() * 1000)))
+            tell(f"the page: {asked.html}")
+    return found
+
+
+@dataclass
+class _Auditor:
+    """One job under way: `data` is where logs are read, `internal` where the nodes' own topics are."""
+
+    spark: SparkSession
+    settings: Settings
+    asked: Asked
+    data: Kafka
+    internal: Kafka
+    tell: Tell
+    pages: list[Shown] = field(default_factory=list)
+
+    def run(self) -> list[Audit]:
+        topics, path = self.asked.topics, self.asked.table
+        tables = None if path is None else AuditTables(self.spark, absolute(path), self.data.cluster_id)
+        if topics:
+            pinned = {topic: self._pinned(topic) for topic in topics}
+            return [self._audit(topic, bounds, tables) for topic, bounds in pinned.items()]
+        there = {topic: bounds for topic in self._served() if (bounds := self._unless_gone(topic, self._pinned, topic))}
+        each = (self._unless_gone(topic, self._audit, topic, bounds, tables) for topic, bounds in there.items())
+        return [found for found in each if found is not None] or self._none()
+
+    def _served(self) -> list[str]:
+        there = set(self.data.topics())
+        found = [topic for topic in self._learn().governed if topic in there]
+        return found or self._none()
+
+    def _none(self) -> NoReturn:
+        raise UnknownTopicError(
+            f"the nodes of cluster {self.settings.cluster!r} have served no topic that is there: name one, or the"
+            " cluster by --cluster"
+        )
+
+    def _learn(self) -> Knowledge:
+        return learn(self.internal, self.asked.kafka, self.settings.cluster)
+
+    def _pinned(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The range of each partition, fixed before anything else is asked."""
+        starts = self.data.starts(topic)
+        ends = {partition: end for partition, end in self.data.ends(topic).items() if partition in starts}
+        log = Extent(topic, starts, ends)
+        stops = resolve(self.asked.until, self.data, log)
+        starts = dict(log.starts) if self.asked.begin is None else resolve(self.asked.begin, self.data, log)
+        for partition, start in starts.items():
+            if start > stops[partition]:
+                raise OffsetRangeError(
+                    f"partition {partition} of {topic} would be read from offset {start} to {stops[partition]}: --from"
+                    " lies behind --to"
+                )
+        return {partition: (starts[partition], stops[partition]) for partition in sorted(ends)}
+
+    def _audit(self, topic: str, bounds: dict[int, tuple[int, int]], tables: AuditTables | None) -> Audit:
+        known = self._learn()
+        self._begin(topic, bounds, known)
+        facts = facts_of(known, known.source_of(topic), self.settings, self.tell)
+        bounds = self._left(topic, bounds)
+        began = time.monotonic()
+        runs = self._view(topic, "runs", {p: span for p, span in bounds.items() if span[0] < span[1]})
+        found = judge(self.spark, topic, runs, bounds, facts, self._reader(topic))
+        self.tell(rate(found.records, time.monotonic() - began))
+        now = int(time.time() * 1000)
+        if tables is not None:
+            tables.add(found, facts.takeovers, self.asked.lags(topic), now)
+        if self.asked.html is not None:
+            self.pages.append(shown(found, facts.takeovers))
+        found.free()
+        return found
+
+    def _left(self, topic: str, bounds: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """Of ranges that begin where logs began: what retention has left of them, as the topics before took their
+        time.
+        """
+        if self.asked.begin is not None:
+            return bounds
+        starts = self.data.starts(topic)
+        found = {p: (min(max(first, starts.get(p, first)), end), end) for p, (first, end) in bounds.items()}
+        gone = sum(first - bounds[partition][0] for partition, (first, _) in found.items())
+        if gone:
+            self.tell(f"retention has taken {gone:,} offsets of {topic} meanwhile: they are not looked at")
+        return found
+
+    def _begin(self, topic: str, bounds: Mapping[int, tuple[int, int]], known: Knowledge) -> None:
+        offsets = sum(end - start for start, end in bounds.values())
+        self.tell(f"auditing {topic}: {offsets:,} offsets in {len(bounds)} partitions")
+        if not known.is_there:
+            self.tell(
+                f"there is no topic {known.names.ownership}: without what nodes know, batches are judged by their ids"
+                " alone. Name Kafka itself by --kafka and the cluster of nodes by --cluster"
+            )
+
+    def _view(self, topic: str, name: str, ranges: Mapping[int, tuple[int, int]], **more: str) -> DataFrame:
+        headers = self.settings.sequence_id_header, self.settings.producer_name_header
+        return view(self.spark, Log(self.asked.bootstrap, topic, *headers), name, ranges, **more)
+
+    def _reader(self, topic: str) -> ReadRecords:
+        """Reads stretches; the n-th of each partition together."""
+
+        def read(stretches: Sequence[Stretch]) -> DataFrame:
+            offsets = sum(each.last - each.first + 1 for each in stretches)
+            self.tell(f"reading {offsets:,} offsets of {topic} again, record by record")
+            layers: list[dict[int, Stretch]] = []
+            for each in stretches:
+                layer = next((found for found in layers if each.partition not in found), None)
+                if layer is None:
+                    layers.append(layer := {})
+                layer[each.partition] = each
+            frames = [self._layer(topic, layer) for layer in layers]
+            found = frames[0]
+            for frame in frames[1:]:
+                found = found.unionByName(frame)
+            return found
+
+        return read
+
+    def _layer(self, topic: str, layer: Mapping[int, Stretch]) -> DataFrame:
+        ranges = {partition: (each.first, each.last + 1) for partition, each in layer.items()}
+        return self._view(topic, "records", ranges, columns=",".join(_COLUMNS)).select(*_COLUMNS)
+
+    def _unless_gone(self, topic: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """What comes of it; None, and a word, where the topic was deleted meanwhile."""
+        try:
+            return do(*args, **kwargs)
+        except Exception as error:
+            told = told_by(error)
+            if not isinstance(told, UnknownTopicError):
+                raise
+            self.tell(f"{topic} was deleted meanwhile: {told}")
+            return None

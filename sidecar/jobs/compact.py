@@ -1,0 +1,93 @@
+"""A compaction: the newest value of each key of a log at a point in time, or what changed between two points."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sidecar.jobs.session import rate
+from sidecar.pipeline.kafka import Kafka
+from sidecar.pipeline.points import NOW, Extent, check_order, extent, listed, resolve
+
+if TYPE_CHECKING:
+    from sidecar.jobs.session import Sessions, Tell
+    from sidecar.pipeline.compact import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What came of it: `until` is the point, `before` the one that it was compared with, both resolved to offsets."""
+
+    topic: str
+    path: str | None
+    until: Mapping[int, int]
+    before: Mapping[int, int] | None
+    counts: Counts
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        counts = self.counts
+        found: dict[str, Any] = {
+            "topic": self.topic,
+            "path": self.path,
+            "as_of": {str(partition): offset for partition, offset in sorted(self.until.items())},
+            "records": counts.records,
+            "null_keys": counts.null_keys,
+            "tombstones": counts.tombstones,
+            "keys_in_several_partitions": counts.keys_in_several_partitions,
+        }
+        if self.before is None:
+            return found | {"keys": counts.rows.get("key", 0)}
+        found["from"] = {str(partition): offset for partition, offset in sorted(self.before.items())}
+        return found | {name: counts.rows.get(name, 0) for name in ("added", "changed", "removed")}
+
+
+def compact(
+    bootstrap: str,
+    topic: str,
+    sessions: Sessions,
+    tell: Tell,
+    *,
+    path: str | None = None,
+    as_of: str = NOW,
+    since: str | None = None,
+) -> Compacted:
+    """Replace the Delta table at `path`, where one is named, by the newest values as of a point; with `since` by what
+    changed from that point on. Points are as `sidecar.pipeline.points` has them. Raises `PipelineError`.
+    """
+    with Kafka(bootstrap) as kafka:
+        log = extent(kafka, topic)
+        until = resolve(as_of, kafka, log)
+        before = resolve(since, kafka, log) if since else None
+        check_order(topic, before or {}, until)
+        cluster_id = kafka.cluster_id
+    with sessions() as spark:
+        from sidecar.pipeline.compact import Compaction, read  # noqa: PLC0415 - loads PySpark
+
+        _tell_points(log, until, before, tell)
+        began = time.perf_counter()
+        counts = Compaction(read(spark, bootstrap, log, until, {}), log, cluster_id, until, before).run(path)
+        tell(rate(counts.records, time.perf_counter() - began))
+    _warn(counts, tell)
+    return Compacted(topic, path, until, before, counts)
+
+
+def _tell_points(log: Extent, until: Mapping[int, int], before: Mapping[int, int] | None, tell: Tell) -> None:
+    tell(f"reading {log.topic} up to {listed(until)}")
+    if before is not None:
+        tell(f"comparing with {listed(before)}")
+    lost = {partition: start for partition, start in log.starts.items() if start}
+    if lost:
+        tell(f"what lies in front of {listed(lost)} is gone: keys that were written there alone are not seen")
+
+
+def _warn(counts: Counts, tell: Tell) -> None:
+    if counts.null_keys:
+        tell(f"{counts.null_keys:,} records have no key: left out")
+    if counts.keys_in_several_partitions:
+        tell(
+            f"{counts.keys_in_several_partitions:,} keys are in several partitions: of each the record with the newer"
+            " timestamp was taken"
+        )

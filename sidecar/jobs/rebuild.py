@@ -1,0 +1,247 @@
+"""A rebuild: what nodes know of a topic's sequence ids, out of its log, portion by portion, into Kafka and Redis, so
+that the next node reads only the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from metadata import MetadataError, MetadataStore, MetadataUnavailable
+from sidecar.changelog import ChangelogError, RetryTimeoutError
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.names import FORGOTTEN
+from sidecar.jobs import PORTION
+from sidecar.jobs.ids_before import Before, look
+from sidecar.jobs.progress import Progress, Told, next_portion, ranges
+from sidecar.jobs.session import rate
+from sidecar.jobs.states import States, Written
+from sidecar.pipeline.errors import PipelineError, UnreachableError, UsageError
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sidecar.jobs.portions import Reader
+    from sidecar.jobs.progress import Range
+    from sidecar.jobs.session import Sessions, Tell
+    from sidecar.settings import Settings
+
+_TRIES: Final = 5
+"""To write a partition's state while a node writes its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What came of it. `redis_lacks`: the partitions whose state could not be copied to Redis."""
+
+    topic: str
+    kafka_cluster_id: str
+    seconds: float
+    partitions: Sequence[Progress]
+    redis_lacks: Sequence[int]
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "topic": self.topic,
+            "kafka_cluster_id": self.kafka_cluster_id,
+            "records": sum(each.records for each in self.partitions),
+            "seconds": round(self.seconds, 3),
+            "redis": not self.redis_lacks,
+            "partitions": [each.as_data() for each in self.partitions],
+        }
+
+
+def rebuild(
+    settings: Settings,
+    topic: str,
+    sessions: Sessions,
+    tell: Tell,
+    *,
+    until: Mapping[str, Any] | None = None,
+    portion: int = PORTION,
+) -> Rebuilt:
+    """Rebuild the ids of a topic of the nodes that have these `settings`, up to the offsets `until` (a partition's
+    number as text, and its offset), else to the end of now. What is known is written down every `portion` offsets.
+
+    Spark is opened only if anything is to be read. Raises `PipelineError`; what cannot be known of a partition is none,
+    but its `problem`.
+    """
+    began = time.monotonic()
+    upstream = KafkaUpstream(
+        [(server.host, server.port) for server in settings.bootstrap_servers],
+        connect_timeout=settings.kafka_connect_timeout_ms / 1000,
+        request_timeout=settings.kafka_request_timeout_ms / 1000,
+    )
+    try:
+        store = MetadataStore(settings.redis_url, settings.cluster, command_timeout_ms=settings.redis_timeout_ms)
+    except ValueError as error:
+        raise UsageError(f"--redis-url: {error}") from None
+    with asyncio.Runner() as runner:
+        try:
+            with _in_a_sentence():
+                before = runner.run(look(upstream, settings, topic))
+                run = _Run(settings, before, States(before, upstream, store), store, portion, tell)
+                runner.run(run.prepare(until))
+            if run.has_work:
+                with sessions() as spark:
+                    run.read_all(runner, spark)
+            with _in_a_sentence():
+                runner.run(run.finish())
+        finally:
+            runner.run(store.aclose())
+            runner.run(upstream.close())
+    progress = [each for _, each in sorted(run.progress.items())]
+    lacks = sorted(run.states.redis_lacks)
+    return Rebuilt(topic, before.kafka_cluster_id, time.monotonic() - began, progress, lacks)
+
+
+class _Run:
+    """One rebuild under way."""
+
+    def __init__(
+        self, settings: Settings, before: Before, states: States, store: MetadataStore, portion: int, tell: Tell
+    ) -> None:
+        self.progress: dict[int, Progress] = {}
+        self.states = states
+        self._settings = settings
+        self._before = before
+        self._store = store
+        self._portion = portion
+        self._tell = tell
+        self._tries: dict[int, int] = {}
+
+    async def prepare(self, until: Mapping[str, Any] | None) -> None:
+        """Find out what is left to do, and write down what is known already where that is not safe."""
+        before = self._before
+        await self._check_redis()
+        try:
+            ends = ranges(until, before.starts, before.ends)
+        except ValueError as error:
+            raise UsageError(f"--until: {before.topic}: {error}") from None
+        await self.states.read()
+        for partition, end in sorted(ends.items()):
+            found = Progress(partition, end, self._settings.producer_names_limit)
+            self.progress[partition] = found
+            self._go_on(found)
+            if found.problem is None and found.left is None and self.states.in_topic(partition) is None:
+                await self._write(found)  # Redis alone has it, or there is nothing to know
+
+    async def _check_redis(self) -> None:
+        """Raises `PipelineError` where it is another Kafka's. Away, it may come back before the end."""
+        try:
+            await self._store.check_server()
+            noted = await self._store.kafka()
+        except MetadataUnavailable as error:
+            self._tell(f"Redis cannot be reached ({error}): Kafka alone is read and written meanwhile")
+            return
+        except MetadataError as error:
+            raise PipelineError(str(error)) from None
+        ours = self._before.kafka_cluster_id
+        if noted is not None and noted != ours:
+            raise PipelineError(
+                f"the Redis at {self._store.address} belongs to nodes of cluster {self._settings.cluster!r} in front of"
+                f" the Kafka cluster {noted}, not of {ours}: check --redis-url, --bootstrap and --cluster"
+            )
+
+    def _go_on(self, found: Progress) -> None:
+        partition, states = found.partition, self.states
+        known, extent = states.known_number(partition), states.extents[partition]
+        found.go_on_from(states.best(partition), extent, known, self._before.topic)
+
+    def _left(self) -> dict[int, Range]:
+        return {each.partition: left for each in self.progress.values() if (left := each.left) is not None}
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything of the log is to be read."""
+        return bool(self._left())
+
+    def read_all(self, runner: asyncio.Runner, spark: SparkSession) -> None:
+        """Read with Spark what is left, and write it down portion by portion."""
+        reader, records, began = self._reader(spark), 0, time.monotonic()
+        # Ids of a forgotten writer are lost on one side of the cut alone: no portion may be on both.
+        has_forgotten = any(name == FORGOTTEN for _, _, _, name in self._before.writers.spans())
+        cuts = self._before.ids_from if has_forgotten else {}
+        while left := self._left():
+            portion = next_portion(left, self._portion, cuts)
+            found = reader.read(portion)
+            with _in_a_sentence():
+                runner.run(self._take(portion, found))
+            records += sum(each.records for each in found.values())
+            self._tell(
+                f"{self._before.topic}: {records:,} records are read and written down,"
+                f" {sum(behind - first for first, behind in self._left().values()):,} offsets are left"
+            )
+        self._tell(rate(records, time.monotonic() - began))
+
+    def _reader(self, spark: SparkSession) -> Reader:
+        from sidecar.jobs.portions import Reader  # noqa: PLC0415 - loads PySpark
+        from sidecar.pipeline.rebuild import Writer  # noqa: PLC0415
+        from sidecar.pipeline.source import Log  # noqa: PLC0415
+
+        settings, before = self._settings, self._before
+        log = Log(
+            ",".join(map(str, settings.bootstrap_servers)),
+            before.topic,
+            settings.sequence_id_header,
+            settings.producer_name_header,
+        )
+        writers = [
+            Writer(producer_id, first, last, None if name is None else name.decode(), name == FORGOTTEN)
+            for producer_id, first, last, name in before.writers.spans()
+        ]
+        return Reader(spark, log, writers, settings.producer_names_limit, compacted=before.is_compacted)
+
+    async def _take(self, portion: Mapping[int, Range], found: Mapping[int, Told]) -> None:
+        now = int(time.time())
+        for partition, (_, behind) in portion.items():
+            progress, told = self.progress[partition], found.get(partition, Told(0, 0, None, []))
+            progress.records += told.records
+            progress.malformed += told.malformed
+            if told.forgotten is not None and behind > self._before.ids_from[partition]:
+                progress.lose(f"whose the sequence ids at offset {told.forgotten} are is not known any more")
+                continue
+            progress.learn(told.rows, behind, now)
+            await self._write(progress)
+
+    async def _write(self, progress: Progress) -> None:
+        partition = progress.partition
+        written = await self.states.put(partition, progress.to_save())
+        if written is Written.DONE:
+            progress.written = True
+            return
+        self._tries[partition] = self._tries.get(partition, 0) + 1
+        if self._tries[partition] > _TRIES:
+            raise PipelineError(
+                f"nodes write snapshots of {self._before.topic}-{partition} faster than this: they know its sequence"
+                " ids, nothing has to be rebuilt"
+            )
+        self._tell(f"{self._before.topic}-{partition}: a node wrote a snapshot meanwhile; it is gone on from that")
+        self._go_on(progress)
+
+    async def finish(self) -> None:
+        """Copy to Redis what it lacks."""
+        for partition, progress in self.progress.items():
+            if progress.problem is None:
+                await self.states.copy_to_redis(partition)
+
+
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """What Kafka and Redis raise, as `PipelineError`."""
+    try:
+        yield
+    except (UpstreamError, RetryTimeoutError, TimeoutError) as error:
+        remedy = "is Kafka up, and --bootstrap right? Run this again: it goes on from what was written"
+        raise UnreachableError(f"{error or 'no answer in time'}; {remedy}") from None
+    except (KafkaError, ChangelogError) as error:
+        raise PipelineError(f"{error}. Run this again: it goes on from what was written") from None
+    except MetadataError as error:
+        raise PipelineError(str(error)) from None
