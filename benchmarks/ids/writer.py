@@ -16,7 +16,7 @@ from sidecar.client.receipt import Headers
 from sidecar.local.ports import HOST
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce_upstream
-from sidecar.protocol.compression import Codec
+from sidecar.protocol.codec import Codec
 
 _IN_FLIGHT: Final = 5
 _TIMEOUT_MS: Final = 30_000

@@ -6,7 +6,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.protocol.batch import HEADER_BYTES, stamp
-from sidecar.protocol.compression import Codec, compress
+from sidecar.protocol.codec import Codec
+from sidecar.protocol.compression import compress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

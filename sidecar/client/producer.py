@@ -19,7 +19,7 @@ from sidecar.client.pipeline import Pipeline
 from sidecar.client.receipt import Pending, Receipt
 from sidecar.client.transport import Transport
 from sidecar.protocol.addresses import addresses
-from sidecar.protocol.compression import Codec
+from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

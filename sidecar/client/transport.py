@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidecar.client.claim import Claim
     from sidecar.client.connection import Connection
     from sidecar.client.receipt import Pending
-    from sidecar.protocol.compression import Codec
+    from sidecar.protocol.codec import Codec
 
     Address = tuple[str, int]
     _Sent = dict[int, tuple[bytes, asyncio.Future[Appended]]]

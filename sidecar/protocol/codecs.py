@@ -15,7 +15,7 @@ from typing import Final
 import cramjam
 import zstandard
 
-from sidecar.protocol.compression import Codec, too_large
+from sidecar.protocol.codec import Codec, too_large
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import Octets
 

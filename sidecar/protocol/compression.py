@@ -6,20 +6,8 @@ compressed batch, and many a node never sees one that it has to look into.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.codec import too_large
 from sidecar.protocol.primitives import Octets
-
-
-class Codec(IntEnum):
-    """Names as in `org.apache.kafka.common.record.CompressionType`; the low three bits of a batch's attributes."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
 
 
 def decompress(codec: int, data: Octets, limit: int) -> Octets:
@@ -53,8 +41,3 @@ def compress(codec: int, data: Octets, like: Octets) -> Octets:
     from sidecar.protocol import codecs  # noqa: PLC0415 - as above
 
     return codecs.compress(codec, data, like)
-
-
-def too_large(limit: int) -> KafkaError:
-    """Error 10, for records of more than `limit` bytes."""
-    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"more than {limit} bytes of records when decompressed")

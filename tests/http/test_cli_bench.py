@@ -20,7 +20,7 @@ from sidecar.cli.bench.report import percentile
 from sidecar.cli.bench.stage import Stage, describe
 from sidecar.local.ports import free_ports
 from sidecar.protocol.addresses import addresses
-from sidecar.protocol.compression import Codec
+from sidecar.protocol.codec import Codec
 from sidecar.settings import AdminAccess
 from tests.conftest import StartNode
 from tests.nodes import NodeProcess

@@ -19,7 +19,7 @@ from sidecar.cli.output import write
 from sidecar.cli.progress import Rounds
 from sidecar.cli.setting_flags import resolve_here
 from sidecar.protocol.addresses import addresses
-from sidecar.protocol.compression import Codec
+from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import error_name
 from sidecar.settings import SettingsError
 

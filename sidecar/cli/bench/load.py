@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cli.bench.client import CLIENT_ID, PASSING, BatchFrame, Connection, RefusedError, new_producer
 from sidecar.protocol.batch import HEADER_BYTES
-from sidecar.protocol.compression import Codec, compress
+from sidecar.protocol.codec import Codec
+from sidecar.protocol.compression import compress
 from sidecar.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:

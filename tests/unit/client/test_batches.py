@@ -14,7 +14,7 @@ from sidecar.client._requests import Producer
 from sidecar.client.batches import CODECS, build, largest_size, murmur2, partition_of
 from sidecar.client.receipt import Headers, Pending
 from sidecar.protocol.batch import crc_matches, read_header
-from sidecar.protocol.compression import Codec
+from sidecar.protocol.codec import Codec
 
 SOME = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=70), SOME), max_size=3).map(tuple)

@@ -20,7 +20,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.protocol.compression import Codec, compress, decompress
+from sidecar.protocol.codec import Codec
+from sidecar.protocol.compression import compress, decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from tests.unit.protocol import kafka_python
 
