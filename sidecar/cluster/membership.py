@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from metadata.nodes import Beat, LiveNodes, Node
     from metadata.ownership import Ownership
     from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.network.loops import Loops
 
 _TAKEN_MARGIN_S: Final = 2.0
 _POLL_S: Final = 0.05
@@ -38,7 +39,7 @@ class Asserted(Protocol):
 
 
 class Membership:
-    """The heartbeat of one node. `describe` says what the node is at each beat."""
+    """The heartbeat of one node. `describe` says what the node is at each beat; `loops` see to it that it goes on."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Membership:
         *,
         failed: Callable[[MetadataError], None],
         restored: Callable[[], None] = lambda: None,
+        loops: Loops | None = None,
     ) -> None:
         self.available = False
         self.problem = "no heartbeat was answered yet"
@@ -60,6 +62,7 @@ class Membership:
         self._asserted = asserted
         self._failed = failed
         self._restored = restored
+        self._loops = loops
         self._beating = asyncio.Lock()
         self._was_lost = False
         self._staying = True
@@ -84,7 +87,10 @@ class Membership:
             except MetadataUnavailable as error:
                 self._lost(error)
                 break
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        if self._loops is not None:
+            self._task = self._loops.start("heartbeat", self._run)
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     def step_aside(self) -> None:
         """Lead clients to the other nodes from now on, where there are any, Redis or not."""

@@ -60,6 +60,11 @@ class NodeHooks:
     def task_failed(self, error: BaseException) -> None:
         self._log.error("internal_error", problem=repr(error), exc_info=error)
 
+    def loop_failed(self, name: str, error: BaseException) -> None:
+        self._metrics.loop_failed(name)
+        if self._seldom(f"loop {name}"):
+            self._log.error("loop_failed", loop=name, problem=repr(error), exc_info=error)
+
     # Upstream, changelog, Redis
 
     def upstream_error(self, broker: int, reason: str) -> None:

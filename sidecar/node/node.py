@@ -141,18 +141,18 @@ class Node:
         clients = gateway.clients
         watch = SilenceWatch(lambda: [client.connection for client in clients.values()])
         self._background += [
-            gateway.tasks.start(work)
-            for work in (
-                self._refresh(),
-                watch.run(),
-                rooms.keeper.run(),
-                rooms.governor.keep_ids(),
-                rooms.claims.run(),
-                rooms.shadow_keeper.run(),
-                rooms.cursors.keep(),
-                ownerships.run(),
-                self.reloader.run(),
-            )
+            rooms.loops.start(name, work)
+            for name, work in {
+                "metadata": self._refresh,
+                "silent clients": watch.run,
+                "keep-alive": rooms.keeper.run,
+                "snapshots": rooms.governor.keep_ids,
+                "claims": rooms.claims.run,
+                "shadows": rooms.shadow_keeper.run,
+                "cursors": rooms.cursors.keep,
+                "ownerships": ownerships.run,
+                "settings": self.reloader.run,
+            }.items()
         ]
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()

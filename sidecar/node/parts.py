@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.handler import Gateway
+    from sidecar.network.loops import Loops
     from sidecar.node.hooks import NodeHooks
     from sidecar.node.one_redis import OneRedis
     from sidecar.node.port import NodeState
@@ -56,6 +57,7 @@ class Parts(Protocol):
 class Rooms:
     """What a serving node is made of."""
 
+    loops: Loops
     changelog: Changelog
     governor: Governor
     forwarder: Forwarder

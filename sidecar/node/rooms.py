@@ -12,6 +12,7 @@ from sidecar.exclusive.upkeep import Keeper
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.severing import Severing
+from sidecar.network.loops import Loops
 from sidecar.node.leases import Leases
 from sidecar.node.parts import Rooms
 from sidecar.resources.coordinator import Coordinator
@@ -62,6 +63,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         disconnect_grace=settings.disconnect_grace_ms / 1000,
         queue_limit=settings.queue_limit,
     )
+    loops = Loops(gateway.tasks, node.hooks.loop_failed)
     membership = Membership(
         node.store,
         node.nodes,
@@ -69,6 +71,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         Leases(governor, claims),
         failed=node.hooks.redis_failed,
         restored=node.hooks.redis_restored,
+        loops=loops,
     )
     governor.catalog.beat = membership.beat_now
     records = ShadowRecords(changelog, node.nodes, membership)
@@ -90,6 +93,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     governor.catalog.settings_changed = keeper.read_soon
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(
+        loops,
         changelog,
         governor,
         forwarder,

@@ -69,7 +69,10 @@ class NodeView:
 
     async def checks(self) -> Sequence[port.Check]:
         node, rooms = self._node, self._node.rooms
-        serving = port.Check("node", node.state is port.NodeState.SERVING, node.problem)
+        failing = rooms.loops.failing() if rooms is not None else {}
+        stands = ", ".join(f"{name} fails again and again: {problem}" for name, problem in failing.items())
+        is_serving = node.state is port.NodeState.SERVING
+        serving = port.Check("node", is_serving and not failing, node.problem or stands)
         if rooms is None:
             waiting = "not reached yet"
             return [serving, *[port.Check(name, ok=False, detail=waiting) for name in ("kafka", "redis", "changelog")]]

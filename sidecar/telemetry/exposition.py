@@ -82,6 +82,8 @@ class NodeCollector(Collector):
         yield lag
         errors = _counter("upstream_connection_errors", "Connections to brokers that failed or broke.", "broker")
         yield _add_words(errors, metrics.upstream_errors)
+        loops = _counter("loop_failures", "Failures of what a node does all the time; it begins again.", "loop")
+        yield _add_words(loops, metrics.loop_failures)
         reloads = _counter("config_reload", "Times that the settings were read again, on SIGHUP.", "outcome")
         yield _add_words(reloads, metrics.config_reloads)
         for name, text in _GAUGES.items():

@@ -62,6 +62,11 @@ RELOADS: Final[tuple[str, ...]] = ("success", "failure")
 ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
 CLAIM_OUTCOMES: Final[tuple[str, ...]] = ("granted", "waiting", "released", "lost", "held", "unavailable")
 """Those that exist from the start; besides them the errors of the own APIs."""
+LOOPS: Final[tuple[str, ...]] = (
+    "claims", "cursors", "heartbeat", "keep-alive", "metadata", "ownerships", "settings", "shadows", "silent clients",
+    "snapshots",
+)  # fmt: skip
+"""What a node does all the time."""
 DISCONNECT_CAUSES: Final[tuple[str, ...]] = ("closed", "rejected")
 EXPECTED_ERRORS: Final[tuple[tuple[str, str], ...]] = (
     ("Produce", "LEADER_NOT_AVAILABLE"),
@@ -109,6 +114,7 @@ class NodeMetrics:
         self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
         self.upstream_open = 0
         self.upstream_errors: dict[str, int] = {"bootstrap": 0}
+        self.loop_failures: dict[str, int] = dict.fromkeys(LOOPS, 0)
         self.response_errors: dict[tuple[str, str], int] = dict.fromkeys(EXPECTED_ERRORS, 0)
         self.takeovers: dict[str, int] = dict.fromkeys(ACCESS_MODES, 0)
         self.takeover_seconds = Histogram(REQUEST_BOUNDS)
@@ -190,6 +196,10 @@ class NodeMetrics:
     def upstream_error(self, broker: str) -> None:
         """A connection could not be opened, or broke. `broker` is an id or an address of the bootstrap list."""
         _count(self.upstream_errors, broker, OTHER)
+
+    def loop_failed(self, name: str) -> None:
+        """A loop that runs as long as the node raised, and begins again."""
+        _count(self.loop_failures, name, OTHER)
 
     # Governed topics ----------------------------------------------------------------------------------------------
 
