@@ -52,13 +52,17 @@ _ELSEWHERE: Final = [Step(1.25, "close", {"app": "app0"}), produce(1.3, "rival0"
 _BEHIND: Final = Schedule([produce(), *_CUT, *_ELSEWHERE], length=5.0, jitter=0.04)
 """It arrives when another session owns the topic, and has written to another partition only."""
 
-_ONE_LEADS: Final = [
-    Step(0.05, "elect", {"topic": name, "partition": each, "broker": leader})
-    for name, each, leader in (("__sidecar_default", 0, 1), ("owned", 0, 2), ("owned", 1, 3))
-]
+
+def _one_leads(topic: str) -> list[Step]:
+    return [
+        Step(0.05, "elect", {"topic": name, "partition": each, "broker": leader})
+        for name, each, leader in (("__sidecar_default", 0, 1), (topic, 0, 2), (topic, 1, 3))
+    ]
+
+
 _UNWRITTEN: Final = Schedule(
     [
-        *_ONE_LEADS,
+        *_one_leads("owned"),
         Step(0.25, "refuse", {"broker": 1, "api": 0, "error": 5, "times": 50, "after_append": False}),
         produce(0.3),
         Step(0.8, "kill node", {"node": 1, "fuse": 1, "lasts": 0.3, "silently": False}),
@@ -70,7 +74,7 @@ _UNWRITTEN: Final = Schedule(
 
 _LATE_WORD: Final = Schedule(
     [
-        *_ONE_LEADS,
+        *_one_leads("owned"),
         produce(topic="shared"),
         Step(0.98, "delay append", {"topic": "__sidecar_default", "lasts": 1.9}),
         produce(1.0, "app1", "shared", batches=600),
@@ -83,6 +87,20 @@ _LATE_WORD: Final = Schedule(
     jitter=0.02,
 )
 """The record of a slot beside the master slot arrives when its node is dead, and its session owns the topic."""
+
+_MASTER_LOST: Final = Schedule(
+    [
+        *_one_leads("shared"),
+        produce(topic="shared", batches=30),
+        Step(0.5, "cut path", {"node": 2, "other": "redis", "lasts": 4.0}),
+        Step(0.98, "delay append", {"topic": "__sidecar_default", "lasts": 1.8}),
+        produce(1.0, "app1", "shared"),
+        produce(1.5, "rival0", "shared", mode="exclusive_with_fencing"),
+    ],
+    length=4.0,
+    jitter=0.02,
+)
+"""A node that does not reach Redis waits for its record of a slot, and another one takes the topic."""
 
 BESIDE: Final = Bias(
     ("shared",),
@@ -191,6 +209,20 @@ MUTANTS: Final = (
             ),
         ),
         _UNWRITTEN,
+    ),
+    Mutant(
+        "a slot is used without the master slot",
+        "model CheckMaster",
+        "A node does not look, behind the record of a slot beside the master slot, whether it still has that one.",
+        (
+            Edit(
+                TAKEOVER,
+                "        self._records.check_master()\n        return offset\n",
+                "        return offset\n",
+            ),
+        ),
+        _MASTER_LOST,
+        by=("behind_the_fence",),
     ),
     Mutant(
         "the later word counts",
