@@ -102,6 +102,24 @@ _MASTER_LOST: Final = Schedule(
 )
 """A node that does not reach Redis waits for its record of a slot, and another one takes the topic."""
 
+_READ_MEANWHILE: Final = Schedule(
+    [
+        *_one_leads("shared"),
+        produce(topic="shared"),
+        Step(0.98, "freeze asking", {"api": 61, "lasts": 2.8, "after": 3}),
+        produce(1.0, "app1", "shared", batches=600),
+        Step(1.1, "close", {"app": "app0"}),
+        Step(1.4, "policy", {"topic": "shared", "access_mode": "exclusive"}),
+        *[Step(1.8 + 0.15 * each, "reset", {"node": 2, "other": "clients", "share": 1.0}) for each in range(8)],
+        Step(5.0, "kill node", {"node": 1, "fuse": 1, "lasts": 0.3, "silently": False}),
+    ],
+    length=6.5,
+    jitter=0.02,
+)
+"""A node stands still behind the fence of a slot, in front of its record. Its session owns the topic at another one by
+then, and writes. That one dies behind the record.
+"""
+
 BESIDE: Final = Bias(
     ("shared",),
     {"kill node": 3, "cut path": 2, "freeze node": 2, "drain node": 1, "hold markers": 1},
@@ -237,6 +255,20 @@ MUTANTS: Final = (
             ),
         ),
         _LATE_WORD,
+    ),
+    Mutant(
+        "under a master record of others",
+        "model UnderOwn",
+        "The record of a slot beside the master slot names the newest master record that its node has read, whose ever "
+        "that is.",
+        (
+            Edit(
+                SLOT_RECORDS,
+                "        self.check_master()\n        return self._view.opened_now",
+                "        return self._view.opened_now",
+            ),
+        ),
+        _READ_MEANWHILE,
     ),
     Mutant(
         "forgetful redis",
