@@ -200,6 +200,6 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
     "hold answers": hold_answers, "delay append": delay_append, "freeze asking": freeze_asking,
-    "kill behind": kill_behind, "delete records": delete_records, "believe": believe, "bomb": bomb, "many names": many_names,
-    "many partitions": many_partitions,
+    "kill behind": kill_behind, "delete records": delete_records, "believe": believe, "bomb": bomb,
+    "many names": many_names, "many partitions": many_partitions,
 }  # fmt: skip
