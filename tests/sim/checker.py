@@ -97,8 +97,6 @@ class Evidence:
     """Where a partition ended when its topic began to have sequence ids: from there on no id comes again."""
     inside: list[str] = field(default_factory=list)
     claims: list[Claimed] = field(default_factory=list)
-    compacted: bool = False
-    """The ownership topic lacks records that it had."""
     zeroed: set[str] = field(default_factory=set)
     _copies: dict[tuple[str, int, bytes], list[Record]] | None = None
 
@@ -363,7 +361,7 @@ def claims_fall(evidence: Evidence) -> Iterator[str]:
 def granted_otherwise(evidence: Evidence) -> Iterator[str]:
     """Whoever was granted a claim has it in the ownership topic."""
     written = {(each.resource, each.generation, each.session) for each in evidence.claims}
-    for told in evidence.ledger.granted if not evidence.compacted else ():
+    for told in evidence.ledger.granted:
         if (told.resource, told.generation, told.session) not in written:
             yield f"generation {told.generation} of {told.resource} was granted to {told.session}, not by the log"
 
@@ -458,12 +456,10 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
 
 def _is_free(evidence: Evidence, tenure: Tenure, record: Record) -> bool:
     """Whether a record behind the begin of a tenure was stamped under an epoch that was opened when its owner had let
-    go. True as well where nothing says when that was: compaction took the record of the epoch.
+    go.
     """
     opened = evidence.opened.get((record.producer_id, record.producer_epoch))
-    if opened is None:
-        return any(each.released for each in _words_on(evidence, tenure))
-    said = [each for each in _words_on(evidence, tenure) if each.at <= opened]
+    said = [each for each in _words_on(evidence, tenure) if opened is not None and each.at <= opened]
     return bool(said) and said[-1].released
 
 

@@ -72,12 +72,8 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
             found.logs[topic, partition] = read(world, topic, partition)
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}
     found.unfenced = {where: math.inf for where in found.logs if where[0] in world.cluster.deleted}
-    for record in read(world, OWNERSHIP, 0):
+    for record in _records(world.cluster.history(OWNERSHIP, 0)):
         _note(record, found, world)
-    batches, behind = world.cluster.committed(OWNERSHIP, 0), 0
-    for batch in batches:
-        found.compacted |= batch.base != behind or batch.count != batch.last - batch.base + 1
-        behind = batch.last + 1
     return found
 
 

@@ -174,7 +174,6 @@ def compact(play: Play, topic: str) -> None:
     """Everything in the log so far is compacted."""
     play.world.cluster.roll(topic)
     play.world.cluster.compact(topic)
-    play.effect("compacted")
 
 
 def lag_metadata(play: Play, broker: int, seconds: float, lasts: float) -> None:

@@ -119,6 +119,17 @@ def kill_behind(play: Play, topic: str, partition: int, records: int, lasts: flo
     look()
 
 
+def delete_records(play: Play, topic: str) -> None:
+    """Everything committed is deleted, as by DeleteRecords: no reader gets it any more. Its bytes stay in the active
+    segment, so the checker sees it.
+    """
+    for index in range(play.counts[topic]):
+        replica = play.world.cluster.replica(topic, index)
+        if replica is not None and replica.log.start < replica.high_watermark:
+            replica.advance_start(replica.high_watermark)
+            play.effect("records deleted")
+
+
 def believe(play: Play, topic: str) -> None:
     """Somebody sends records of yesterday in a batch whose header says that they are new."""
     (record,) = _records(play, "liar", topic, [b"liar/old"])
@@ -189,6 +200,6 @@ def _ask(play: Play, name: str, key: int, body: Callable[[], bytes], answered: C
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
     "hold answers": hold_answers, "delay append": delay_append, "freeze asking": freeze_asking,
-    "kill behind": kill_behind, "believe": believe, "bomb": bomb, "many names": many_names,
-    "many partitions": many_partitions,
+    "kill behind": kill_behind, "delete records": delete_records, "believe": believe, "bomb": bomb,
+    "many names": many_names, "many partitions": many_partitions,
 }  # fmt: skip

@@ -90,6 +90,28 @@ def test_behind_lost_ownership_records_every_promise_holds(worker: Worker) -> No
     assert outcome.effects["ownership records lost"]
 
 
+def test_nodes_find_in_a_compacted_ownership_topic_what_they_need(worker: Worker) -> None:
+    """Two applications take the topic from each other, and nodes start behind each compaction."""
+    one, other = (produced(app=app, topic="owned", mode="exclusive_with_fencing", ids=False, every=0.05, partitions=2)
+                  for app in ("app0", "app1"))  # fmt: skip
+    steps = (
+        Step(0.1, "produce", one),
+        Step(0.8, "produce", other),
+        *(
+            step
+            for number, at in ((1, 1.5), (2, 2.5), (1, 3.5))
+            for step in (
+                Step(at, "compact", {"topic": "__sidecar_default"}),
+                Step(at, "kill node", {"node": number, "fuse": 1, "lasts": 0.2, "silently": False}),
+                Step(at + 0.5, "restart", {"app": f"app{number - 1}"}),
+            )
+        ),
+    )
+    outcome = worker.play(History(1, Shape(nodes=2), 4.5, steps, {"latency": 0.002}))
+    assert outcome.wrong == []
+    assert outcome.effects["compacted"] == 9
+
+
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_reader_of_a_shadow_comes_to_its_end_unless_it_is_closed(worker: Worker, closes: bool) -> None:
     """A source that is created anew closes its shadow. What somebody else wrote beside the records changes nothing."""

@@ -19,6 +19,7 @@ HEADER_BYTES: Final = 61
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _I64: Final = Struct(">q")
 _I32: Final = Struct(">i")
+_I16: Final = Struct(">h")
 _CRC: Final = Struct(">I")
 _MARKER_KEY: Final = Struct(">hh")
 _MARKER: Final = Struct(">hi")
@@ -27,6 +28,7 @@ _ZSTD: Final = 4
 _LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+_DELETE_HORIZON: Final = 0x40
 NO_SEQUENCE: Final = -1
 LAST_SEQUENCE: Final = 2**31 - 1
 _SEQUENCES: Final = 2**31
@@ -71,6 +73,17 @@ class Batch:
     @property
     def control(self) -> bool:
         return bool(self.attributes & CONTROL)
+
+    @property
+    def base_ms(self) -> int:
+        """What the times of its records count from."""
+        found: int = _I64.unpack_from(self.data, 27)[0]
+        return found
+
+    @property
+    def delete_horizon(self) -> int | None:
+        """From when on its tombstones, or its marker, may go; None: no cleaning has found them yet (KIP-534)."""
+        return self.base_ms if self.attributes & _DELETE_HORIZON else None
 
 
 def read(data: bytes, version: int = 8) -> Batch:
@@ -146,24 +159,36 @@ def placed(batch: Batch, offset: int, epoch: int, append_time: int | None) -> Ba
     return batch
 
 
-def rebuilt(batch: Batch, section: bytes, count: int, *, uncompressed: bool = True) -> Batch:
-    """The batch with other records in the same place of the log (`MemoryRecords.filterTo`): what compaction leaves."""
-    out = bytearray(batch.data[:HEADER_BYTES]) + section
-    _I32.pack_into(out, 8, len(out) - 12)
-    _I32.pack_into(out, 57, count)
-    if uncompressed:
-        out[22] &= ~0x07 & 0xFF
-    _CRC.pack_into(out, 17, crc32c(memoryview(out)[21:]))
+def rebuilt(
+    batch: Batch, section: bytes, count: int, horizon: int | None = None, max_ts: int | None = None
+) -> Batch:  # fmt: skip
+    """The batch with other records in the same place of the log (`MemoryRecords.filterTo`): what compaction leaves.
+    Sequences and offsets stay. From `horizon` on its tombstones, or its marker, may go (KIP-534).
+    """
     made = Batch.__new__(Batch)
     for name in Batch.__slots__:
         setattr(made, name, getattr(batch, name))
-    made.data, made.size, made.count = bytes(out), len(out), count
+    made.attributes &= ~_CODEC
+    if max_ts is not None and not batch.attributes & _LOG_APPEND_TIME:
+        made.max_ts = max_ts
+    out = bytearray(batch.data[:HEADER_BYTES]) + section
+    if horizon is not None:
+        made.attributes |= _DELETE_HORIZON
+        _I64.pack_into(out, 27, horizon)
     if not count:
+        made.attributes &= ~_DELETE_HORIZON  # `DefaultRecordBatch.writeEmptyHeader`
         made.marker = -1
+    _I32.pack_into(out, 8, len(out) - 12)
+    _I16.pack_into(out, 21, made.attributes)
+    _I64.pack_into(out, 35, made.max_ts)
+    _I32.pack_into(out, 57, count)
+    _CRC.pack_into(out, 17, crc32c(memoryview(out)[21:]))
+    made.data, made.size, made.count = bytes(out), len(out), count
     return made
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A zigzag varint."""
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
     while value > 0x7F:
@@ -175,10 +200,10 @@ def _varint(value: int) -> bytes:
 
 def encode_record(delta: int, key: bytes | None, value: bytes | None, time_delta: int = 0) -> bytes:
     """One record without headers."""
-    body = b"\0" + _varint(time_delta) + _varint(delta)
-    body += _varint(-1) if key is None else _varint(len(key)) + key
-    body += (_varint(-1) if value is None else _varint(len(value)) + value) + b"\0"
-    return _varint(len(body)) + body
+    body = b"\0" + varint(time_delta) + varint(delta)
+    body += varint(-1) if key is None else varint(len(key)) + key
+    body += (varint(-1) if value is None else varint(len(value)) + value) + b"\0"
+    return varint(len(body)) + body
 
 
 def encode(

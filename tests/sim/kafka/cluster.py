@@ -83,6 +83,17 @@ class Cluster(Faults):
             return []
         return [batch for batch in replica.log.batches if batch.last < replica.high_watermark]
 
+    def history(self, topic: str, partition: int) -> list[Batch]:
+        """As `committed`, with what compaction took out of the leader's log. What an unclean election lost before that
+        is not of the leader's log: the leader epochs say so.
+        """
+        replica = self.replica(topic, partition)
+        found = {batch.base: batch for batch in self.committed(topic, partition)}
+        for batch in self.before_cleaning(self.controller.topics[topic].id, partition):
+            if replica is not None and replica.log.epoch_of(batch.base) == batch.epoch:
+                found[batch.base] = batch
+        return [found[base] for base in sorted(found)]
+
     # Links ---------------------------------------------------------------------------------------------------------
 
     def post(self, source: int, target: int, call: Callable[..., object], *args: Any) -> None:

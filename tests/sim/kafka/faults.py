@@ -39,6 +39,8 @@ class Faults:
         self.trace: Callable[[str], None] | None = None
         self.dropped: dict[tuple[str, int], list[Batch]] = {}
         """By partition: what some replica had and has no more, but for retention and compaction."""
+        self._cleaned: dict[tuple[bytes, int], dict[tuple[int, int], Batch]] = {}
+        """By topic id and partition: batches as they were before compaction, by base offset and leader epoch."""
         self.deleted: set[str] = set()
         """Topics that were; some are there again."""
         self.misled: list[tuple[str, int, bytes]] = []
@@ -58,6 +60,16 @@ class Faults:
         """A replica loses these: it follows a leader without them, or its topic is gone."""
         if batches:
             self.dropped.setdefault((topic, partition), []).extend(batches)
+
+    def cleaned(self, topic: bytes, partition: int, batches: list[Batch]) -> None:
+        """A replica compacts these. What is kept is the oldest form of each."""
+        known = self._cleaned.setdefault((topic, partition), {})
+        for batch in batches:
+            known.setdefault((batch.base, batch.epoch), batch)
+
+    def before_cleaning(self, topic: bytes, partition: int) -> list[Batch]:
+        """What `cleaned` was given."""
+        return list(self._cleaned.get((topic, partition), {}).values())
 
     def delay(self, span: Span) -> float:
         return self.scheduler.rng.uniform(*span)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import KafkaError
 from tests.sim.kafka import errors
-from tests.sim.kafka.batches import HEADER_BYTES, Batch
+from tests.sim.kafka.batches import HEADER_BYTES, Batch, varint
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.topics import TopicConfig
 
@@ -51,6 +51,14 @@ def parse(batch: Batch) -> list[Record]:
     if at != len(section):
         raise IndexError(at)
     return found
+
+
+def moved(record: Record, base_ms: int) -> bytes:
+    """Its bytes in a batch whose times count from `base_ms`."""
+    _, at = _varint(record.data, 0)
+    _, behind = _varint(record.data, at + 1)
+    body = record.data[at : at + 1] + varint(record.time - base_ms) + record.data[behind:]
+    return varint(len(body)) + body
 
 
 def check(batch: Batch, config: TopicConfig, now_ms: int) -> None:

@@ -6,6 +6,7 @@ Whoever implements `ask`, `pause`, `wall_ms` and `topic` gets the rest. Scenario
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from tests.sim.kafka.batches import encode
@@ -55,7 +56,8 @@ class Talk(ABC):
         )
 
     def produce_fields(
-        self, topic: str, values: list[bytes], *, pid: int = -1, epoch: int = -1, seq: int = -1, partition: int = 0,
+        self, topic: str, values: Sequence[bytes | None], *, pid: int = -1, epoch: int = -1, seq: int = -1,
+        partition: int = 0,
         acks: int = -1, timestamp: int | None = None, attributes: int = 0, key: bytes | None = None,
         timeout_ms: int = 5000, transactional_id: str | None = None,
     ) -> dict[str, Any]:  # fmt: skip
@@ -64,7 +66,9 @@ class Talk(ABC):
         data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
         return {"transactional_id": transactional_id, "acks": acks, "timeout_ms": timeout_ms, "topic_data": data}
 
-    def produce(self, topic: str, *values: bytes, broker: int | None = None, **more: Any) -> tuple[int, int]:
+    def produce(
+        self, topic: str, *values: bytes | None, broker: int | None = None, **more: Any
+    ) -> tuple[int, int]:  # fmt: skip
         """(error, base offset) of one batch sent to the leader, or to a broker."""
         broker = self.leader_of(topic, more.get("partition", 0)) if broker is None else broker
         answer = self.ask(broker, 0, 8, self.produce_fields(topic, list(values), **more))

@@ -1,8 +1,10 @@
 """Retention and compaction (facts/kafka-fencing.md §6)."""
 
+from tests.sim.kafka.batches import TRANSACTIONAL
 from tests.sim.kafka.harness import Simulated
 from tests.sim.kafka.log import valid_crc
 from tests.sim.kafka.records import parse
+from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 
 def _keys(s: Simulated, topic: str) -> list[tuple[int, bytes | None]]:
@@ -117,3 +119,105 @@ def test_a_record_without_a_key_is_refused_on_a_compacted_topic():
     topic = s.topic(cleanup_policy="compact")
     assert s.produce(topic, b"a") == (87, -1)
     assert s.produce(topic, b"a", key=b"k") == (0, 0)
+
+
+def test_a_topic_of_somebody_whose_name_begins_as_those_of_kafka_is_compacted_and_retained():
+    s = Simulated()
+    for name, policy in (("__mine", "compact"), ("__events", "delete")):
+        s.cluster.create_topic(name, configs={"cleanup.policy": policy, "retention.ms": "1000"})
+    s.pause(1)
+    for name in ("__mine", "__events"):
+        s.produce(name, b"a", key=b"k")
+        s.produce(name, b"b", key=b"k")
+        s.cluster.roll(name)
+    s.pause(5)
+    s.produce("__events", b"c", key=b"k")
+    s.cluster.compact("__mine")
+    s.cluster.retain("__events")
+    assert _keys(s, "__mine") == [(1, b"k")]
+    assert _keys(s, "__events") == [(2, b"k")]
+
+
+def test_the_topics_of_kafka_itself_are_left_alone():
+    s = Simulated()
+    s.fence("slot", s.topic())
+    for name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+        s.cluster.roll(name)
+        s.cluster.compact(name)
+        s.cluster.retain(name)
+    assert not s.cluster.effects["compacted"]
+
+
+def test_a_compaction_that_finds_nothing_takes_no_effect():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact")
+    s.produce(topic, b"a", key=b"a")
+    s.produce(topic, b"b", key=b"b")
+    s.cluster.compact(topic)
+    s.cluster.roll(topic)
+    s.cluster.compact(topic)
+    assert not s.cluster.effects["compacted"]
+    assert s.cluster.history(topic, 0) == s.cluster.committed(topic, 0)
+
+
+def test_a_tombstone_stays_for_delete_retention_from_its_first_cleaning():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact", delete_retention_ms="1000")
+    s.produce(topic, b"a", key=b"k")
+    s.produce(topic, None, key=b"k")
+    s.produce(topic, b"b", key=b"l")
+    s.cluster.roll(topic)
+    s.pause(5)  # old already, and no cleaning has seen it
+    s.cluster.compact(topic)
+    assert _keys(s, topic) == [(1, b"k"), (2, b"l")]
+    (batch, _) = s.cluster.committed(topic, 0)
+    assert valid_crc(batch)
+    assert batch.delete_horizon is not None
+    assert [record.time for record in parse(batch)] == [batch.max_ts]
+    s.pause(2)
+    s.cluster.compact(topic)
+    assert _keys(s, topic) == [(2, b"l")]
+
+
+def test_a_marker_stays_for_delete_retention_from_its_first_cleaning():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact", delete_retention_ms="1000")
+    s.fence("slot", topic)
+    s.cluster.roll(topic)
+    s.pause(5)
+    s.cluster.compact(topic)
+    (marker,) = s.cluster.committed(topic, 0)
+    assert marker.count == 1
+    s.pause(2)
+    s.cluster.compact(topic)
+    (marker,) = s.cluster.committed(topic, 0)
+    assert (marker.count, marker.marker, valid_crc(marker)) == (0, -1, True)
+
+
+def test_what_compaction_took_is_in_the_history_of_a_log():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact")
+    for value in (b"a", b"b", b"c"):
+        s.produce(topic, value, key=b"k")
+        s.cluster.roll(topic)
+        s.cluster.compact(topic)
+    assert [batch.base for batch in s.cluster.committed(topic, 0)] == [2]
+    assert [(batch.base, batch.count) for batch in s.cluster.history(topic, 0)] == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_records_of_an_aborted_transaction_go_and_its_marker_stays_as_long_as_its_last_batch():
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact", delete_retention_ms="1000")
+    s.produce(topic, b"a", key=b"k")
+    _, pid, epoch = s.init("app")
+    assert s.add("app", pid, epoch, topic) == 0
+    more = {"pid": pid, "epoch": epoch, "attributes": TRANSACTIONAL, "transactional_id": "app"}
+    for number in range(2):
+        assert s.produce(topic, b"b", key=b"k", seq=number, **more) == (0, 1 + number)
+    assert s.end("app", pid, epoch) == 0
+    s.pause(1)
+    s.cluster.roll(topic)
+    for _ in range(3):
+        s.cluster.compact(topic)
+        s.pause(2)
+    assert [(batch.base, batch.count) for batch in s.cluster.committed(topic, 0)] == [(0, 1), (2, 0), (3, 1)]

@@ -15,17 +15,36 @@ if TYPE_CHECKING:
 TAILS: Final = "sidecar/exclusive/tails.py"
 
 _DESCRIBE_PRODUCERS: Final = 61
+_CUT: Final = [
+    *[Step(0.8, "cut path", {"node": 2, "other": f"kafka-{each}", "lasts": 2.4}) for each in (1, 2, 3)],
+    Step(1.0, "kill node", {"node": 2, "fuse": 1, "lasts": 6.0, "silently": False}),
+]
+"""What a node sent before it died arrives much later."""
+
 _ARRIVES: Final = Schedule(
     [
         produce(),
-        *[Step(0.8, "cut path", {"node": 2, "other": f"kafka-{each}", "lasts": 2.4}) for each in (1, 2, 3)],
-        Step(1.0, "kill node", {"node": 2, "fuse": 1, "lasts": 6.0, "silently": False}),
+        *_CUT,
         hold(1.1, "owned", 2.6, api=_DESCRIBE_PRODUCERS),
     ],
     length=5.0,
     jitter=0.1,
 )
-"""What a node sent before it died arrives while the next one is told what leaders remembered before."""
+"""It arrives while the next one is told what leaders remembered before."""
+
+_DELETED: Final = Schedule(
+    [
+        produce(library="aiokafka"),
+        *_CUT,
+        Step(1.0, "hold markers", {"partition": -1, "lasts": 3.0, "of": "sidecar.default.owned"}),
+        Step(3.6, "delete records", {"topic": "owned"}),
+    ],
+    length=6.0,
+    jitter=0.2,
+)
+"""It arrives between the look and the fence of the next one, and its records are deleted before they are read. Its
+client sends the same again, and never raises its epoch.
+"""
 
 
 def _changes(seed: int) -> History:
@@ -87,5 +106,18 @@ MUTANTS: Final = (
             ),
         ),
         _changes,
+    ),
+    Mutant(
+        "nothing was deleted",
+        "model WholeOnly",
+        "What was noted counts, though records behind it were deleted before they were read.",
+        (
+            Edit(
+                TAILS,
+                "                offset, is_whole = error.start, False\n",
+                "                offset = error.start\n",
+            ),
+        ),
+        _DELETED,
     ),
 )

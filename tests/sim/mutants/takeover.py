@@ -52,13 +52,17 @@ _ELSEWHERE: Final = [Step(1.25, "close", {"app": "app0"}), produce(1.3, "rival0"
 _BEHIND: Final = Schedule([produce(), *_CUT, *_ELSEWHERE], length=5.0, jitter=0.04)
 """It arrives when another session owns the topic, and has written to another partition only."""
 
-_ONE_LEADS: Final = [
-    Step(0.05, "elect", {"topic": name, "partition": each, "broker": leader})
-    for name, each, leader in (("__sidecar_default", 0, 1), ("owned", 0, 2), ("owned", 1, 3))
-]
+
+def _one_leads(topic: str) -> list[Step]:
+    return [
+        Step(0.05, "elect", {"topic": name, "partition": each, "broker": leader})
+        for name, each, leader in (("__sidecar_default", 0, 1), (topic, 0, 2), (topic, 1, 3))
+    ]
+
+
 _UNWRITTEN: Final = Schedule(
     [
-        *_ONE_LEADS,
+        *_one_leads("owned"),
         Step(0.25, "refuse", {"broker": 1, "api": 0, "error": 5, "times": 50, "after_append": False}),
         produce(0.3),
         Step(0.8, "kill node", {"node": 1, "fuse": 1, "lasts": 0.3, "silently": False}),
@@ -70,7 +74,7 @@ _UNWRITTEN: Final = Schedule(
 
 _LATE_WORD: Final = Schedule(
     [
-        *_ONE_LEADS,
+        *_one_leads("owned"),
         produce(topic="shared"),
         Step(0.98, "delay append", {"topic": "__sidecar_default", "lasts": 1.9}),
         produce(1.0, "app1", "shared", batches=600),
@@ -83,6 +87,38 @@ _LATE_WORD: Final = Schedule(
     jitter=0.02,
 )
 """The record of a slot beside the master slot arrives when its node is dead, and its session owns the topic."""
+
+_MASTER_LOST: Final = Schedule(
+    [
+        *_one_leads("shared"),
+        produce(topic="shared", batches=30),
+        Step(0.5, "cut path", {"node": 2, "other": "redis", "lasts": 4.0}),
+        Step(0.98, "delay append", {"topic": "__sidecar_default", "lasts": 1.8}),
+        produce(1.0, "app1", "shared"),
+        produce(1.5, "rival0", "shared", mode="exclusive_with_fencing"),
+    ],
+    length=4.0,
+    jitter=0.02,
+)
+"""A node that does not reach Redis waits for its record of a slot, and another one takes the topic."""
+
+_READ_MEANWHILE: Final = Schedule(
+    [
+        *_one_leads("shared"),
+        produce(topic="shared"),
+        Step(0.98, "freeze asking", {"api": 61, "lasts": 2.8, "after": 3}),
+        produce(1.0, "app1", "shared", batches=600),
+        Step(1.1, "close", {"app": "app0"}),
+        Step(1.4, "policy", {"topic": "shared", "access_mode": "exclusive"}),
+        *[Step(1.8 + 0.15 * each, "reset", {"node": 2, "other": "clients", "share": 1.0}) for each in range(8)],
+        Step(5.0, "kill node", {"node": 1, "fuse": 1, "lasts": 0.3, "silently": False}),
+    ],
+    length=6.5,
+    jitter=0.02,
+)
+"""A node stands still behind the fence of a slot, in front of its record. Its session owns the topic at another one by
+then, and writes. That one dies behind the record.
+"""
 
 BESIDE: Final = Bias(
     ("shared",),
@@ -193,6 +229,20 @@ MUTANTS: Final = (
         _UNWRITTEN,
     ),
     Mutant(
+        "a slot is used without the master slot",
+        "model CheckMaster",
+        "A node does not look, behind the record of a slot beside the master slot, whether it still has that one.",
+        (
+            Edit(
+                TAKEOVER,
+                "        self._records.check_master()\n        return offset\n",
+                "        return offset\n",
+            ),
+        ),
+        _MASTER_LOST,
+        by=("behind_the_fence",),
+    ),
+    Mutant(
         "the later word counts",
         "model Under",
         "Of two records that say where a session stands the later one counts, whatever master record it was written "
@@ -205,6 +255,20 @@ MUTANTS: Final = (
             ),
         ),
         _LATE_WORD,
+    ),
+    Mutant(
+        "under a master record of others",
+        "model UnderOwn",
+        "The record of a slot beside the master slot names the newest master record that its node has read, whose ever "
+        "that is.",
+        (
+            Edit(
+                SLOT_RECORDS,
+                "        self.check_master()\n        return self._view.opened_now",
+                "        return self._view.opened_now",
+            ),
+        ),
+        _READ_MEANWHILE,
     ),
     Mutant(
         "forgetful redis",
