@@ -189,7 +189,9 @@ def lost(evidence: Evidence) -> Iterator[str]:
 def doubled(evidence: Evidence) -> Iterator[str]:
     """What an idempotent session sent once stands there once; a plain one's only where it was sent again in doubt.
 
-    Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record.
+    Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record. A client that raises
+    its own epoch while a batch is in doubt, as librdkafka does where another partition is refused, sends that one anew:
+    only ids tell Kafka's log, and a node, that they are the same.
     """
     for sent in evidence.ledger.sent:
         copies = evidence.fenced(sent)
@@ -198,7 +200,7 @@ def doubled(evidence: Evidence) -> Iterator[str]:
         life = sent.topic, sent.sent_at, max(record.at for record in copies)
         counts = sent.sequence_id is not None and evidence.policies.constant(*life, _ids_count)
         stays = evidence.policies.constant(*life, _is_governed) is not None
-        if not sent.doubtful or (stays and (sent.idempotent or counts)):
+        if not sent.doubtful or (stays and ((sent.idempotent and not sent.is_anew) or counts)):
             yield f"written {len(copies)} times: {_where(sent)}, offsets {evidence.places(sent)}"
 
 

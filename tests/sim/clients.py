@@ -90,6 +90,8 @@ class Batch:
     attempts: int = 0
     in_flight: bool = False
     failures: int = 0
+    sent_under: tuple[int, int] | None = None
+    """Producer id and epoch of the last attempt."""
 
 
 @dataclass(slots=True, eq=False)
@@ -338,8 +340,11 @@ class Producer:
             lane.next_sequence = (lane.next_sequence + len(batch.records)) % _SEQUENCES
         batch.in_flight = True
         batch.attempts += 1
+        stamp = batch.producer_id, batch.epoch
         for record in batch.records:
             record.attempts += 1
+            record.is_anew |= record.doubtful and batch.sent_under not in (None, stamp)
+        batch.sent_under = stamp
         answer = to.send(wire.PRODUCE, self._request(lane, batch))
         sequence = batch.sequence, batch.epoch
         timer = loop.call_later(self.library.request_s, to.close)

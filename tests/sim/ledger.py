@@ -34,6 +34,8 @@ class Sent:
     code: int = 0
     message: str = ""
     doubtful: bool = False
+    is_anew: bool = False
+    """Its client sent it under another epoch of its own while an earlier attempt was in doubt: a new batch to Kafka."""
     sent_at: float = 0.0
     told_at: float = math.inf
     bears_name: bool = False

@@ -114,6 +114,17 @@ def test_a_record_that_stands_twice() -> None:
     assert len(only(checker.doubled, bad)) == 1
 
 
+@pytest.mark.parametrize(
+    ("facts", "wrong"), [({}, 1), ({"is_anew": True}, 0), ({"doubtful": False, "is_anew": True}, 1)]
+)
+def test_what_a_client_sends_anew_in_doubt_is_its_own_unless_ids_count(facts: dict[str, bool], wrong: int) -> None:
+    found = good()
+    found.policies = applied(PLAIN)
+    found.ledger.sent[2] = replace(found.ledger.sent[2], **{"doubtful": True, **facts})
+    found.logs["t", 0].append(record(5, "b0"))
+    assert len(list(checker.doubled(found))) == wrong
+
+
 def test_a_plain_producers_own_repetition_is_its_own() -> None:
     fine = good()
     fine.policies = applied(PLAIN)
