@@ -117,7 +117,7 @@ def test_a_record_that_stands_twice() -> None:
 @pytest.mark.parametrize(
     ("facts", "wrong"), [({}, 1), ({"is_anew": True}, 0), ({"doubtful": False, "is_anew": True}, 1)]
 )
-def test_what_a_client_sends_anew_in_doubt_is_its_own_unless_ids_count(facts: dict[str, bool], wrong: int) -> None:
+def test_what_a_client_sends_anew_in_doubt_is_its_own_duplicate(facts: dict[str, bool], wrong: int) -> None:
     found = good()
     found.policies = applied(PLAIN)
     found.ledger.sent[2] = replace(found.ledger.sent[2], **{"doubtful": True, **facts})
