@@ -93,7 +93,7 @@ class Moving(Served, Protocol):
 
 
 class Owning(Served, Protocol):
-    """A topic, or a partition with an owner of its own, as others are told of it."""
+    """A topic, or a partition with an owner of its own, as events, metrics and Redis show it."""
 
     domain: Domain
     ownership: state.Ownership | None

@@ -263,7 +263,7 @@ class Producers:
         transactional: bool = False,
     ) -> None:
         """A client got a new producer id, which is its own; where it named its old one, the new session follows that.
-        A `transactional` one is given again to whoever asks for its transactional id, and never writes here.
+        Kafka gives a `transactional` one to any client that asks for its transactional id; it never writes here.
         """
         self.gave_first_id |= new_producer_id == 0
         if not transactional:

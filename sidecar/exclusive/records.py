@@ -37,7 +37,7 @@ DEPOSED_KEPT: Final = 20_000
 than 640 KiB.
 """
 STRANGERS_KEPT: Final = 1_000
-"""Of those that only waited, or came on a connection that carried a deposed session: whoever can connect can add them.
+"""Of those that only waited, or came on a connection that carried a deposed session: any client can add them.
 """
 
 

@@ -9,60 +9,39 @@ owner's own entry fade before the next keep-alive: it is refused (32).
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
-from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from metadata import MetadataUnavailable
-from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive import succession
 from sidecar.exclusive.tenure import acknowledged_tails, has_forgotten, tail_reader
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
-    FencingRefusedError,
-    Witness,
-    read_broker_keep_alive,
-    read_keep_alives,
     retire_producer,
 )
 from sidecar.forwarder.append import Outcome
-from sidecar.protocol.caller import FencedError, Lane, UpstreamError
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import ProducerId, TopicPartition
+from sidecar.protocol.ids import ProducerId
 from sidecar.protocol.records import newest_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from sidecar.changelog import Clock
-    from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.tenure import AtWork, Surroundings, Tenure
     from sidecar.fencing import KeepAlive, WriterSlot
-    from sidecar.network.tasks import Tasks
 
-_READ_S: Final = 60.0
-_LOOK_LANE: Final = Lane("remembered-times")
-_LONGEST_TICK_S: Final = 1.0
-_SHORTEST_TICK_S: Final = 0.05
-_AT_ONCE: Final = 16
 _RECORDS_AT_ONCE: Final = 500
 _RETIRED_KEPT: Final = 16
 """A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""
 
-_PASSING: Final = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, MetadataUnavailable, TimeoutError)
-"""Why a fence could not be renewed now: it is tried again."""
 _AGAIN_S: Final = 5.0
-_LOOK_S: Final = 5.0
-"""How often leaders are asked what they remember of writers whose headers were believed."""
 _LATE_S: Final = 60.0
 """By how much brokers' clocks may be apart."""
-_GONE_S: Final = 30.0
-"""How long a topic has to be unknown to be gone: a broker may not have heard of a new one yet."""
 _UNKNOWN_MS: Final = 5_000.0
 """How old records may be while the settings are not known: no broker forgets sooner that anybody would run."""
 
@@ -286,135 +265,3 @@ async def keep_slot_alive(
     if opened is not None:
         for former in opened.value.retired_producer_ids[-_RETIRED_KEPT:]:
             await retire_producer(around.upstream, ProducerId(former), fenced)
-
-
-class Kept(Protocol):
-    """A topic whose fence this node keeps alive."""
-
-    name: str
-    upkeep: Upkeep
-
-    async def keep_alive(self) -> None: ...
-
-
-class Keeper:
-    """Renews the fences of all topics of a node, at no more than some at once."""
-
-    def __init__(
-        self,
-        upstream: KafkaUpstream,
-        tasks: Tasks,
-        topics: Callable[[], Iterable[Kept]],
-        assumed: Callable[[KeepAlive], None],
-        gone: Callable[[set[str]], None],
-        failed: Callable[[str, BaseException], None],
-        writers: Callable[[str], Collection[ProducerId]],
-    ) -> None:
-        """`gone` is told, whenever settings were read, which of the topics Kafka has not known for a while. `writers`:
-        the producer ids of a topic's slots.
-        """
-        self._writers = writers
-        self._witness = Witness(upstream, _LOOK_LANE, _READ_S)
-        self._looked_at = -math.inf
-        self._looking = False
-        self._upstream = upstream
-        self._tasks = tasks
-        self._topics = topics
-        self._assumed = assumed
-        self._of_brokers: KeepAlive | None = None
-        self._gone = gone
-        self._failed = failed
-        self._unknown_since: dict[str, float] = {}
-        self._read_at = -math.inf
-        self._asked: set[str] = set()
-        self._under_way: set[str] = set()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            topics = list(self._topics())
-            await self._read(topics)
-            for topic in topics:
-                if topic.name not in self._under_way and topic.upkeep.is_due(topic.upkeep.now()):
-                    self._under_way.add(topic.name)
-                    self._tasks.start(self._renew(topic))
-            self._look_soon(topics)
-            shortest = min((topic.upkeep.terms.interval for topic in topics), default=math.inf)
-            await asyncio.sleep(max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, shortest / 16)))
-
-    def _look_soon(self, topics: list[Kept]) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._looking or now - self._looked_at < _LOOK_S:
-            return
-        self._looked_at = now
-        wanted = [topic for topic in topics if topic.upkeep.wants_look]
-        if wanted:
-            self._looking = True
-            self._tasks.start(self._look(wanted))
-
-    async def _look(self, topics: list[Kept]) -> None:
-        try:
-            await self.look(topics)
-        except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError) as error:
-            for topic in topics:
-                topic.upkeep.is_unseen = True
-            self._failed(topics[0].name, error)
-        finally:
-            self._looking = False
-
-    async def look(self, topics: list[Kept]) -> None:
-        """Compare what leaders remember of the topics' writers with what may be. Raises as `Witness.producers`."""
-        asked: dict[str, tuple[int, ...]] = {}
-        for topic in topics:
-            topic.upkeep.is_unseen = False
-            asked[topic.name] = tuple((await self._upstream.layout(topic.name)).leaders)
-        answers = await self._witness.producers(asked)
-        for topic in topics:
-            writers = set(self._writers(topic.name))
-            for index in asked[topic.name]:
-                place = TopicPartition(topic.name, index)
-                known = [found for found in answers[place].producers if found.stamp.producer_id in writers]
-                if any(topic.upkeep.remembered(found.last_timestamp_ms) for found in known):
-                    message = f"records in {place} are older than their header said; the fence is renewed"
-                    self._failed(topic.name, KafkaError(ErrorCode.INVALID_TIMESTAMP, message))
-
-    async def _read(self, topics: list[Kept]) -> None:
-        """Ask for the settings that matter: once a minute, and at once for a topic that is new here."""
-        now = asyncio.get_running_loop().time()
-        if self._of_brokers is None:
-            with suppress(UpstreamError, KafkaError, TimeoutError):  # asked again with the next tick
-                self._of_brokers = await read_broker_keep_alive(self._upstream)
-                self._assumed(self._of_brokers)
-        names = [topic.name for topic in topics]
-        if not names or (now - self._read_at < _READ_S and self._asked.issuperset(names)):
-            return
-        try:
-            terms = await read_keep_alives(self._upstream, names)
-        except (UpstreamError, TimeoutError) as error:
-            self._failed(names[0], error)
-            return
-        except KafkaError as error:  # this node may not see them
-            self._failed(names[0], error)
-            terms = dict.fromkeys(names, self._of_brokers or DEFAULT_KEEP_ALIVE)
-        self._read_at, self._asked = now, set(names)
-        self._upstream.refresh_soon({name.encode() for name in names})  # a lane sees a topic that was created anew
-        for topic in topics:
-            if topic.name in terms:
-                topic.upkeep.read(terms[topic.name])
-        self._unknown_since = {name: self._unknown_since.get(name, now) for name in names if name not in terms}
-        self._gone({name for name, since in self._unknown_since.items() if now - since >= _GONE_S})
-
-    def read_soon(self) -> None:
-        """Somebody changed the settings of a topic."""
-        self._asked.clear()
-
-    async def _renew(self, topic: Kept) -> None:
-        try:
-            async with self._slots:
-                await topic.keep_alive()
-        except _PASSING as error:
-            topic.upkeep.failed(topic.upkeep.now())
-            self._failed(topic.name, error)
-        finally:
-            self._under_way.discard(topic.name)

@@ -1,4 +1,4 @@
-"""Loops that run as long as the node does: one that raises, or ends by itself, is told of and begins again.
+"""Loops that run as long as the node does: one that raises, or ends by itself, is reported and begins again.
 
 A node without one of them would look healthy and lose what the loop keeps: its leases, its fences, its snapshots. So
 `failing` names those that fail again and again, and the node is not ready then.
@@ -32,7 +32,7 @@ class _Loop:
 
 
 class Loops:
-    """The loops of one node. `failed` is told of each failure: the name of the loop and what it raised."""
+    """The loops of one node. `failed` is called at each failure with the name of the loop and its exception."""
 
     def __init__(self, tasks: Tasks, failed: Callable[[str, Exception], None]) -> None:
         self._tasks = tasks

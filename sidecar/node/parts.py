@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.exclusive.governor import Governor
-    from sidecar.exclusive.upkeep import Keeper
+    from sidecar.exclusive.keeper import Keeper
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.handler import Gateway
@@ -49,7 +49,7 @@ class Parts(Protocol):
     """Whether they could be taken over then."""
 
     def registration(self) -> Registration:
-        """What other nodes are told of this one."""
+        """What each heartbeat tells other nodes of this one."""
         ...
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.tenure import Surroundings, stamp_of
-from sidecar.exclusive.upkeep import Keeper
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.severing import Severing

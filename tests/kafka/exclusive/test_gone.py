@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive import upkeep
+from sidecar.exclusive import keeper
 from sidecar.exclusive.governor import Governor
-from sidecar.exclusive.upkeep import Keeper
+from sidecar.exclusive.keeper import Keeper
 from sidecar.network.tasks import Tasks
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.kafka.exclusive.conftest import governed_in
@@ -48,12 +48,12 @@ def kept(room: Room, monkeypatch: pytest.MonkeyPatch) -> Kept:
     metrics, governor = NodeMetrics({}, "test", topic_limit=1), room.governor
     for hook in ("owner_changed", "topic_forgotten", "governed_produce", "fenced"):
         monkeypatch.setattr(room.told, hook, getattr(metrics, hook))
-    monkeypatch.setattr(upkeep, "_READ_S", -1.0)
-    monkeypatch.setattr(upkeep, "_GONE_S", 0.0)
+    monkeypatch.setattr(keeper, "_READ_S", -1.0)
+    monkeypatch.setattr(keeper, "_GONE_S", 0.0)
     tasks, upstream, told = Tasks(room.unexpected.append), governor.around.upstream, room.told.operation_failed
     assert isinstance(upstream, GatedUpstream)
-    keeper = Keeper(upstream, tasks, governor.kept_topics, governor.assume, governor.gone, told, lambda topic: ())
-    return Kept(governor, keeper, metrics)
+    found = Keeper(upstream, tasks, governor.kept_topics, governor.assume, governor.gone, told, lambda topic: ())
+    return Kept(governor, found, metrics)
 
 
 async def delete(services: Services, topic: str) -> None:
@@ -96,7 +96,7 @@ async def test_a_topic_that_was_created_anew_goes_on_with_its_generation_and_has
 async def test_one_answer_that_does_not_know_a_topic_takes_nothing_from_it(
     room: Room, kept: Kept, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "_GONE_S", 30.0)
+    monkeypatch.setattr(keeper, "_GONE_S", 30.0)
     topic = await governed_in(room, services)
     assert await room.connect("owner").send(topic) == OK
     await delete(services, topic)

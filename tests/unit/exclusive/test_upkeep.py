@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from metadata import MetadataUnavailable
 from metadata.errors import Reason
 from sidecar.changelog import Clock
-from sidecar.exclusive.upkeep import Keeper, Upkeep
+from sidecar.exclusive.keeper import Keeper
+from sidecar.exclusive.upkeep import Upkeep
 from sidecar.fencing import KeepAlive, keep_alive
 from sidecar.forwarder.append import Outcome
 
