@@ -90,8 +90,8 @@ class Batch:
     attempts: int = 0
     in_flight: bool = False
     failures: int = 0
-    sent_under: tuple[int, int] | None = None
-    """Producer id and epoch of the last attempt."""
+    is_dragged: bool = False
+    """Its epoch was raised, after an attempt, because of another partition."""
 
 
 @dataclass(slots=True, eq=False)
@@ -340,11 +340,10 @@ class Producer:
             lane.next_sequence = (lane.next_sequence + len(batch.records)) % _SEQUENCES
         batch.in_flight = True
         batch.attempts += 1
-        stamp = batch.producer_id, batch.epoch
         for record in batch.records:
             record.attempts += 1
-            record.is_anew |= record.doubtful and batch.sent_under not in (None, stamp)
-        batch.sent_under = stamp
+            record.is_anew |= record.doubtful and batch.is_dragged
+        batch.is_dragged = False
         answer = to.send(wire.PRODUCE, self._request(lane, batch))
         sequence = batch.sequence, batch.epoch
         timer = loop.call_later(self.library.request_s, to.close)
@@ -504,6 +503,8 @@ class Producer:
         self.epoch = (self.epoch + 1) % _EPOCHS
         for each in self._lanes.values() if self.library.raises == "producer" else [lane]:
             self._restart(each)
+            for batch in each.batches if each is not lane else ():
+                batch.is_dragged |= batch.attempts > 0
 
     def _restart(self, lane: Lane) -> None:
         lane.epoch, lane.next_sequence, lane.acknowledged = self.epoch, 0, -1

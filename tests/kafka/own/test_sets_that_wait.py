@@ -32,8 +32,11 @@ def test_sets_that_overlap_never_wait_in_a_circle(services: Services, node: Node
             with OwnClient(node.bootstrap) as first:
                 told = first.own(*asked, mode=WAIT, token=token, producer_id=session)
                 with OwnClient(node.bootstrap) as own:
-                    own.begin_own(*asked, mode=WAIT, token=token, producer_id=session, wait_ms=25_000)
-                    told = own.finish(control.OwnResponse)
+                    for _ in range(5):
+                        own.begin_own(*asked, mode=WAIT, token=token, producer_id=session, wait_ms=25_000)
+                        told = own.finish(control.OwnResponse)
+                        if told.error not in (control.NOT_SERVING, control.UNAVAILABLE):
+                            break  # else the coordinator's lease ran out on a busy machine: a client asks again
                     assert told.error == control.NONE, told
                     with lock:
                         owned.update(wanted)
