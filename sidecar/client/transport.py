@@ -33,6 +33,8 @@ BATCH_BYTES: Final = 64 * 1024
 _REQUEST_BYTES: Final = 1024 * 1024
 """Of a request with more than one batch."""
 _REQUEST_S: Final = 10.0
+_BROKER_S: Final = _REQUEST_S - 2
+"""How long a broker may wait for replicas: its answer comes before the request is given up, with all that is in it."""
 _SHORT_S: Final = 5.0
 _AGAIN_S: Final = 0.05
 
@@ -93,10 +95,8 @@ class Transport:
         async with self._looking:
             if self._is_stale or partition not in self._leaders:
                 await self._look()
-        if partition not in self._leaders:
-            raise SidecarError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._claim.topic} has no such partition")
-        leader = self._leaders[partition]
-        if leader is None:
+        leader = self._leaders.get(partition)
+        if leader is None:  # or the node has not heard of the partition: the session began with it
             self._is_stale = True
             raise SidecarUnavailableError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader now")
         return self._nodes.setdefault(leader, _Node(leader, self._claim))
@@ -113,6 +113,11 @@ class Transport:
             except SidecarUnavailableError as error:
                 failure = error
             else:
+                if layout.error:  # of a node that lags, perhaps: what was sent before may be in the log
+                    failure = SidecarUnavailableError(
+                        layout.error, f"{self._claim.topic} is not known there now", retryable=True
+                    )
+                    continue
                 self._leaders = {index: layout.nodes.get(leader) for index, leader in layout.leaders.items()}
                 self._is_stale = False
                 return
@@ -181,7 +186,7 @@ class _Node:
             self._connection = None
         if self._connection is None:
             self._connection = await connect(self._address, self._claim.client_id, _SHORT_S)
-        request = Produce(self._claim.topic, batches, int(_REQUEST_S * 1000))
+        request = Produce(self._claim.topic, batches, int(_BROKER_S * 1000))
         return await self._connection.call(request, _REQUEST_S)
 
 
