@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange, RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
 
 
@@ -30,9 +30,11 @@ _PATIENCE_S: Final = 1.0
 """How long a broker may keep an answer that others would give as well."""
 
 
-async def request(message: Message, frame: Frame, head: RequestHead) -> Values:
+async def fields(message: Message, request: Request) -> Values:
     """What a client asks, read in slices. Raises `MalformedFrameError`."""
-    return await in_slices(message.request_steps(frame.buffer, head.body, frame.end, head.version))
+    return await in_slices(
+        message.request_steps(request.frame.buffer, request.body, request.frame.end, request.version)
+    )
 
 
 async def tell(exchange: Exchange, message: Message, values: Values) -> None:
@@ -51,20 +53,20 @@ def any_broker(client: Client, upstream: KafkaUpstream) -> int:
     return recent if recent is not None and client.links.stands(recent) else upstream.live_broker()
 
 
-async def one(client: Client, broker_id: int, head: RequestHead, message: Message, values: Values) -> Values:
+async def one(client: Client, broker_id: int, request: Request, message: Message, values: Values) -> Values:
     """Ask one broker for something of the node's making and read its answer.
 
     Raises `DisconnectedError`, `BadAnswerError`.
     """
     name = b"" if client.identity is None else client.identity.name.encode()
-    waiter = AnswerWaiter(head.correlation_id)
-    request = await in_slices(message.write_request_steps(head.version, head.correlation_id, name, values))
-    client.links.to(broker_id).send_parts([request], waiter)
-    return await read(message, await waiter.future, head.version)
+    waiter = AnswerWaiter(request.correlation_id)
+    fields = await in_slices(message.write_request_steps(request.version, request.correlation_id, name, values))
+    client.links.to(broker_id).send_parts([fields], waiter)
+    return await read(message, await waiter.future, request.version)
 
 
 async def controller(
-    client: Client, upstream: KafkaUpstream, head: RequestHead, message: Message, values: Values
+    client: Client, upstream: KafkaUpstream, request: Request, message: Message, values: Values
 ) -> Values:
     """Ask the controller for a change of the node's making; another broker, which passes it on, if it never left.
 
@@ -72,11 +74,11 @@ async def controller(
     """
     client.links.recent = broker_id = upstream.controller()
     try:
-        return await one(client, broker_id, head, message, values)
+        return await one(client, broker_id, request, message, values)
     except DisconnectedError as error:
         if error.sent or client.connection.closed:
             raise
-    return await one(client, upstream.live_broker(), head, message, values)
+    return await one(client, upstream.live_broker(), request, message, values)
 
 
 async def read(message: Message, frame: Frame, version: int) -> Values:
@@ -91,8 +93,7 @@ async def first_that_answers(
     client: Client,
     upstream: KafkaUpstream,
     choose: Callable[[], int] | None,
-    frame: Frame,
-    head: RequestHead,
+    request: Request,
     *,
     harmless: bool,
 ) -> Frame:
@@ -105,12 +106,12 @@ async def first_that_answers(
         broker_id = choose() if choose else any_broker(client, upstream)
         client.links.recent = broker_id
         try:
-            answer = passing.ask(client, broker_id, frame, head)
+            answer = passing.ask(client, broker_id, request)
             return await (_within_patience(client, upstream, broker_id, answer) if harmless else answer)
         except DisconnectedError as error:
             if client.connection.closed or (error.sent and not harmless):
                 raise
-    return await passing.ask(client, upstream.live_broker(), frame, head)
+    return await passing.ask(client, upstream.live_broker(), request)
 
 
 async def _within_patience(

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
 
 _TOPIC: Final = 2
@@ -70,17 +69,17 @@ class ConfigsApi:
 
     # Describe -----------------------------------------------------------------------------------------------------
 
-    async def handle_describe(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_describe(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeConfigs."""
         message = admin.DESCRIBE_CONFIGS
-        request = await asking.request(message, frame, head)
-        if not any(found["resource_type"] in _OF_ONE_BROKER for found in request["resources"]):
-            await self._pass_description(client, exchange, frame, head)
+        fields = await asking.fields(message, request)
+        if not any(found["resource_type"] in _OF_ONE_BROKER for found in fields["resources"]):
+            await self._pass_description(client, exchange, request)
             return
         anywhere: dict[tuple[int, str], Values] = {}
         named: dict[tuple[int, int], _Named] = {}
         results: list[Values] = []
-        for resource in request["resources"]:
+        for resource in fields["resources"]:
             if resource["resource_type"] not in _OF_ONE_BROKER or not resource["resource_name"]:
                 anywhere[resource["resource_type"], resource["resource_name"]] = resource  # named again: asked once
                 continue
@@ -90,22 +89,22 @@ class ConfigsApi:
                 results.append(_refused(resource, self._unknown(resource["resource_name"])))
             else:
                 named[resource["resource_type"], node.id] = _Named(resource, node)  # each is a question to a broker
-        asked = [self._describe_node(client, head, request, found) for found in named.values()]
+        asked = [self._describe_node(client, request, fields, found) for found in named.values()]
         if anywhere or not (named or results):
-            asked.append(self._describe_anywhere(client, head, request | {"resources": [*anywhere.values()]}))
+            asked.append(self._describe_anywhere(client, request, fields | {"resources": [*anywhere.values()]}))
         for answer in await asyncio.gather(*asked):
             results += answer
         await asking.tell(exchange, message, {"results": results})
 
-    async def _pass_description(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def _pass_description(self, client: Client, exchange: Exchange, request: Request) -> None:
         """Describe what belongs to no broker: the answer goes back as it is, unless it lists replicas by broker."""
         message, upstream = admin.DESCRIBE_CONFIGS, self._upstream
-        answer = await asking.first_that_answers(client, upstream, None, frame, head, harmless=True)
+        answer = await asking.first_that_answers(client, upstream, None, request, harmless=True)
         whole = answer.view(answer.start, answer.end)
-        if not lists_replicas(whole, flexible=head.version >= message.flexible):
+        if not lists_replicas(whole, flexible=request.version >= message.flexible):
             exchange.answer([whole])
             return
-        values = await asking.read(message, answer, head.version)
+        values = await asking.read(message, answer, request.version)
         await in_slices(self._show(values["results"]))
         await asking.tell(exchange, message, values)
 
@@ -116,10 +115,10 @@ class ConfigsApi:
         known = ", ".join(str(node) for node in self._nodes.placement.nodes)
         return KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name} here, only {known}")
 
-    async def _describe_anywhere(self, client: Client, head: RequestHead, request: Values) -> list[Values]:
+    async def _describe_anywhere(self, client: Client, request: Request, fields: Values) -> list[Values]:
         upstream = self._upstream
         answer = await self._ask(
-            client, lambda: asking.any_broker(client, upstream), head, admin.DESCRIBE_CONFIGS, request, again=True
+            client, lambda: asking.any_broker(client, upstream), request, admin.DESCRIBE_CONFIGS, fields, again=True
         )
         results: list[Values] = answer["results"]
         await in_slices(self._show(results))
@@ -133,7 +132,7 @@ class ConfigsApi:
             if not number % _RESULTS_AT_ONCE:
                 yield
 
-    async def _describe_node(self, client: Client, head: RequestHead, request: Values, named: _Named) -> list[Values]:
+    async def _describe_node(self, client: Client, request: Request, fields: Values, named: _Named) -> list[Values]:
         for _ in range(2):
             brokers = await self._upstream.brokers()
             mine = self._nodes.placement.brokers_of(named.node.id, brokers) or sorted(brokers)
@@ -141,7 +140,7 @@ class ConfigsApi:
                 resource = named.resource | {"resource_name": str(broker_id)}
                 try:
                     answer = await asking.one(
-                        client, broker_id, head, admin.DESCRIBE_CONFIGS, request | {"resources": [resource]}
+                        client, broker_id, request, admin.DESCRIBE_CONFIGS, fields | {"resources": [resource]}
                     )
                 except DisconnectedError:
                     if client.connection.closed:
@@ -153,13 +152,13 @@ class ConfigsApi:
 
     # Alter --------------------------------------------------------------------------------------------------------
 
-    async def handle_alter(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_alter(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AlterConfigs and IncrementalAlterConfigs."""
-        message = admin.ALTER_CONFIGS if head.key == admin.ALTER_CONFIGS.key else admin.INCREMENTAL_ALTER_CONFIGS
-        request = await asking.request(message, frame, head)
+        message = admin.ALTER_CONFIGS if request.key == admin.ALTER_CONFIGS.key else admin.INCREMENTAL_ALTER_CONFIGS
+        fields = await asking.fields(message, request)
         kept: list[Values] = []
         responses: list[Values] = []
-        for resource in request["resources"]:
+        for resource in fields["resources"]:
             error = self._alteration_refused(resource)
             if error is None:
                 kept.append(resource)
@@ -168,7 +167,7 @@ class ConfigsApi:
                 responses.append(_refused(resource, error))
         if kept or not responses:
             answer = await self._ask(
-                client, self._upstream.controller, head, message, request | {"resources": kept}, again=False
+                client, self._upstream.controller, request, message, fields | {"resources": kept}, again=False
             )
             responses = [*answer["responses"], *responses]
         await asking.tell(exchange, message, {"responses": responses})
@@ -188,9 +187,9 @@ class ConfigsApi:
         self,
         client: Client,
         choose: Callable[[], int],
-        head: RequestHead,
+        request: Request,
         message: Message,
-        request: Values,
+        fields: Values,
         *,
         again: bool,
     ) -> Values:
@@ -199,11 +198,11 @@ class ConfigsApi:
             broker_id = choose()
             client.links.recent = broker_id
             try:
-                return await asking.one(client, broker_id, head, message, request)
+                return await asking.one(client, broker_id, request, message, fields)
             except DisconnectedError as error:
                 if client.connection.closed or (error.sent and not again):
                     raise
-        return await asking.one(client, self._upstream.live_broker(), head, message, request)
+        return await asking.one(client, self._upstream.live_broker(), request, message, fields)
 
 
 def _renamed(result: Values, named: _Named) -> Values:

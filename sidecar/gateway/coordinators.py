@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange, RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.protocol.caller import CoordinatorKind
     from sidecar.protocol.schema import Message, Values
 
@@ -41,11 +41,11 @@ class Coordinators:
         except UpstreamError:
             raise _unreachable() from None
 
-    async def ask(self, client: Client, key: str, kind: CoordinatorKind, frame: Frame, head: RequestHead) -> Frame:
+    async def ask(self, client: Client, key: str, kind: CoordinatorKind, request: Request) -> Frame:
         """Pass a request as it is. Raises `KafkaError` with the code for the client where there is no answer."""
         broker_id = await self.find(key, kind)
         try:
-            return await passing.ask(client, broker_id, frame, head)
+            return await passing.ask(client, broker_id, request)
         except DisconnectedError:
             self.lost(client, key, kind)
             raise _unreachable() from None
@@ -113,17 +113,17 @@ class KeyedApi:
         self._form = form
         self._refusal = refusal
 
-    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request; a key named twice is asked and answered once."""
         form = self._form
-        request = await asking.request(form.message, frame, head)
-        keys: list[str] = list(dict.fromkeys(request[form.keys]))
+        fields = await asking.fields(form.message, request)
+        keys: list[str] = list(dict.fromkeys(fields[form.keys]))
         refused = {
             key: error for key in keys if (error := form.may_name(key) or self._refusal(client, key)) is not None
         }
         brokers, failed = await self._coordinators.by_broker([key for key in keys if key not in refused], form.kind)
         answers = await asyncio.gather(
-            *(self._ask(client, broker_id, head, request | {form.keys: some}) for broker_id, some in brokers.items())
+            *(self._ask(client, broker_id, request, fields | {form.keys: some}) for broker_id, some in brokers.items())
         )
         results: dict[str, Values] = {result[form.key]: result for answer in answers for result in answer[form.results]}
         errors = failed | refused
@@ -137,13 +137,13 @@ class KeyedApi:
         values: Values = {form.results: listed, "throttle_time_ms": throttle_ms}
         await asking.tell(exchange, form.message, values)
 
-    async def _ask(self, client: Client, broker_id: int, head: RequestHead, request: Values) -> Values:
+    async def _ask(self, client: Client, broker_id: int, request: Request, fields: Values) -> Values:
         """One coordinator's answer about its keys, empty where it is lost."""
         form = self._form
         try:
-            answer = await asking.one(client, broker_id, head, form.message, request)
+            answer = await asking.one(client, broker_id, request, form.message, fields)
         except DisconnectedError:
-            for key in request[form.keys]:
+            for key in fields[form.keys]:
                 self._coordinators.lost(client, key, form.kind)
             return {form.results: []}
         for result in answer[form.results]:

@@ -17,8 +17,8 @@ from sidecar.protocol.messages.groups import OFFSET_FETCH
 from sidecar.protocol.primitives import RequestReader
 
 if TYPE_CHECKING:
-    from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.protocol.schema import Values
     from sidecar.shadow.auto_reset import AutoReset
 
@@ -33,13 +33,13 @@ class FetchedCursors:
     def __init__(self, shadows: AutoReset) -> None:
         self._shadows = shadows
 
-    def concerns(self, frame: Frame, head: RequestHead) -> bool:
+    def concerns(self, request: Request) -> bool:
         """Whether a request may ask for a cursor that might be reset. Raises `MalformedFrameError`."""
         backlogs = self._shadows.limits
-        if not backlogs or head.key != OFFSET_FETCH.key:
+        if not backlogs or request.key != OFFSET_FETCH.key:
             return False
-        flexible = head.version >= _FLEXIBLE_FROM
-        reader = RequestReader(frame.buffer, head.body, frame.end, limits.elements(head.key))
+        flexible = request.version >= _FLEXIBLE_FROM
+        reader = RequestReader(request.frame.buffer, request.body, request.frame.end, limits.elements(request.key))
         reader.tags(flexible)
         reader.text(flexible)
         count = reader.nullable_array(flexible, element_bytes=3)
@@ -52,14 +52,14 @@ class FetchedCursors:
             reader.tags(flexible)
         return found
 
-    async def changed(self, group: str, answer: Frame, head: RequestHead) -> bytes | None:
+    async def changed(self, group: str, answer: Frame, request: Request) -> bytes | None:
         """The answer with the cursors that are to be reset; None where it stays as it is. Raises `BadAnswerError`."""
-        values = await asking.read(OFFSET_FETCH, answer, head.version)
+        values = await asking.read(OFFSET_FETCH, answer, request.version)
         topics = [topic for topic in values["topics"] if topic["name"] in self._shadows.limits]
         changes = await asyncio.gather(*(self._change(group, topic) for topic in topics))
         if not any(changes):
             return None
-        return await in_slices(OFFSET_FETCH.answer_steps(head.version, head.correlation_id, values))
+        return await in_slices(OFFSET_FETCH.answer_steps(request.version, request.correlation_id, values))
 
     async def _change(self, group: str, topic: Values) -> bool:
         partitions: list[Any] = topic["partitions"]

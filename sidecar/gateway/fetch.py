@@ -27,7 +27,7 @@ from sidecar.gateway import passing
 from sidecar.gateway.passed_fetch import PassedFetch
 from sidecar.gateway.shared_fetch import SharedFetch, may_share, wanted
 from sidecar.gateway.split_fetch import SplitFetch
-from sidecar.network.client import Exchange
+from sidecar.network.request import Exchange
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.shadow.views import Views
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from sidecar.fanout.question import Question
     from sidecar.gateway.client import Client
     from sidecar.gateway.shared_fetch import Wanted
-    from sidecar.network.client import RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.calls.tails import Fetched
     from sidecar.protocol.fetch import FetchPart, FetchRequest
@@ -66,53 +65,52 @@ class FetchApi:
         self.crowd = Crowd()
         self.tails = Tails(upstream, tasks)
 
-    def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
+    def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
-        request = fetch.walk(frame.buffer, head.body, frame.end, head.version)
-        if request.session_id != 0 or request.session_epoch > fetch.INITIAL_EPOCH:
-            _answer(client, head, frame.size, error=_FETCH_SESSION_ID_NOT_FOUND)
+        fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
+        if fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH:
+            _answer(client, request, error=_FETCH_SESSION_ID_NOT_FOUND)
             return
-        if not request.parts:
-            _answer(client, head, frame.size)
+        if not fields.parts:
+            _answer(client, request)
             return
-        self._take(client, frame, head, request)
+        self._take(client, request, fields)
 
-    def _take(
-        self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, *, learned: bool = False
-    ) -> bool:
+    def _take(self, client: Client, request: Request, fields: FetchRequest, *, learned: bool = False) -> bool:
         """Let the request wait with others, or pass it on whole, or split it; whether it holds the connection.
 
         `learned`: it was asked already where the logs end.
         """
-        parts, claims = request.parts, self._claims
+        parts, claims = fields.parts, self._claims
         if claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client):
-            return self._split(client, frame, head, request)
+            return self._split(client, request, fields)
         reads = None
         if self._views.names_shadows(parts):
             reads = self._views.reads(parts, client.principal)
             if reads is None:
-                return self._split(client, frame, head, request)
+                return self._split(client, request, fields)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
         ends = None
-        shares = may_share(request, head.version)
+        shares = may_share(fields, request.version)
         together = shares and self.crowd.gathers(client.connection.id, logs)
         if together and len(set(logs)) == len(logs):  # a poll takes each partition once: each repeat would cost another
             ends = self.tails.ends
-            asked = wanted(frame.buffer, parts, [log for log, _ in logs], request.isolation)
-            if self._share(client, frame, head, request, asked):
+            asked = wanted(request.frame.buffer, parts, [log for log, _ in logs], fields.isolation)
+            if self._share(client, request, fields, asked):
                 return False
             unknown = [] if learned else [each.question for each in asked if not ends.is_known(each.question)]
             if unknown:
                 client.connection.hold()
-                self._tasks.start(self._learn(client, _own(frame, head), head, unknown))
+                request.own()
+                self._tasks.start(self._learn(client, request, unknown))
                 return True
         leader = self._view.only_leader(logs)
-        if leader == NO_LEADER or (reads is None and request.has_rack):
-            return self._split(client, frame, head, request)
+        if leader == NO_LEADER or (reads is None and fields.has_rack):
+            return self._split(client, request, fields)
         if shares:
             client.fetching.alone_at = asyncio.get_running_loop().time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
-        exchange = PassedFetch(client, head, frame.size, self._upstream, self._readers, request, names, ends)
+        exchange = PassedFetch(client, request, self._upstream, self._readers, fields, names, ends)
         client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -120,20 +118,19 @@ class FetchApi:
             exchange.refuse()
             return False
         if reads is None:
-            fetch.decline_session(frame.buffer, request)
-            passing.send(connection, client, frame, head, exchange)
+            fetch.decline_session(request.frame.buffer, fields)
+            passing.send(connection, client, request, exchange)
         else:
-            connection.send_parts([_renamed(client, frame, head, request, reads)], exchange)
+            connection.send_parts([_renamed(client, request, fields, reads)], exchange)
         return False
 
-    def _split(self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest) -> bool:
+    def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
         """Begin a poll for each leader; whether the connection is held until they are known."""
-        owned = _own(frame, head)
-        if owned is not frame:
-            request = fetch.walk(owned.buffer, head.body, owned.end, head.version)
-        exchange = SplitFetch(client, self._upstream, self._views, self._claims, self._readers, owned, head, request)
+        if request.own():
+            fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
+        exchange = SplitFetch(client, self._upstream, self._views, self._claims, self._readers, request, fields)
         client.connection.expect(exchange)
-        missing = self._views.missing(request.parts, client.principal)
+        missing = self._views.missing(fields.parts, client.principal)
         if not missing:
             exchange.begin(asked=True)
             return False
@@ -141,37 +138,35 @@ class FetchApi:
         self._tasks.start(self._find_leaders(client, exchange, missing))
         return True
 
-    def _share(
-        self, client: Client, frame: Frame, head: RequestHead, request: FetchRequest, asked: list[Wanted]
-    ) -> bool:
+    def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Wanted]) -> bool:
         tails = self.tails
         found: dict[Question, Fetched] = {}
         for each in asked:
             if tails.ends.is_reached(each.question):
                 continue
-            fetched = tails.answer(each.question, min(each.most_bytes, request.max_bytes))
+            fetched = tails.answer(each.question, min(each.most_bytes, fields.max_bytes))
             if fetched is not None:
                 found[each.question] = fetched
             elif not tails.may_wait(each.question):
                 return False
         if not found and not all(tails.has_room(each.question) for each in asked):
             return False
-        exchange = SharedFetch(client, head, frame.size, self._upstream, tails, self._readers, request, asked)
+        exchange = SharedFetch(client, request, self._upstream, tails, self._readers, fields, asked)
         client.connection.expect(exchange)
         if found:
             exchange.arrived(found)
         else:
-            exchange.begin(request.max_wait_ms / 1000)
+            exchange.begin(fields.max_wait_ms / 1000)
         return True
 
-    async def _learn(self, client: Client, frame: Frame, head: RequestHead, unknown: list[Question]) -> None:
+    async def _learn(self, client: Client, request: Request, unknown: list[Question]) -> None:
         """Ask where logs end, then take the request up."""
         held = False
         try:
             await self.tails.ends.learn(unknown)
             if not client.connection.closed:
-                request = fetch.walk(frame.buffer, head.body, frame.end, head.version)
-                held = self._take(client, frame, head, request, learned=True)
+                fields = fetch.walk(request.frame.buffer, request.body, request.frame.end, request.version)
+                held = self._take(client, request, fields, learned=True)
         finally:
             for question in unknown:
                 self._forget_unread(*question.position.of)
@@ -199,25 +194,18 @@ class FetchApi:
             client.connection.release()
 
 
-def _own(frame: Frame, head: RequestHead) -> Frame:
-    """The frame in memory that stays, its head moved with it."""
-    owned = frame.own()
-    if owned is not frame:
-        head.body -= frame.start
-    return owned
-
-
-def _answer(client: Client, head: RequestHead, size: int, error: int = 0) -> None:
-    exchange = Exchange(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+def _answer(client: Client, request: Request, error: int = 0) -> None:
+    exchange = Exchange(client.connection, request)
     client.connection.expect(exchange)
-    exchange.answer(fetch.encode_answer(head.correlation_id, head.version, [], error=error))
+    exchange.answer(fetch.encode_answer(request.correlation_id, request.version, [], error=error))
 
 
-def _renamed(
-    client: Client, frame: Frame, head: RequestHead, request: FetchRequest, reads: list[Read[FetchPart]]
-) -> bytes:
+def _renamed(client: Client, request: Request, fields: FetchRequest, reads: list[Read[FetchPart]]) -> bytes:
     """The request by the names of the logs."""
     assert client.identity is not None
-    limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation)
-    elements: list[tuple[bytes, Octets]] = [(read.log, frame.buffer[read.part.start : read.part.end]) for read in reads]
-    return fetch.encode_request(head.correlation_id, client.identity.name.encode(), head.version, limits, elements)
+    limits = (fields.max_wait_ms, fields.min_bytes, fields.max_bytes, fields.isolation)
+    buffer = request.frame.buffer
+    elements: list[tuple[bytes, Octets]] = [(read.log, buffer[read.part.start : read.part.end]) for read in reads]
+    return fetch.encode_request(
+        request.correlation_id, client.identity.name.encode(), request.version, limits, elements
+    )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.client import Client
     from sidecar.gateway.coordinators import Coordinators
     from sidecar.gateway.guarded_cursors import Refused
-    from sidecar.network.client import Exchange, RequestHead
+    from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
     from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.auto_reset import AutoReset
@@ -64,16 +64,16 @@ def _joined(_request: Callable[[], Values], code: int) -> Values:
     return {"error_code": code, "generation_id": _NO_GENERATION}
 
 
-def _per_partition(request: Callable[[], Values], code: int) -> Values:
+def _per_partition(fields: Callable[[], Values], code: int) -> Values:
     def refused(topic: Values) -> Values:
         partitions: list[Any] = topic["partitions"]
         indexes = [{"partition_index": found["partition_index"], "error_code": code} for found in partitions]
         return {"name": topic["name"], "partitions": indexes}
 
-    return {"topics": [refused(topic) for topic in request()["topics"]]}
+    return {"topics": [refused(topic) for topic in fields()["topics"]]}
 
 
-def _fetched(request: Callable[[], Values], code: int) -> Values:
+def _fetched(fields: Callable[[], Values], code: int) -> Values:
     """The error stands in front from version 2 on and per partition in all: not every client looks at both."""
 
     def refused(index: int) -> Values:
@@ -85,7 +85,7 @@ def _fetched(request: Callable[[], Values], code: int) -> Values:
             "error_code": code,
         }
 
-    topics: list[Values] = request()["topics"] or []
+    topics: list[Values] = fields()["topics"] or []
     return {
         "error_code": code,
         "topics": [
@@ -122,47 +122,47 @@ class GroupsApi:
         self._guards = GuardedCursors(resolver, claims)
         self._cursors = FetchedCursors(shadows)
 
-    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request, to the coordinator and back."""
-        form = _GROUPED[head.key]
-        flexible = APIS[head.key].is_flexible(head.version)
-        *before, group = leading_text(frame.buffer, head.body, frame.end, flexible=flexible, count=form.group_at + 1)
+        form = _GROUPED[request.key]
+        flexible = APIS[request.key].is_flexible(request.version)
+        *before, group = leading_text(
+            request.frame.buffer, request.body, request.frame.end, flexible=flexible, count=form.group_at + 1
+        )
         if before and before[0].startswith(TRANSACTIONAL_ID_PREFIX):
-            await _refuse(form, exchange, frame, head, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            await _refuse(form, exchange, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return
-        if self._guards.concerns(head.key):
-            await self._guarded(client, exchange, form, frame, head, group)
+        if self._guards.concerns(request.key):
+            await self._guarded(client, exchange, form, request, group)
             return
         try:
-            answer = await self._asked(client, frame, head, group)
+            answer = await self._asked(client, request, group)
         except KafkaError as error:
-            await _refuse(form, exchange, frame, head, error.code)
+            await _refuse(form, exchange, request, error.code)
         else:
             exchange.answer([answer.view(answer.start, answer.end)])
 
-    async def _asked(self, client: Client, frame: Frame, head: RequestHead, group: str) -> Frame:
-        answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, frame, head)
-        changed = await self._cursors.changed(group, answer, head) if self._cursors.concerns(frame, head) else None
+    async def _asked(self, client: Client, request: Request, group: str) -> Frame:
+        answer = await self._coordinators.ask(client, group, CoordinatorKind.GROUP, request)
+        changed = await self._cursors.changed(group, answer, request) if self._cursors.concerns(request) else None
         return answer if changed is None else Frame(bytearray(changed), 0, len(changed), True)
 
-    async def _guarded(
-        self, client: Client, exchange: Exchange, form: _Grouped, frame: Frame, head: RequestHead, group: str
-    ) -> None:
+    async def _guarded(self, client: Client, exchange: Exchange, form: _Grouped, request: Request, group: str) -> None:
         """A request that may name cursors that are not its client's."""
-        divided = await self._guards.divide(group, client, frame, head)
+        divided = await self._guards.divide(group, client, request)
         refused: list[Values] = []
         for each in divided.refused:
             exchange.note_error(each.code)
             refused.append(_refused_topic(form, each))
-        if divided.frame is None:
+        if divided.request is None:
             await asking.tell(exchange, form.message, {"topics": refused})
             return
         try:
-            answer = await self._asked(client, divided.frame, divided.head, group)
+            answer = await self._asked(client, divided.request, group)
         except KafkaError as error:
-            await _refuse(form, exchange, frame, head, error.code)
+            await _refuse(form, exchange, request, error.code)
             return
-        joined = await self._guards.joined(client, answer, head, refused)
+        joined = await self._guards.joined(client, answer, request, refused)
         exchange.answer([answer.view(answer.start, answer.end) if joined is None else joined])
 
 
@@ -172,10 +172,10 @@ def _refused_topic(form: _Grouped, refused: Refused) -> Values:
     return topic
 
 
-async def _refuse(form: _Grouped, exchange: Exchange, frame: Frame, head: RequestHead, code: int) -> None:
+async def _refuse(form: _Grouped, exchange: Exchange, request: Request, code: int) -> None:
     exchange.note_error(code)
-    request = await asking.request(form.message, frame, head)
-    await asking.tell(exchange, form.message, form.refuse(lambda: request, code))
+    fields = await asking.fields(form.message, request)
+    await asking.tell(exchange, form.message, form.refuse(lambda: fields, code))
 
 
 DESCRIBED: Final = Keyed(
@@ -201,11 +201,11 @@ DELETED: Final = Keyed(
 )
 
 
-async def refuse_consumer_protocol(_client: Client, exchange: Exchange, _frame: Frame, head: RequestHead) -> None:
+async def refuse_consumer_protocol(_client: Client, exchange: Exchange, request: Request) -> None:
     """Answer 35, as a broker answers that has only the classic protocol switched on."""
     writer = Writer()
     writer.i32(0)
-    writer.i32(head.correlation_id)
+    writer.i32(request.correlation_id)
     writer.tags(flexible=True)
     writer.i32(0)
     writer.i16(ErrorCode.UNSUPPORTED_VERSION)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sidecar.gateway import asking
-from sidecar.network.client import RequestHead
 from sidecar.network.framing import Frame
+from sidecar.network.request import Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import groups
@@ -43,10 +43,9 @@ class Refused(NamedTuple):
 
 
 class Divided(NamedTuple):
-    """What goes on of a request (None: nothing) and how it begins, and what does not."""
+    """What goes on of a request (None: nothing), and what does not."""
 
-    frame: Frame | None
-    head: RequestHead
+    request: Request | None
     refused: list[Refused]
 
 
@@ -68,11 +67,11 @@ class GuardedCursors:
         """Whether requests of this API have to be looked at now."""
         return key in _GUARDED and (self._resolver.has_guards or (self._claims.any and key != groups.OFFSET_FETCH.key))
 
-    async def divide(self, group: str, client: Client, frame: Frame, head: RequestHead) -> Divided:
+    async def divide(self, group: str, client: Client, request: Request) -> Divided:
         """The request without what is not the client's. Raises `MalformedFrameError`."""
-        message = _GUARDED[head.key]
-        request = await asking.request(message, frame, head)
-        topics: list[Any] = request["topics"] or []
+        message = _GUARDED[request.key]
+        fields = await asking.fields(message, request)
+        topics: list[Any] = fields["topics"] or []
         kept: list[Values] = []
         refused: list[Refused] = []
         for topic in topics:
@@ -83,22 +82,23 @@ class GuardedCursors:
             else:
                 self._divide_claimed(group, topic, client, kept, refused)
         if not refused:
-            return Divided(frame, head, [])
+            return Divided(request, [])
         if not kept:
-            return Divided(None, head, refused)
+            return Divided(None, refused)
         name = b"" if client.identity is None else client.identity.name.encode()
-        going_on = request | {"topics": kept}
-        data = await in_slices(message.write_request_steps(head.version, head.correlation_id, name, going_on))
+        going_on = fields | {"topics": kept}
+        data = await in_slices(message.write_request_steps(request.version, request.correlation_id, name, going_on))
         body = _HEAD_BYTES + len(name)
-        going = RequestHead(head.key, head.version, head.correlation_id, name, body)
-        return Divided(Frame(bytearray(data), 0, len(data), True), going, refused)
+        frame = Frame(bytearray(data), 0, len(data), True)
+        going = Request(request.key, request.version, request.correlation_id, name, frame, body)
+        return Divided(going, refused)
 
-    async def joined(self, client: Client, answer: Frame, head: RequestHead, refused: list[Values]) -> bytes | None:
+    async def joined(self, client: Client, answer: Frame, request: Request, refused: list[Values]) -> bytes | None:
         """The answer with what was refused, and without what may not be seen; None where it stays as it is."""
-        message: Message = _GUARDED[head.key]
+        message: Message = _GUARDED[request.key]
         if not refused and message is not groups.OFFSET_FETCH:
             return None
-        values = await asking.read(message, answer, head.version)
+        values = await asking.read(message, answer, request.version)
         told: list[Any] = [topic for topic in values["topics"] if not self._is_denied(topic["name"], client)]
         if not refused and len(told) == len(values["topics"]):
             return None
@@ -109,7 +109,7 @@ class GuardedCursors:
                 told.append(topic)
             else:
                 there["partitions"] = [*there["partitions"], *topic["partitions"]]
-        return await in_slices(message.answer_steps(head.version, head.correlation_id, values | {"topics": told}))
+        return await in_slices(message.answer_steps(request.version, request.correlation_id, values | {"topics": told}))
 
     def _divide_claimed(
         self, group: str, topic: Values, client: Client, kept: list[Values], refused: list[Refused]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sidecar.exclusive import identity
 from sidecar.gateway.client import Client, ClientLinks
-from sidecar.network.client import ClientConnection, Exchange, Pause, RejectError, RequestHead
-from sidecar.network.framing import Frame
+from sidecar.network.client import ClientConnection, Pause
+from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import ALL_APIS, API_VERSIONS, NOT_SERVED, OWN_APIS, PRODUCE
@@ -27,11 +27,11 @@ from sidecar.protocol.primitives import MalformedFrameError
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
 
-HotApi = Callable[[Client, Frame, RequestHead], None]
-"""Handles a request within the call; whatever of the frame it keeps it owns."""
+HotApi = Callable[[Client, Request], None]
+"""Handles a request within the call; one that it keeps it owns."""
 
-ColdApi = Callable[[Client, Exchange, Frame, RequestHead], Awaitable[None]]
-"""Handles an owned frame and answers the exchange."""
+ColdApi = Callable[[Client, Exchange, Request], Awaitable[None]]
+"""Handles an owned request and answers the exchange."""
 
 
 _LOOK_S: Final = 0.01
@@ -99,51 +99,49 @@ class Gateway:
         self.clients[connection.id] = client
         self._hooks.client_connected()
 
-    def request_received(self, connection: ClientConnection, frame: Frame, head: RequestHead) -> None:
-        limits = self._ranges.get(head.key)
-        if limits is None or not limits[0] <= head.version <= limits[1]:
-            self._refuse_version(connection, head, frame)
+    def request_received(self, connection: ClientConnection, request: Request) -> None:
+        limits = self._ranges.get(request.key)
+        if limits is None or not limits[0] <= request.version <= limits[1]:
+            self._refuse_version(connection, request)
             return
         client: Client = connection.state
-        if client.identity is None or client.identity.raw != head.client_id:
-            self._identify(client, head)
+        if client.identity is None or client.identity.raw != request.client_id:
+            self._identify(client, request)
         if connection.largest_frame != self._request_limit:
             connection.first_request_valid()
-        hot = self._apis.hot.get(head.key)
+        hot = self._apis.hot.get(request.key)
         try:
             if hot is not None:
-                hot(client, frame, head)
+                hot(client, request)
                 return
         except MalformedFrameError as error:
-            raise RejectError(error.reason, f"{ALL_APIS[head.key].name} v{head.version}: {error}") from None
-        exchange = Exchange(connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
+            raise RejectError(error.reason, f"{ALL_APIS[request.key].name} v{request.version}: {error}") from None
+        exchange = Exchange(connection, request)
         connection.expect(exchange)
         connection.hold()
-        owned = frame.own()
-        if owned is not frame:
-            head.body -= frame.start
-        self.tasks.start(self._run(client, exchange, owned, head))
+        request.own()
+        self.tasks.start(self._run(client, exchange, request))
 
-    def _identify(self, client: Client, head: RequestHead) -> None:
+    def _identify(self, client: Client, request: Request) -> None:
         """Read the client id; one that is wrong shows when it matters (InitProducerId, Produce)."""
         client.claimants.clear()
         try:
-            client.identity = identity.parse(head.client_id)
+            client.identity = identity.parse(request.client_id)
         except KafkaError as error:
             client.identity = identity.ClientIdentity(
-                head.client_id, head.client_id.split(b";")[0].decode(errors="replace")
+                request.client_id, request.client_id.split(b";")[0].decode(errors="replace")
             )
             client.identity_error = error
         else:
             client.identity_error = None
 
-    async def _run(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def _run(self, client: Client, exchange: Exchange, request: Request) -> None:
         connection = client.connection
-        name = ALL_APIS[head.key].name
+        name = ALL_APIS[request.key].name
         try:
-            await self._apis.cold[head.key](client, exchange, frame, head)
+            await self._apis.cold[request.key](client, exchange, request)
         except MalformedFrameError as error:
-            connection.reject(error.reason, f"{name} v{head.version}: {error}")
+            connection.reject(error.reason, f"{name} v{request.version}: {error}")
         except RejectError as error:
             connection.reject(error.reason, error.detail)
         except (UpstreamError, KafkaError) as error:
@@ -158,18 +156,18 @@ class Gateway:
             if not connection.closed:
                 connection.release()
 
-    def _refuse_version(self, connection: ClientConnection, head: RequestHead, frame: Frame) -> None:
-        if head.key == API_VERSIONS:
-            exchange = Exchange(connection, head.key, 0, head.correlation_id, head.client_id, frame.size)
+    def _refuse_version(self, connection: ClientConnection, request: Request) -> None:
+        if request.key == API_VERSIONS:
+            exchange = Exchange(connection, request)
             connection.expect(exchange)
-            exchange.answer([api_versions.encode_unsupported(head.correlation_id, self._served)])
+            exchange.answer([api_versions.encode_unsupported(request.correlation_id, self._served)])
             return
-        api = ALL_APIS.get(head.key)
+        api = ALL_APIS.get(request.key)
         if api is not None:
-            low, high = self._ranges.get(head.key, (0, -1))
+            low, high = self._ranges.get(request.key, (0, -1))
             said = f"{low} to {high} are" if low <= high else "no version is"
-            raise RejectError("unsupported_version", f"{api.name} v{head.version}: {said} served")
-        raise RejectError("unknown_api", NOT_SERVED.get(head.key, f"api key {head.key} v{head.version}"))
+            raise RejectError("unsupported_version", f"{api.name} v{request.version}: {said} served")
+        raise RejectError("unknown_api", NOT_SERVED.get(request.key, f"api key {request.key} v{request.version}"))
 
     def client_full(self, connection: ClientConnection, full: bool) -> None:
         client: Client = connection.state

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange, RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
 
 _NO_LOG_DIR: Final = {"log_dir": "(none)", "total_bytes": -1, "usable_bytes": -1}
@@ -43,22 +43,20 @@ class MergedApi:
         self._view = upstream.view
         self._nodes = nodes
 
-    async def _ask_mine(self, client: Client, frame: Frame, head: RequestHead) -> list[Frame]:
+    async def _ask_mine(self, client: Client, request: Request) -> list[Frame]:
         """The answers of all brokers that belong to this node. Raises `DisconnectedError`."""
         await self._upstream.brokers()
-        answers, lost = await self._ask_once(client, frame, head)
+        answers, lost = await self._ask_once(client, request)
         if lost is not None and not client.connection.closed:
             await self._upstream.metadata(MetadataRequest(()))
-            answers, lost = await self._ask_once(client, frame, head)
+            answers, lost = await self._ask_once(client, request)
         if lost is not None:
             raise lost
         return answers
 
-    async def _ask_once(
-        self, client: Client, frame: Frame, head: RequestHead
-    ) -> tuple[list[Frame], DisconnectedError | None]:
+    async def _ask_once(self, client: Client, request: Request) -> tuple[list[Frame], DisconnectedError | None]:
         mine = self._nodes.placement.brokers_of(self._nodes.me.id, self._view.brokers)
-        asked = [passing.ask(client, broker_id, frame, head) for broker_id in mine]
+        asked = [passing.ask(client, broker_id, request) for broker_id in mine]
         answers: list[Frame] = []
         lost: DisconnectedError | None = None
         for answer in await asyncio.gather(*asked, return_exceptions=True):
@@ -75,14 +73,13 @@ class MergedApi:
         form: _Merge,
         client: Client,
         exchange: Exchange,
-        frame: Frame,
-        head: RequestHead,
+        request: Request,
     ) -> None:
         """Ask, and answer: with the only broker's answer as it is, else with all of them merged."""
-        message, version = form.message, head.version
-        await asking.request(message, frame, head)
+        message, version = form.message, request.version
+        await asking.fields(message, request)
         try:
-            answers = await self._ask_mine(client, frame, head)
+            answers = await self._ask_mine(client, request)
         except UpstreamError:
             if form.when_lost is None:
                 raise
@@ -95,29 +92,25 @@ class MergedApi:
         values = form.merge([await asking.read(message, answer, version) for answer in answers])
         await asking.tell(exchange, message, values)
 
-    async def handle_list_groups(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_list_groups(self, client: Client, exchange: Exchange, request: Request) -> None:
         """ListGroups: the groups that this node's brokers coordinate."""
-        await self._merge(_GROUPS, client, exchange, frame, head)
+        await self._merge(_GROUPS, client, exchange, request)
 
-    async def handle_list_transactions(
-        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
-    ) -> None:
+    async def handle_list_transactions(self, client: Client, exchange: Exchange, request: Request) -> None:
         """ListTransactions: the transactional ids that this node's brokers coordinate."""
-        await self._merge(_TRANSACTIONS, client, exchange, frame, head)
+        await self._merge(_TRANSACTIONS, client, exchange, request)
 
-    async def handle_log_dirs(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeLogDirs: the directories of this node's brokers."""
-        await self._merge(_LOG_DIRS, client, exchange, frame, head)
+        await self._merge(_LOG_DIRS, client, exchange, request)
 
     # DescribeProducers --------------------------------------------------------------------------------------------
 
-    async def handle_describe_producers(
-        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
-    ) -> None:
+    async def handle_describe_producers(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeProducers: what the leaders of the partitions remember."""
         message = transactions.DESCRIBE_PRODUCERS
-        request = await asking.request(message, frame, head)
-        asked = [(topic["name"], index) for topic in request["topics"] for index in topic["partition_indexes"]]
+        fields = await asking.fields(message, request)
+        asked = [(topic["name"], index) for topic in fields["topics"] for index in topic["partition_indexes"]]
         await self._find_leaders(asked)
         by_leader: dict[int, list[tuple[str, int]]] = {}
         found: dict[tuple[str, int], Values] = {}
@@ -129,7 +122,7 @@ class MergedApi:
             else:
                 by_leader.setdefault(leader, []).append((name, index))
         for answer in await asyncio.gather(
-            *(self._ask_leader(client, leader, head, some) for leader, some in by_leader.items())
+            *(self._ask_leader(client, leader, request, some) for leader, some in by_leader.items())
         ):
             found |= answer
         topics = _by_topic((name, found[name, index]) for name, index in dict.fromkeys(asked))
@@ -146,16 +139,16 @@ class MergedApi:
             return  # the partitions without a leader are answered so
 
     async def _ask_leader(
-        self, client: Client, leader: int, head: RequestHead, partitions: list[tuple[str, int]]
+        self, client: Client, leader: int, request: Request, partitions: list[tuple[str, int]]
     ) -> dict[tuple[str, int], Values]:
         """One leader's answer by partition; an error for each where it is lost or says nothing."""
         found = {
             (name, index): {"partition_index": index, "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
             for name, index in partitions
         }
-        request = _topics("partition_indexes", _by_topic(partitions))
+        fields = _topics("partition_indexes", _by_topic(partitions))
         try:
-            answer = await asking.one(client, leader, head, transactions.DESCRIBE_PRODUCERS, request)
+            answer = await asking.one(client, leader, request, transactions.DESCRIBE_PRODUCERS, fields)
         except DisconnectedError:
             pass
         else:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sidecar.cluster.resolver import INTERNAL_PREFIX, TRANSACTIONAL_ID_PREFIX, TopicKind
-from sidecar.network.client import Exchange
+from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.protocol import api_versions, limits, metadata
 from sidecar.protocol.api import APIS, OWN_APIS, OWN_SOFTWARE
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.protocol.api_versions import VersionRange
     from sidecar.protocol.calls import ServedVersions
     from sidecar.protocol.schema import Values
@@ -70,37 +69,39 @@ class ClusterApi:
         self._nodes = nodes
         self._resolver = resolver
 
-    def handle_api_versions(self, client: Client, frame: Frame, head: RequestHead) -> None:
+    def handle_api_versions(self, client: Client, request: Request) -> None:
         """Hot: it begins every connection, and nothing needs to be asked."""
-        client.software = api_versions.decode_request(frame.buffer, head.body, frame.end, head.version)
-        exchange = Exchange(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
+        client.software = api_versions.decode_request(
+            request.frame.buffer, request.body, request.frame.end, request.version
+        )
+        exchange = Exchange(client.connection, request)
         client.connection.expect(exchange)
         told = [*self.served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else self.served
-        exchange.answer([api_versions.encode_answer(head.correlation_id, head.version, told)])
+        exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, told)])
 
-    async def handle_metadata(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_metadata(self, client: Client, exchange: Exchange, request: Request) -> None:
         """Ask upstream, put nodes in the place of brokers."""
-        reader = RequestReader(frame.buffer, head.body, frame.end, limits.elements(head.key))
-        reader.tags(head.version >= 9)
-        request = await in_slices(metadata.request_steps(reader, head.version))
-        state = await self._upstream.metadata(self._with_sources(request))
-        state = replace(state, topics=self._told(state, request, client.principal))
+        reader = RequestReader(request.frame.buffer, request.body, request.frame.end, limits.elements(request.key))
+        reader.tags(request.version >= 9)
+        fields = await in_slices(metadata.request_steps(reader, request.version))
+        state = await self._upstream.metadata(self._with_sources(fields))
+        state = replace(state, topics=self._told(state, fields, client.principal))
         virtual = await in_slices(self._virtual_steps(state))
-        answer = await in_slices(metadata.answer_steps(head.correlation_id, head.version, virtual))
+        answer = await in_slices(metadata.answer_steps(request.correlation_id, request.version, virtual))
         if not client.connection.closed:
             exchange.answer([answer])
 
-    def _with_sources(self, request: MetadataRequest) -> MetadataRequest:
+    def _with_sources(self, fields: MetadataRequest) -> MetadataRequest:
         """What is asked of upstream: the sources of shadows besides, and nothing is created by a mere look."""
-        names, resolver = request.topics, self._resolver
+        names, resolver = fields.topics, self._resolver
         shadows = [name.encode() for name in names or () if resolver.is_shadow(name.encode())]
         if not shadows and not any(name.encode().startswith(INTERNAL_PREFIX) for name in names or ()):
-            return request
+            return fields
         sources = {source.topic.decode() for shadow in shadows if (source := resolver.source(shadow)) is not None}
         topics = (*(names or ()), *sorted(sources.difference(names or ())))
-        return replace(request, topics=topics, allow_auto_topic_creation=False)
+        return replace(fields, topics=topics, allow_auto_topic_creation=False)
 
-    def _told(self, state: ClusterState, request: MetadataRequest, principal: str) -> tuple[TopicState, ...]:
+    def _told(self, state: ClusterState, fields: MetadataRequest, principal: str) -> tuple[TopicState, ...]:
         """The topics that were asked for, shadows with the leader epochs and the errors of their sources. Those that
         the client may not read are not in the list of all topics, as with Kafka's own ACLs.
         """
@@ -108,7 +109,7 @@ class ClusterApi:
         if not resolver.has_shadows:
             return state.topics
         known = {topic.name: topic for topic in state.topics}
-        asked = None if request.topics is None else frozenset(request.topics)
+        asked = None if fields.topics is None else frozenset(fields.topics)
         told: list[TopicState] = []
         for topic in state.topics:
             name = topic.name.encode()
@@ -116,7 +117,7 @@ class ClusterApi:
                 continue
             source = resolver.source(name)
             if source is not None and not source.may_be_read_by(principal):
-                if request.topics is not None:
+                if fields.topics is not None:
                     told.append(replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=()))
             else:
                 told.append(self._shadow(topic, known) if resolver.is_shadow(name) else topic)
@@ -172,13 +173,11 @@ class ClusterApi:
             ),
         )
 
-    async def handle_find_coordinator(
-        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
-    ) -> None:
+    async def handle_find_coordinator(self, client: Client, exchange: Exchange, request: Request) -> None:
         """The node that stands for the coordinator; upstream's error where there is none."""
         message = cluster.FIND_COORDINATOR
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
-        key, kind = request["key"], request.get("key_type", CoordinatorKind.GROUP)
+        fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
+        key, kind = fields["key"], fields.get("key_type", CoordinatorKind.GROUP)
         error, reason = await self._coordinator_error(key, kind)
         node = None if error else self._nodes.placement.nodes[self._nodes.placement.of_key(key.encode())]
         found = {
@@ -188,7 +187,7 @@ class ClusterApi:
             "host": node.host if node else "",
             "port": node.port if node else -1,
         }
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, found)])
+        exchange.answer([message.encode_answer(request.version, request.correlation_id, found)])
 
     async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str | None]:
         if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
@@ -208,14 +207,12 @@ class ClusterApi:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, "Kafka cannot be asked now"  # its text would name a broker
         return ErrorCode.NONE, None
 
-    async def handle_describe_cluster(
-        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
-    ) -> None:
+    async def handle_describe_cluster(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeCluster (KIP-700): Metadata without topics."""
         message = cluster.DESCRIBE_CLUSTER
-        request = message.decode_request(frame.buffer, head.body, frame.end, head.version)
-        operations = request["include_cluster_authorized_operations"]
-        endpoints = request.get("endpoint_type", _BROKER_ENDPOINTS)
+        fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
+        operations = fields["include_cluster_authorized_operations"]
+        endpoints = fields.get("endpoint_type", _BROKER_ENDPOINTS)
         error = 0 if endpoints == _BROKER_ENDPOINTS else _UNSUPPORTED_ENDPOINT_TYPE
         state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations))
         described = {
@@ -227,7 +224,7 @@ class ClusterApi:
             "brokers": [] if error else [_described(broker) for broker in self._brokers()],
             "cluster_authorized_operations": state.operations,
         }
-        exchange.answer([message.encode_answer(head.version, head.correlation_id, described)])
+        exchange.answer([message.encode_answer(request.version, request.correlation_id, described)])
 
 
 def _described(broker: Broker) -> Values:

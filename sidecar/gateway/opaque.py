@@ -15,8 +15,7 @@ from sidecar.gateway import asking
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
 
 
 class OpaqueApi:
@@ -25,14 +24,14 @@ class OpaqueApi:
     def __init__(self, upstream: KafkaUpstream) -> None:
         self._upstream = upstream
 
-    async def handle_any(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_any(self, client: Client, exchange: Exchange, request: Request) -> None:
         """A question that every broker answers alike."""
         upstream = self._upstream
-        answer = await asking.first_that_answers(client, upstream, None, frame, head, harmless=True)
+        answer = await asking.first_that_answers(client, upstream, None, request, harmless=True)
         exchange.answer([answer.view(answer.start, answer.end)])
 
-    async def handle_controller(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_controller(self, client: Client, exchange: Exchange, request: Request) -> None:
         """A change, sent once; upstream's own NOT_CONTROLLER (41) makes the client look for the controller again."""
         upstream = self._upstream
-        answer = await asking.first_that_answers(client, upstream, upstream.controller, frame, head, harmless=False)
+        answer = await asking.first_that_answers(client, upstream, upstream.controller, request, harmless=False)
         exchange.answer([answer.view(answer.start, answer.end)])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sidecar.network.client import Exchange
+from sidecar.network.request import Exchange
 from sidecar.protocol import fetch
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.fetch import FetchAnswer, FetchedPart, FetchRequest
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.ends import Ends
     from sidecar.gateway.client import Client
-    from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.shadow.readers import Readers
 
@@ -34,9 +34,9 @@ def note_errors(upstream: KafkaUpstream, parts: list[FetchedPart]) -> None:
         upstream.refresh_soon(stale)
 
 
-def weight_of(request: FetchRequest) -> int:
+def weight_of(fields: FetchRequest) -> int:
     """How large the answer may be, in bytes: as the client allows, within what brokers give at a time."""
-    return min(max(0, request.max_bytes), _MOST_BYTES)
+    return min(max(0, fields.max_bytes), _MOST_BYTES)
 
 
 class FetchExchange(Exchange):
@@ -59,19 +59,18 @@ class PassedFetch(FetchExchange):
     def __init__(
         self,
         client: Client,
-        head: RequestHead,
-        size: int,
+        request: Request,
         upstream: KafkaUpstream,
         readers: Readers,
-        request: FetchRequest,
+        fields: FetchRequest,
         names: Mapping[bytes, bytes] | None = None,
         ends: Ends | None = None,
     ) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
-        self.weight = weight_of(request)
+        super().__init__(client.connection, request)
+        self.weight = weight_of(fields)
         self._upstream = upstream
-        self._parts = request.parts
-        self._isolation = request.isolation
+        self._parts = fields.parts
+        self._isolation = fields.isolation
         self._names = names
         self._ends = ends
         self._readers = readers

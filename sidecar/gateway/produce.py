@@ -23,7 +23,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
 from sidecar.gateway.gaps import signature
 from sidecar.gateway.produce_answers import MergedProduce, PartReply, PassedProduce, refusal
-from sidecar.network.client import RejectError
+from sidecar.network.request import RejectError
 from sidecar.network.slices import in_slices
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.caller import DisconnectedError
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.forwarder.whole import Asker
     from sidecar.gateway.client import Client
-    from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
 
 
@@ -89,132 +89,120 @@ class ProduceApi:
         self._governed = governed
         self._tasks = tasks
 
-    def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
+    def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
-        request = produce.walk(frame.buffer, head.body, frame.end, head.version)
-        parts = request.parts
+        fields = produce.walk(request.frame.buffer, request.body, request.frame.end, request.version)
+        parts = fields.parts
         if len(parts) > SLICE:
-            self._hold_large(client, frame, head, request)
+            self._hold_large(client, request, fields)
             return
-        if len(parts) != 1 and not self._is_plain(client, frame, head, request):
+        if len(parts) != 1 and not self._is_plain(client, request, fields):
             return
         if client.identity_error is not None:
-            self._refuse_all(client, frame, head, request, client.identity_error)
+            self._refuse_all(client, request, fields, client.identity_error)
             return
-        if client.identity is not None and client.identity.asks and (names := self._ordinary(request)):
+        if client.identity is not None and client.identity.asks and (names := self._ordinary(fields)):
             client.connection.hold()
-            self._tasks.start(self._govern(client, frame.own(), head, frame.start, request, names))
+            self._tasks.start(self._govern(client, request, _owned(request, fields), names))
             return
-        if not client.gaps.expected or not self._gaps(client, frame, request):
-            leader = self._single_leader(request)
+        if not client.gaps.expected or not self._gaps(client, request.frame, fields):
+            leader = self._single_leader(fields)
             if leader != NO_LEADER:
-                self._pass(client, frame, head, request, leader)
+                self._pass(client, request, fields, leader)
                 return
-        owned, moved = frame.own(), 0
-        if owned is not frame:
-            moved = -frame.start
-            head.body += moved
+        moved = request.own()
         merge = None
-        if request.acks == _ACKS_ALL and request.transactional_id is None and self._is_governed(request):
-            merge = MergedProduce(client, head, frame.size, request)
+        if fields.acks == _ACKS_ALL and fields.transactional_id is None and self._is_governed(fields):
+            merge = MergedProduce(client, request, fields)
             client.connection.expect(merge)
-            if self._governed.append_whole(client, request, owned, head.body, moved, merge):
+            if self._governed.append_whole(client, fields, request.frame, request.body, moved, merge):
                 return
         if moved:
-            request = _moved(request, moved)
-        if missing := self._missing(request):
+            fields = _moved(fields, moved)
+        if missing := self._missing(fields):
             client.connection.hold()
-            self._tasks.start(self._find_leaders(client, owned, head, request, missing))
+            self._tasks.start(self._find_leaders(client, request, fields, missing))
         else:
-            at_once(self._split(client, owned, head, request, merge))
+            at_once(self._split(client, request, fields, merge))
 
-    def _hold_large(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> None:
-        owned = frame.own()
-        if owned is not frame:
-            head.body -= frame.start
-            request = _moved(request, -frame.start)
+    def _hold_large(self, client: Client, request: Request, fields: ProduceRequest) -> None:
         client.connection.hold()
-        self._tasks.start(self._handle_large(client, owned, head, request))
+        self._tasks.start(self._handle_large(client, request, _owned(request, fields)))
 
-    async def _handle_large(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> None:
+    async def _handle_large(self, client: Client, request: Request, fields: ProduceRequest) -> None:
         """As `handle`, in slices."""
         connection = client.connection
         refused, asked = _NONE_REFUSED, True
         try:
-            if not self._is_plain(client, frame, head, request):
+            if not self._is_plain(client, request, fields):
                 return
             if client.identity_error is not None:
-                self._refuse_all(client, frame, head, request, client.identity_error)
+                self._refuse_all(client, request, fields, client.identity_error)
                 return
-            if client.identity is not None and client.identity.asks and (names := self._ordinary(request)):
+            if client.identity is not None and client.identity.asks and (names := self._ordinary(fields)):
                 refused = await self._governed.govern(names)
-            elif not client.gaps.expected and (leader := self._single_leader(request)) != NO_LEADER:
-                self._pass(client, frame, head, request, leader)
+            elif not client.gaps.expected and (leader := self._single_leader(fields)) != NO_LEADER:
+                self._pass(client, request, fields, leader)
                 return
-            elif missing := self._missing(request):
+            elif missing := self._missing(fields):
                 asked = await self._upstream.find_leaders(missing)
             if not connection.closed:
-                await in_slices(self._split(client, frame, head, request, asked=asked, refused=refused))
+                await in_slices(self._split(client, request, fields, asked=asked, refused=refused))
         except RejectError as error:
             connection.reject(error.reason, error.detail)
         finally:
             connection.release()
 
-    def _missing(self, request: ProduceRequest) -> set[bytes]:
+    def _missing(self, fields: ProduceRequest) -> set[bytes]:
         """The ordinary topics of a request whose leaders have to be asked for."""
         kind = self._resolver.kind
-        ordinary = ((part.topic, part.partition) for part in request.parts if kind(part.topic) is TopicKind.ORDINARY)
+        ordinary = ((part.topic, part.partition) for part in fields.parts if kind(part.topic) is TopicKind.ORDINARY)
         return self._view.missing(ordinary)
 
-    def _is_plain(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest) -> bool:
+    def _is_plain(self, client: Client, request: Request, fields: ProduceRequest) -> bool:
         """Whether a request of several partitions, or none, goes on: one without any is answered here."""
-        if not request.parts:
-            if request.acks != 0:
-                merge = MergedProduce(client, head, frame.size, request)
+        if not fields.parts:
+            if fields.acks != 0:
+                merge = MergedProduce(client, request, fields)
                 client.connection.expect(merge)
-                merge.answer([produce.encode_answer(head.correlation_id, head.version, [])])
+                merge.answer([produce.encode_answer(request.correlation_id, request.version, [])])
             return False
-        if len({(part.topic, part.partition) for part in request.parts}) != len(request.parts):
+        if len({(part.topic, part.partition) for part in fields.parts}) != len(fields.parts):
             raise RejectError("malformed", "a Produce request that names a partition twice")
         return True
 
-    def _is_governed(self, request: ProduceRequest) -> bool:
+    def _is_governed(self, fields: ProduceRequest) -> bool:
         """Whether all of a request is for governed topics."""
         kind = self._resolver.kind
-        return all(kind(part.topic) is TopicKind.GOVERNED for part in request.parts)
+        return all(kind(part.topic) is TopicKind.GOVERNED for part in fields.parts)
 
-    def _ordinary(self, request: ProduceRequest) -> set[bytes]:
+    def _ordinary(self, fields: ProduceRequest) -> set[bytes]:
         """The topics of a request that are not governed, but might be."""
         kind = self._resolver.kind
-        return {part.topic for part in request.parts if kind(part.topic) is TopicKind.ORDINARY and is_legal(part.topic)}
+        return {part.topic for part in fields.parts if kind(part.topic) is TopicKind.ORDINARY and is_legal(part.topic)}
 
-    async def _govern(
-        self, client: Client, frame: Frame, head: RequestHead, start: int, request: ProduceRequest, names: set[bytes]
-    ) -> None:
+    async def _govern(self, client: Client, request: Request, fields: ProduceRequest, names: set[bytes]) -> None:
         try:
             refused = await self._governed.govern(names)
             if client.connection.closed:
                 return
-            if start != frame.start:
-                request = _moved(request, frame.start - start)
-                head.body += frame.start - start
-            at_once(self._split(client, frame, head, request, refused=refused))
+            at_once(self._split(client, request, fields, refused=refused))
         finally:
             client.connection.release()
 
-    def _gaps(self, client: Client, frame: Frame, request: ProduceRequest) -> set[tuple[bytes, int]]:
+    def _gaps(self, client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
         """The partitions whose batch comes behind a lost one."""
         return {
             (part.topic, part.partition)
-            for part in request.parts
+            for part in fields.parts
             if not client.gaps.admits(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
         }
 
-    def _single_leader(self, request: ProduceRequest) -> int:
+    def _single_leader(self, fields: ProduceRequest) -> int:
         """The one broker that leads all partitions, if all are ordinary, bring a batch, and there is one."""
         leader_of, kind = self._view.leader, self._resolver.kind
         found = NO_LEADER
-        for part in request.parts:
+        for part in fields.parts:
             if kind(part.topic) is not TopicKind.ORDINARY or part.start == part.end:
                 return NO_LEADER
             leader = leader_of(part.topic, part.partition)
@@ -223,10 +211,10 @@ class ProduceApi:
             found = leader
         return found
 
-    def _pass(self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, leader: int) -> None:
+    def _pass(self, client: Client, request: Request, fields: ProduceRequest, leader: int) -> None:
         exchange = None
-        if request.acks != 0:
-            exchange = PassedProduce(client, frame, head, self._upstream, request)
+        if fields.acks != 0:
+            exchange = PassedProduce(client, request, self._upstream, fields)
             client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -238,25 +226,22 @@ class ProduceApi:
             return
         client.carries_ordinary = True
         if exchange is None:
-            client.links.unconfirmed(connection, [part.topic for part in request.parts])
-        passing.send(connection, client, frame, head, exchange)
+            client.links.unconfirmed(connection, [part.topic for part in fields.parts])
+        passing.send(connection, client, request, exchange)
 
-    async def _find_leaders(
-        self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, topics: set[bytes]
-    ) -> None:
+    async def _find_leaders(self, client: Client, request: Request, fields: ProduceRequest, topics: set[bytes]) -> None:
         found = await self._upstream.find_leaders(topics)
         try:
             if not client.connection.closed:
-                at_once(self._split(client, frame, head, request, asked=found))
+                at_once(self._split(client, request, fields, asked=found))
         finally:
             client.connection.release()
 
     def _split(
         self,
         client: Client,
-        frame: Frame,
-        head: RequestHead,
-        request: ProduceRequest,
+        request: Request,
+        fields: ProduceRequest,
         merge: MergedProduce | None = None,
         *,
         asked: bool = True,
@@ -266,32 +251,32 @@ class ProduceApi:
         Kafka could not be asked for those that are not known. `refused` are topics that nothing may be written to.
         """
         if merge is None:
-            merge = MergedProduce(client, head, frame.size, request)
-            if request.acks != 0:
+            merge = MergedProduce(client, request, fields)
+            if fields.acks != 0:
                 client.connection.expect(merge)
-        gaps = self._gaps(client, frame, request) if client.gaps.expected else ()
+        gaps = self._gaps(client, request.frame, fields) if client.gaps.expected else ()
         by_leader: dict[int, list[ProducePart]] = {}
-        for first in range(0, len(request.parts), SLICE):
-            for part in request.parts[first : first + SLICE]:
+        for first in range(0, len(fields.parts), SLICE):
+            for part in fields.parts[first : first + SLICE]:
                 error = refused.get(part.topic)
                 if error is not None:
                     merge.settle_checked(refusal(part, error.code, error.message))
                     continue
-                leader = self._place(client, frame, request, merge, part, gaps, asked=asked)
+                leader = self._place(client, request.frame, fields, merge, part, gaps, asked=asked)
                 if leader != NO_LEADER:
                     by_leader.setdefault(leader, []).append(part)
-            if len(request.parts) > SLICE:
+            if len(fields.parts) > SLICE:
                 yield
         for leader, parts in by_leader.items():
             if client.connection.closed:
                 return
-            self._send_part(client, frame, head, request, merge, leader, parts)
+            self._send_part(client, request, fields, merge, leader, parts)
 
     def _place(
         self,
         client: Client,
         frame: Frame,
-        request: ProduceRequest,
+        fields: ProduceRequest,
         merge: MergedProduce,
         part: ProducePart,
         gaps: Container[tuple[bytes, int]],
@@ -304,7 +289,7 @@ class ProduceApi:
             if (error := kind.change_refused) is not None:
                 merge.settle(refusal(part, error.code, error.message))
             else:
-                self._append(client, frame, part, request.timeout_ms, merge.settle_checked)
+                self._append(client, frame, part, fields.timeout_ms, merge.settle_checked)
             return NO_LEADER
         leader = self._view.leader(part.topic, part.partition)
         if (part.topic, part.partition) in gaps:
@@ -332,9 +317,8 @@ class ProduceApi:
     def _send_part(
         self,
         client: Client,
-        frame: Frame,
-        head: RequestHead,
-        request: ProduceRequest,
+        request: Request,
+        fields: ProduceRequest,
         merge: MergedProduce,
         leader: int,
         parts: list[ProducePart],
@@ -342,40 +326,44 @@ class ProduceApi:
         identity = client.identity
         assert identity is not None
         records: list[tuple[bytes, int, Octets]] = [
-            (part.topic, part.partition, frame.view(part.start, part.end)) for part in parts
+            (part.topic, part.partition, request.frame.view(part.start, part.end)) for part in parts
         ]
         message = produce_upstream.encode_request(
-            head.correlation_id,
+            request.correlation_id,
             identity.name.encode(),
-            head.version,
-            request.acks,
-            request.timeout_ms,
+            request.version,
+            fields.acks,
+            fields.timeout_ms,
             records,
-            request.transactional_id,
+            fields.transactional_id,
         )
         client.carries_ordinary = True
-        reply = PartReply(client, self._upstream, frame, merge, parts)
+        reply = PartReply(client, self._upstream, request.frame, merge, parts)
         try:
             connection = client.links.to(leader)
         except DisconnectedError:
             reply.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        if request.acks == 0:
+        if fields.acks == 0:
             client.links.unconfirmed(connection, [part.topic for part in parts])
-        connection.send_parts(message, reply if request.acks != 0 else None)
+        connection.send_parts(message, reply if fields.acks != 0 else None)
 
-    def _refuse_all(
-        self, client: Client, frame: Frame, head: RequestHead, request: ProduceRequest, error: KafkaError
-    ) -> None:
+    def _refuse_all(self, client: Client, request: Request, fields: ProduceRequest, error: KafkaError) -> None:
         client.connection.report("client_id", error.message)
-        merge = MergedProduce(client, head, frame.size, request)
-        if request.acks != 0:
+        merge = MergedProduce(client, request, fields)
+        if fields.acks != 0:
             client.connection.expect(merge)
-        for part in request.parts:
+        for part in fields.parts:
             merge.settle(refusal(part, error.code, error.message))
 
 
-def _moved(request: ProduceRequest, by: int) -> ProduceRequest:
-    """The same request in a copy of its frame."""
-    parts = [ProducePart(part.topic, part.partition, part.start + by, part.end + by) for part in request.parts]
-    return request._replace(parts=parts)
+def _owned(request: Request, fields: ProduceRequest) -> ProduceRequest:
+    """Move a request to memory that stays; its fields there."""
+    moved = request.own()
+    return _moved(fields, moved) if moved else fields
+
+
+def _moved(fields: ProduceRequest, by: int) -> ProduceRequest:
+    """The same fields in a copy of their frame."""
+    parts = [ProducePart(part.topic, part.partition, part.start + by, part.end + by) for part in fields.parts]
+    return fields._replace(parts=parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.gateway.gaps import signature
-from sidecar.network.client import Exchange
+from sidecar.network.request import Exchange
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.primitives import new_tuple
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sidecar.forwarder.append import Outcome
     from sidecar.gateway.client import Client
     from sidecar.gateway.gaps import Buffer
-    from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.network.upstream import UpstreamLostError
 
 _BAD_INPUT: Final[dict[int, str]] = {
@@ -71,14 +71,12 @@ class PassedProduce(Exchange):
 
     __slots__ = ("_client", "_kept", "_parts", "_upstream")
 
-    def __init__(
-        self, client: Client, frame: Frame, head: RequestHead, upstream: KafkaUpstream, request: ProduceRequest
-    ) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
+    def __init__(self, client: Client, request: Request, upstream: KafkaUpstream, fields: ProduceRequest) -> None:
+        super().__init__(client.connection, request)
         self._client = client
         self._upstream = upstream
-        self._parts = request.parts
-        self._kept = signatures(frame.buffer, request.parts)
+        self._parts = fields.parts
+        self._kept = signatures(request.frame.buffer, fields.parts)
 
     def answer_received(self, frame: Frame) -> None:
         if not produce_upstream.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self._parts)):
@@ -102,10 +100,10 @@ class MergedProduce(Exchange):
 
     __slots__ = ("_acks", "_parts", "_results", "throttle_ms")
 
-    def __init__(self, client: Client, head: RequestHead, size: int, request: ProduceRequest) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
-        self._acks = request.acks
-        self._parts = request.parts
+    def __init__(self, client: Client, request: Request, fields: ProduceRequest) -> None:
+        super().__init__(client.connection, request)
+        self._acks = fields.acks
+        self._parts = fields.parts
         self._results: dict[tuple[bytes, int], ProduceResult] = {}
         self.throttle_ms = 0
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Values
 
 _NOT_MOVED: Final = KafkaError(
@@ -37,13 +36,13 @@ class ReplicasApi:
         self._upstream = upstream
         self._resolver = resolver
 
-    async def handle_elect(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_elect(self, client: Client, exchange: Exchange, request: Request) -> None:
         """ElectLeaders. Null for the partitions means all of them, and is upstream's to judge."""
         message = admin.ELECT_LEADERS
-        request = await asking.request(message, frame, head)
+        fields = await asking.fields(message, request)
         kept: list[Values] = []
         refused: list[Values] = []
-        for topic in request["topic_partitions"] or ():
+        for topic in fields["topic_partitions"] or ():
             error = self._resolver.kind(topic["topic"].encode()).change_refused
             if error is None:
                 kept.append(topic)
@@ -53,27 +52,27 @@ class ReplicasApi:
                 refused.append({"topic": topic["topic"], "partition_result": outcomes})
         if not refused:
             upstream = self._upstream
-            answer = await asking.first_that_answers(client, upstream, upstream.controller, frame, head, harmless=False)
+            answer = await asking.first_that_answers(client, upstream, upstream.controller, request, harmless=False)
             exchange.answer([answer.view(answer.start, answer.end)])
             return
         values: Values = {"replica_election_results": []}
         if kept:
             values = await asking.controller(
-                client, self._upstream, head, message, request | {"topic_partitions": kept}
+                client, self._upstream, request, message, fields | {"topic_partitions": kept}
             )
         values["replica_election_results"] = [*values["replica_election_results"], *refused]
         await asking.tell(exchange, message, values)
 
-    async def handle_reassign(self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_reassign(self, _client: Client, exchange: Exchange, request: Request) -> None:
         """AlterPartitionReassignments: refused, each partition with its reason."""
         message = admin.ALTER_PARTITION_REASSIGNMENTS
-        request = await asking.request(message, frame, head)
+        fields = await asking.fields(message, request)
         responses = [
             {
                 "name": topic["name"],
                 "partitions": [self._not_moved(exchange, topic, each) for each in topic["partitions"]],
             }
-            for topic in request["topics"]
+            for topic in fields["topics"]
         ]
         await asking.tell(exchange, message, {"responses": responses})
 
@@ -84,10 +83,10 @@ class ReplicasApi:
         exchange.note_error(error.code)
         return _outcome("partition_index", partition["partition_index"], error)
 
-    async def handle_list(self, _client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_list(self, _client: Client, exchange: Exchange, request: Request) -> None:
         """ListPartitionReassignments: none."""
         message = admin.LIST_PARTITION_REASSIGNMENTS
-        await asking.request(message, frame, head)
+        await asking.fields(message, request)
         await asking.tell(exchange, message, {})
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.fanout.tails import Tails
     from sidecar.gateway.client import Client
-    from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.network.upstream import UpstreamLostError
     from sidecar.protocol.calls.tails import Fetched
     from sidecar.protocol.fetch import FetchPart, FetchRequest
@@ -45,9 +45,9 @@ class Wanted(NamedTuple):
     most_bytes: int
 
 
-def may_share(request: FetchRequest, version: int) -> bool:
+def may_share(fields: FetchRequest, version: int) -> bool:
     """Whether a request waits for whatever comes first."""
-    return version == VERSION and request.min_bytes <= 1 and request.max_wait_ms > 0
+    return version == VERSION and fields.min_bytes <= 1 and fields.max_wait_ms > 0
 
 
 def wanted(buffer: Octets, parts: Sequence[FetchPart], logs: Sequence[bytes], isolation: int) -> list[Wanted]:
@@ -79,22 +79,21 @@ class SharedFetch(FetchExchange):
     def __init__(
         self,
         client: Client,
-        head: RequestHead,
-        size: int,
+        request: Request,
         upstream: KafkaUpstream,
         tails: Tails,
         readers: Readers,
-        request: FetchRequest,
+        fields: FetchRequest,
         wanted: Sequence[Wanted],
     ) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
-        self.weight = weight_of(request)
+        super().__init__(client.connection, request)
+        self.weight = weight_of(fields)
         self._client = client
         self._upstream = upstream
         self._tails = tails
         self._readers = readers
-        self._isolation = request.isolation
-        self._max_bytes = request.max_bytes
+        self._isolation = fields.isolation
+        self._max_bytes = fields.max_bytes
         self._wanted = wanted
         self._timer: asyncio.TimerHandle | None = None
         self._alone = False

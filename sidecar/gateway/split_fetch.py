@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.resources.readers import ReaderClaims
     from sidecar.shadow.readers import Readers
 
@@ -109,12 +109,12 @@ class SplitFetch(FetchExchange):
         "_client",
         "_deadline",
         "_failed",
+        "_fields",
         "_found",
         "_frame",
         "_lanes",
         "_polls",
         "_readers",
-        "_request",
         "_timer",
         "_upstream",
         "_views",
@@ -127,19 +127,18 @@ class SplitFetch(FetchExchange):
         views: Views,
         claims: ReaderClaims,
         readers: Readers,
-        frame: Frame,
-        head: RequestHead,
-        request: FetchRequest,
+        request: Request,
+        fields: FetchRequest,
     ) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
-        self.weight = weight_of(request)
+        super().__init__(client.connection, request)
+        self.weight = weight_of(fields)
         self._client = client
         self._upstream = upstream
         self._views = views
         self._claims = claims
         self._readers = readers
-        self._frame = frame
-        self._request = request._replace(parts=_each_once(request.parts))
+        self._frame = request.frame
+        self._fields = fields._replace(parts=_each_once(fields.parts))
         self._polls = 1
         self._lanes: dict[tuple[int, int], PollLane] = {}
         self._found: dict[tuple[bytes, int], Octets] = {}
@@ -148,7 +147,7 @@ class SplitFetch(FetchExchange):
         self._timer: asyncio.TimerHandle | None = None
 
     def partitions(self) -> Iterable[tuple[bytes, int]]:
-        return [(part.topic, part.partition) for part in self._request.parts]
+        return [(part.topic, part.partition) for part in self._fields.parts]
 
     def begin(self, *, asked: bool) -> None:
         """Take up the polls that stand already, begin the others.
@@ -156,10 +155,10 @@ class SplitFetch(FetchExchange):
         `asked` False: Kafka could not be asked for the leaders that are not known.
         """
         loop = asyncio.get_running_loop()
-        wait = max(0, self._request.max_wait_ms) / 1000
+        wait = max(0, self._fields.max_wait_ms) / 1000
         self._deadline = loop.time() + wait
         by_leader: dict[int, list[Read[FetchPart]]] = {}
-        for part in self._request.parts:
+        for part in self._fields.parts:
             log = self._views.log(part.topic, self._client.principal)
             leader = NO_LEADER if log is None else self._upstream.view.leader(log, part.partition)
             may = self._claims.may_fetch(part.topic, part.partition, self._client)
@@ -192,7 +191,7 @@ class SplitFetch(FetchExchange):
         buffer = self._frame.buffer
         positions = b"".join(bytes(buffer[read.part.start : read.part.end]) for read in reads)
         names = ((read.part.topic, read.log) for read in reads)
-        asked = (self.version, self._request.isolation, positions, *names)
+        asked = (self.version, self._fields.isolation, positions, *names)
         lane = self._client.fetching.polls.get(place)
         if lane is not None and lane.asked == asked:
             if lane.answer is None:
@@ -210,17 +209,17 @@ class SplitFetch(FetchExchange):
 
     def _poll(self, place: tuple[int, int], lane: PollLane, wait: float) -> None:
         """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
-        request, client = self._request, self._client
+        fields, client = self._fields, self._client
         parts = [read.part for read in lane.reads]
         known = all(
-            (part.topic, part.partition, self.version, request.isolation) in client.fetching.empty_elements
+            (part.topic, part.partition, self.version, fields.isolation) in client.fetching.empty_elements
             for part in parts
         )
         limits = (
             int(wait * 1000) if known else 0,
             1,
-            max(1, request.max_bytes // self._polls),
-            request.isolation,
+            max(1, fields.max_bytes // self._polls),
+            fields.isolation,
         )
         assert client.identity is not None
         elements: list[tuple[bytes, Octets]] = [
@@ -232,7 +231,7 @@ class SplitFetch(FetchExchange):
         lane.answer = None
         lane.prompt_until = 0.0 if limits[0] else asyncio.get_running_loop().time() + _PROMPT_LIMIT_S
         self._lanes[place] = lane
-        reply = _PollReply(client, self._upstream, place, lane, self.version, request.isolation)
+        reply = _PollReply(client, self._upstream, place, lane, self.version, fields.isolation)
         try:
             client.links.to(place[0], _POLL_LANE + place[1]).send_parts([message], reply)
         except DisconnectedError as error:
@@ -276,7 +275,7 @@ class SplitFetch(FetchExchange):
                 record_bytes += lane.answer.record_bytes
                 if not lane.answer.is_fruitless and not lane.answer.record_bytes:
                     return True
-        return record_bytes >= max(1, self._request.min_bytes)
+        return record_bytes >= max(1, self._fields.min_bytes)
 
     def _finish(self) -> None:
         if self._timer is not None:
@@ -291,11 +290,11 @@ class SplitFetch(FetchExchange):
                 if self._client.fetching.polls.get(place) is lane:
                     del self._client.fetching.polls[place]
         elements: list[tuple[bytes, Octets]] = []
-        for part in self._request.parts:
+        for part in self._fields.parts:
             element = self._found.get((part.topic, part.partition))
             if element is None:
                 element = self._client.fetching.empty_elements.get(
-                    (part.topic, part.partition, self.version, self._request.isolation)
+                    (part.topic, part.partition, self.version, self._fields.isolation)
                 )
             if element is None:  # its broker is silent: nothing is known of it, not even where it ends
                 element = fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)

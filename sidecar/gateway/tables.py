@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import passing
-from sidecar.network.client import Exchange
+from sidecar.network.request import Exchange
 from sidecar.network.slices import in_slices
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import partitioned
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.network.tasks import Tasks
 
 
@@ -46,64 +46,58 @@ class TablesApi:
         self._views = Views(resolver, upstream.view)
         self._tasks = tasks
 
-    def handle(self, client: Client, frame: Frame, head: RequestHead) -> None:
+    def handle(self, client: Client, request: Request) -> None:
         """One request; the frame may be borrowed."""
-        layout = partitioned.layout_of(head.key, head.version)
-        if frame.size > AT_ONCE_BYTES:
-            owned = frame.own()
-            if owned is not frame:
-                head.body -= frame.start
+        layout = partitioned.layout_of(request.key, request.version)
+        if request.frame.size > AT_ONCE_BYTES:
+            request.own()
             client.connection.hold()
-            self._tasks.start(self._handle_large(client, owned, head, layout))
+            self._tasks.start(self._handle_large(client, request, layout))
             return
-        table = partitioned.walk(frame.buffer, head.body, frame.end, layout)
-        exchange = _Merged(client, head, frame.size, self._upstream, self._tasks, layout, table)
+        table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
+        exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
         client.connection.expect(exchange)
-        leader = self._single_leader(table, head.key)
+        leader = self._single_leader(table, request.key)
         if leader != NO_LEADER:
-            self._pass(client, frame, head, exchange, table, leader)
+            self._pass(client, request, exchange, table, leader)
             return
         if not table.parts:
             exchange.finish()
             return
-        owned = frame.own()
-        if owned is not frame:
-            head.body -= frame.start
-            table = partitioned.walk(owned.buffer, head.body, owned.end, layout)
+        if request.own():
+            table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
         missing = self._views.missing(table.parts, client.principal)
         if missing:
             client.connection.hold()
-            self._tasks.start(self._find_leaders(client, owned, head, exchange, table, missing))
+            self._tasks.start(self._find_leaders(client, request, exchange, table, missing))
         else:
-            at_once(self._split(client, owned, head, exchange, table, asked=True))
+            at_once(self._split(client, request, exchange, table, asked=True))
 
-    async def _handle_large(self, client: Client, frame: Frame, head: RequestHead, layout: Layout) -> None:
+    async def _handle_large(self, client: Client, request: Request, layout: Layout) -> None:
         """As `handle`, in slices: monitoring may ask for every partition of a cluster."""
-        connection = client.connection
+        connection, frame = client.connection, request.frame
         try:
-            table = await in_slices(partitioned.walk_steps(frame.buffer, head.body, frame.end, layout))
+            table = await in_slices(partitioned.walk_steps(frame.buffer, request.body, frame.end, layout))
             if connection.closed:
                 return
-            exchange = _Merged(client, head, frame.size, self._upstream, self._tasks, layout, table)
+            exchange = _Merged(client, request, self._upstream, self._tasks, layout, table)
             connection.expect(exchange)
-            leader, asked = self._single_leader(table, head.key), True
+            leader, asked = self._single_leader(table, request.key), True
             if leader != NO_LEADER:
-                self._pass(client, frame, head, exchange, table, leader)
+                self._pass(client, request, exchange, table, leader)
                 return
             if missing := self._views.missing(table.parts, client.principal):
                 asked = await self._upstream.find_leaders(missing)
             if not connection.closed:
-                await in_slices(self._split(client, frame, head, exchange, table, asked=asked))
+                await in_slices(self._split(client, request, exchange, table, asked=asked))
         except MalformedFrameError as error:
-            connection.reject(error.reason, f"{APIS[head.key].name} v{head.version}: {error}")
+            connection.reject(error.reason, f"{APIS[request.key].name} v{request.version}: {error}")
         finally:
             connection.release()
 
-    def _pass(
-        self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table, leader: int
-    ) -> None:
+    def _pass(self, client: Client, request: Request, exchange: _Merged, table: Table, leader: int) -> None:
         try:
-            passing.send(client.links.to(leader), client, frame, head, exchange)
+            passing.send(client.links.to(leader), client, request, exchange)
         except DisconnectedError:
             exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -124,8 +118,7 @@ class TablesApi:
     async def _find_leaders(
         self,
         client: Client,
-        frame: Frame,
-        head: RequestHead,
+        request: Request,
         exchange: _Merged,
         table: Table,
         topics: set[bytes],
@@ -133,12 +126,12 @@ class TablesApi:
         found = await self._upstream.find_leaders(topics)
         try:
             if not client.connection.closed:
-                at_once(self._split(client, frame, head, exchange, table, asked=found))
+                at_once(self._split(client, request, exchange, table, asked=found))
         finally:
             client.connection.release()
 
     def _split(
-        self, client: Client, frame: Frame, head: RequestHead, exchange: _Merged, table: Table, *, asked: bool
+        self, client: Client, request: Request, exchange: _Merged, table: Table, *, asked: bool
     ) -> Generator[None, None, None]:
         """Each partition to its leader. `asked` False: Kafka could not be asked for those that are not known.
 
@@ -148,12 +141,12 @@ class TablesApi:
         name = client.identity.name.encode()
         by_leader: dict[int, dict[tuple[bytes, int], Read[TablePart]]] = {}
         refused: dict[ErrorCode, list[TablePart]] = {}
-        twice = _named_twice(table) if head.key == LIST_OFFSETS and exchange.names_twice else ()
+        twice = _named_twice(table) if request.key == LIST_OFFSETS and exchange.names_twice else ()
         for first in range(0, len(table.parts), SLICE):
             for part in table.parts[first : first + SLICE]:
                 log = self._views.log(part.topic, client.principal)
                 leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
-                code = self._why_not(client, head.key, part, log, leader, twice, asked=asked)
+                code = self._why_not(client, request.key, part, log, leader, twice, asked=asked)
                 if code is not None or log is None:
                     refused.setdefault(code or ErrorCode.UNKNOWN_SERVER_ERROR, []).append(part)
                 else:
@@ -170,7 +163,14 @@ class TablesApi:
                 if client.connection.closed:
                     return
                 message = partitioned.encode_request(
-                    head.key, head.version, head.correlation_id, name, exchange.layout, frame.buffer, table, asked_for
+                    request.key,
+                    request.version,
+                    request.correlation_id,
+                    name,
+                    exchange.layout,
+                    request.frame.buffer,
+                    table,
+                    asked_for,
                 )
                 reply = _PartReply(exchange, {(read.log, read.part.partition): read.part for read in reads})
                 try:
@@ -215,14 +215,13 @@ class _Merged(Exchange):
     def __init__(
         self,
         client: Client,
-        head: RequestHead,
-        size: int,
+        request: Request,
         upstream: KafkaUpstream,
         tasks: Tasks,
         layout: Layout,
         table: Table,
     ) -> None:
-        super().__init__(client.connection, head.key, head.version, head.correlation_id, head.client_id, size)
+        super().__init__(client.connection, request)
         self._upstream = upstream
         self.layout = layout
         self._tasks = tasks

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
 
 _ASSIGNED: Final = KafkaError(
@@ -88,12 +87,12 @@ class TopicsApi:
         self._upstream = upstream
         self._resolver = resolver
 
-    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request of the three kinds."""
-        change = _CHANGES[head.key]
+        change = _CHANGES[request.key]
         message = change.message
-        request = await asking.request(message, frame, head)
-        topics: list[Any] = request[change.topics]
+        fields = await asking.fields(message, request)
+        topics: list[Any] = fields[change.topics]
         refused: list[Values] = []
         kept: list[Any] = []
         for topic in topics:
@@ -105,14 +104,14 @@ class TopicsApi:
                 refused.append(_refused(_name(topic), error))
         if not refused:
             upstream = self._upstream
-            answer = await asking.first_that_answers(client, upstream, upstream.controller, frame, head, harmless=False)
-            self._forget_routes(head.key, kept)
+            answer = await asking.first_that_answers(client, upstream, upstream.controller, request, harmless=False)
+            self._forget_routes(request.key, kept)
             exchange.answer([answer.view(answer.start, answer.end)])
             return
         values: Values = {change.results: []}
         if kept:
-            values = await asking.controller(client, self._upstream, head, message, request | {change.topics: kept})
-            self._forget_routes(head.key, kept)
+            values = await asking.controller(client, self._upstream, request, message, fields | {change.topics: kept})
+            self._forget_routes(request.key, kept)
         values[change.results] = [*values[change.results], *refused]
         await asking.tell(exchange, message, values)
 

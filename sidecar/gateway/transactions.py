@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.gateway.client import Client
     from sidecar.gateway.coordinators import Coordinators
-    from sidecar.network.client import Exchange, RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.protocol.schema import Message, Values
 
 _NONE: Final = -1
@@ -69,32 +69,28 @@ class TransactionsApi:
         self._resolver = resolver
         self._sessions = sessions
 
-    async def handle_init_producer_id(
-        self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
-    ) -> None:
+    async def handle_init_producer_id(self, client: Client, exchange: Exchange, request: Request) -> None:
         """A producer id, from any broker or from the coordinator of the transactional id."""
         message = transactions.INIT_PRODUCER_ID
-        request = await asking.request(message, frame, head)
-        named: int | None = request.get("producer_id", _NONE)
+        fields = await asking.fields(message, request)
+        named: int | None = fields.get("producer_id", _NONE)
         named = None if named == _NONE else named
         try:
-            answer = await self._init(client, frame, head, request["transactional_id"], named)
+            answer = await self._init(client, request, fields["transactional_id"], named)
         except KafkaError as error:
             exchange.note_error(error.code)
             refusal = {"error_code": error.code, "producer_id": _NONE, "producer_epoch": _NONE}
             await asking.tell(exchange, message, refusal)
             return
-        given = await asking.read(message, answer, head.version)
+        given = await asking.read(message, answer, request.version)
         if given["error_code"]:
             exchange.note_error(given["error_code"])
         if given["error_code"] == ErrorCode.NONE and not client.connection.closed:
-            transactional = request["transactional_id"] is not None
+            transactional = fields["transactional_id"] is not None
             self._sessions.initialised(client, given["producer_id"], named, transactional=transactional)
         exchange.answer([answer.view(answer.start, answer.end)])
 
-    async def _init(
-        self, client: Client, frame: Frame, head: RequestHead, transactional_id: str | None, named: int | None
-    ) -> Frame:
+    async def _init(self, client: Client, request: Request, transactional_id: str | None, named: int | None) -> Frame:
         if client.identity_error is not None:
             client.connection.report("client_id", client.identity_error.message)
             raise client.identity_error
@@ -105,23 +101,23 @@ class TransactionsApi:
         if transactional_id is None:
             # Asking twice costs nothing but a producer id that nobody uses.
             upstream = self._upstream
-            return await asking.first_that_answers(client, upstream, None, frame, head, harmless=True)
+            return await asking.first_that_answers(client, upstream, None, request, harmless=True)
         owned = _owned_by_sidecar(transactional_id)
         if owned is not None:
             raise owned
-        return await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, frame, head)
+        return await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, request)
 
-    async def handle_add_partitions(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_add_partitions(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AddPartitionsToTxn: refused as a whole if any topic is not an ordinary one."""
         message = transactions.ADD_PARTITIONS_TO_TXN
-        request = await asking.request(message, frame, head)
-        topics: list[Values] = request["topics"]
+        fields = await asking.fields(message, request)
+        topics: list[Values] = fields["topics"]
         refused = {
             topic["name"]: code
             for topic in topics
             if (code := _REFUSED_KINDS.get(self._resolver.kind(topic["name"].encode()))) is not None
         }
-        owned = _owned_by_sidecar(request["transactional_id"])
+        owned = _owned_by_sidecar(fields["transactional_id"])
         codes: dict[str, int]
         if owned is not None:
             codes = {topic["name"]: owned.code for topic in topics}
@@ -133,7 +129,7 @@ class TransactionsApi:
         else:
             try:
                 answer = await self._coordinators.ask(
-                    client, request["transactional_id"], CoordinatorKind.TRANSACTION, frame, head
+                    client, fields["transactional_id"], CoordinatorKind.TRANSACTION, request
                 )
             except KafkaError as error:
                 codes = {topic["name"]: error.code for topic in topics}
@@ -144,24 +140,22 @@ class TransactionsApi:
             exchange.note_error(code)
         await asking.tell(exchange, message, _not_added(topics, codes))
 
-    async def handle_add_offsets(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_add_offsets(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AddOffsetsToTxn: puts a group's offsets into the transaction."""
-        await self._pass(transactions.ADD_OFFSETS_TO_TXN, client, exchange, frame, head)
+        await self._pass(transactions.ADD_OFFSETS_TO_TXN, client, exchange, request)
 
-    async def handle_end(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_end(self, client: Client, exchange: Exchange, request: Request) -> None:
         """EndTxn: commit or abort."""
-        await self._pass(transactions.END_TXN, client, exchange, frame, head)
+        await self._pass(transactions.END_TXN, client, exchange, request)
 
-    async def _pass(
-        self, message: Message, client: Client, exchange: Exchange, frame: Frame, head: RequestHead
-    ) -> None:
-        flexible = APIS[head.key].is_flexible(head.version)
-        (transactional_id,) = leading_text(frame.buffer, head.body, frame.end, flexible=flexible)
+    async def _pass(self, message: Message, client: Client, exchange: Exchange, request: Request) -> None:
+        flexible = APIS[request.key].is_flexible(request.version)
+        (transactional_id,) = leading_text(request.frame.buffer, request.body, request.frame.end, flexible=flexible)
         try:
             owned = _owned_by_sidecar(transactional_id)
             if owned is not None:
                 raise owned
-            answer = await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, frame, head)
+            answer = await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, request)
         except KafkaError as error:
             exchange.note_error(error.code)
             refusal: Values = {"error_code": error.code}

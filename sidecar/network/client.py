@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Iterator
 from enum import IntFlag
 from struct import Struct
-from time import perf_counter
 from typing import Any, Final, Protocol, cast
 
-from sidecar.network.framing import TURN, Frame, FrameReceiver, Outbox
+from sidecar.network.framing import Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import is_silent, probe_when_idle
+from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.protocol import limits
 from sidecar.protocol.api import api_name
 from sidecar.protocol.primitives import I16, Octets
@@ -55,99 +55,13 @@ class Pause(IntFlag):
     """The node shuts down."""
 
 
-class Exchange:
-    """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
-
-    `weight`: bytes that the answer may have, where that can be much; once it waits for its turn, those that it has.
-    `started`: when it was read, in seconds of `perf_counter`. `upstream`: for so many seconds of its time a broker was
-    waited for, by the answer that made this one; infinite for all of it.
-    """
-
-    __slots__ = (
-        "_answer",
-        "answered",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "key",
-        "request_bytes",
-        "started",
-        "upstream",
-        "version",
-        "weight",
-    )
-
-    def __init__(
-        self,
-        connection: ClientConnection,
-        key: int,
-        version: int,
-        correlation_id: int,
-        client_id: bytes,
-        request_bytes: int,
-    ) -> None:
-        self.connection = connection
-        self.key = key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.request_bytes = request_bytes
-        self.started = TURN.began if TURN.running else perf_counter()
-        self.upstream = 0.0
-        self.answered = False
-        self.weight = 0
-        self._answer: list[Octets] | None = None
-
-    def answer(self, parts: list[Octets]) -> None:
-        """Give the whole answer, length prefix included. A second answer is a bug."""
-        assert not self.answered, "answered twice"
-        self.answered = True
-        self.upstream = max(self.upstream, TURN.waited)
-        self._answer = parts
-        self.connection.answer_ready(self)
-
-    def note_error(self, code: int) -> None:
-        """Tell that the answer carries an error code."""
-        self.connection.error_answered(self, code)
-
-    def answer_frame(self, frame: Frame) -> None:
-        """Give a broker's answer as it is."""
-        assert not self.answered, "answered twice"
-        self.answered = True
-        self.upstream = TURN.waited
-        if not self.connection.forward_now(self, frame):
-            self._answer = [frame.own().buffer] if not frame.owned else [frame.view(frame.start, frame.end)]
-            self.connection.answer_ready(self)
-
-    def answer_behind(self, head: Octets, frame: Frame, rest: int) -> None:
-        """Give a broker's answer from `rest` on, behind a head of this node's own."""
-        assert not self.answered, "answered twice"
-        self.answered = True
-        self.upstream = TURN.waited
-        tail = Frame(frame.buffer, rest, frame.end, frame.owned)
-        if not self.connection.forward_now(self, tail, head):
-            tail = tail.own()
-            self._answer = [head, tail.view(tail.start, tail.end)]
-            self.connection.answer_ready(self)
-
-    @property
-    def answer_bytes(self) -> int:
-        """Size of the answer that waits to be written, in bytes."""
-        return sum(len(part) for part in self._answer or ())
-
-    def take_answer(self) -> list[Octets]:
-        parts, self._answer = self._answer, None
-        assert parts is not None
-        return parts
-
-
 class Handler(Protocol):
     """What a connection calls; the gateway implements it."""
 
     def client_connected(self, connection: ClientConnection) -> None: ...
 
-    def request_received(self, connection: ClientConnection, frame: Frame, head: RequestHead) -> None:
-        """One request. Raise `RejectError` to close the connection."""
+    def request_received(self, connection: ClientConnection, request: Request) -> None:
+        """One request; its frame may be borrowed. Raise `RejectError` to close the connection."""
         ...
 
     def client_full(self, connection: ClientConnection, full: bool) -> None:
@@ -167,28 +81,6 @@ class Handler(Protocol):
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
         """An answer was handed to the socket."""
         ...
-
-
-class RejectError(Exception):
-    """The request cannot be answered within the protocol: the connection is closed, as a broker does."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
-
-
-class RequestHead:
-    """The fixed part of a request header. `body` is the offset behind the client id in the frame's buffer."""
-
-    __slots__ = ("body", "client_id", "correlation_id", "key", "version")
-
-    def __init__(self, key: int, version: int, correlation_id: int, client_id: bytes, body: int) -> None:
-        self.key = key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.body = body
 
 
 class ClientConnection(FrameReceiver):
@@ -397,7 +289,7 @@ class ClientConnection(FrameReceiver):
                 raise RejectError("malformed", f"client id of {id_length} bytes")
             else:
                 client_id = b""
-            self._handler.request_received(self, frame, RequestHead(key, version, correlation_id, client_id, body))
+            self._handler.request_received(self, Request(key, version, correlation_id, client_id, frame, body))
         except RejectError as error:
             self.reject(error.reason, error.detail)
 

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.handler import ColdApi
     from sidecar.gateway.own.asked import Asked
     from sidecar.gateway.own.tickets import Ticket
-    from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.network.tasks import Tasks
     from sidecar.resources.coordinator import Coordinator
 
@@ -77,10 +76,10 @@ class OwnApis:
             api.WATCH: self.handle_watch,
         }
 
-    async def handle_own(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_own(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Claim a set of resources, all or nothing."""
         try:
-            request = decode(control.OwnRequest, frame, head)
+            request = decode(control.OwnRequest, head)
             knows_first = request.producer_id != 0 or self._knows_first(client)
             wanted = asked.read(request, client, knows_first=knows_first)
             told = self._foreign(wanted, client) or await self.ownerships.own(client, wanted)
@@ -107,10 +106,10 @@ class OwnApis:
 
     # Release ----------------------------------------------------------------------------------------------------------
 
-    async def handle_release(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_release(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Let go of what a token owns, or of its places; harmless again."""
         try:
-            request = decode(control.ReleaseRequest, frame, head)
+            request = decode(control.ReleaseRequest, head)
             targets = _targets(request)
             told = await self._release(client, request.token, targets)
         except BadRequestError as error:
@@ -156,10 +155,10 @@ class OwnApis:
 
     # Watch ------------------------------------------------------------------------------------------------------------
 
-    async def handle_watch(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle_watch(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Tell what happens to the claims of a token."""
         try:
-            request = decode(control.WatchRequest, frame, head)
+            request = decode(control.WatchRequest, head)
             if len(request.token) != TOKEN_BYTES:
                 raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
             if request.wait_ms < 0:

@@ -15,8 +15,7 @@ from sidecar.protocol.primitives import I32
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
-    from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
 
 RequestT = TypeVar("RequestT", bound=Message)
 
@@ -37,8 +36,9 @@ class BadRequestError(ValueError):
     """The message says what is wrong with the body."""
 
 
-def decode(kind: type[RequestT], frame: Frame, head: RequestHead) -> RequestT:
+def decode(kind: type[RequestT], head: Request) -> RequestT:
     """A request's body. Raises `BadRequestError`."""
+    frame = head.frame
     size = frame.end - head.body
     name = kind.DESCRIPTOR.name
     if size > BODY_BYTES:
@@ -74,7 +74,7 @@ def fault_of(resource: control.Resource) -> str:
     return ""
 
 
-def answer(exchange: Exchange, head: RequestHead, error: control.Error, body: Message) -> None:
+def answer(exchange: Exchange, head: Request, error: control.Error, body: Message) -> None:
     """Give the answer, and count its error."""
     if error != control.NONE:
         exchange.note_error(AS_KAFKAS.get(error, ErrorCode.INVALID_REQUEST))

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.client import Client
     from sidecar.gateway.owners import Standing
-    from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
     from sidecar.resources.coordinator import Coordinator
 
 
@@ -50,11 +49,11 @@ class DescribeOwnersApi:
         self._governor = governor
         self._coordinator = coordinator
 
-    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
         """Owners of resources, and who waits for them."""
         told = control.DescribeOwnersResponse()
         try:
-            request = decode(control.DescribeOwnersRequest, frame, head)
+            request = decode(control.DescribeOwnersRequest, head)
             if len(request.resources) > RESOURCES:
                 raise BadRequestError(f"{RESOURCES} resources at most; without any all are told")
             await self._catching_up.now()

@@ -13,8 +13,7 @@ from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange, RequestHead
-    from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange, Request
 
 KNOW_S: Final = 10.0
 """How long LastSequence waits for ids that are being read."""
@@ -32,10 +31,10 @@ class LastSequenceApi:
     def __init__(self, ids: SequenceIds) -> None:
         self._ids = ids
 
-    async def handle(self, client: Client, exchange: Exchange, frame: Frame, head: RequestHead) -> None:
+    async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
         """The highest sequence ids of a producer name that are in the log: where it goes on."""
         try:
-            request = decode(control.LastSequenceRequest, frame, head)
+            request = decode(control.LastSequenceRequest, head)
             if not request.topic:
                 raise BadRequestError("topic is empty: sequence ids are known by topic")
             check_name(request.producer_name)

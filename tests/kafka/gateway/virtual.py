@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from sidecar.forwarder.whole import Asker
     from sidecar.gateway.client import Client
-    from sidecar.network.client import Exchange
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Exchange
     from sidecar.protocol.errors import KafkaError
     from sidecar.protocol.produce import ProducePart, ProduceRequest
 

@@ -9,8 +9,9 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from sidecar.gateway.own import asked, bodies, tickets
-from sidecar.network.client import FIRST_FRAME_LIMIT, ClientConnection, RequestHead
+from sidecar.network.client import FIRST_FRAME_LIMIT, ClientConnection
 from sidecar.network.framing import Frame
+from sidecar.network.request import Request
 from sidecar.protocol.api import OWN_APIS
 from sidecar.resources import sessions, state
 from sidecar.v1 import control_pb2 as control
@@ -80,10 +81,10 @@ class Requests:
     """Takes what a connection reads."""
 
     def __init__(self) -> None:
-        self.received: list[tuple[Frame, RequestHead]] = []
+        self.received: list[Request] = []
 
-    def request_received(self, connection: ClientConnection, frame: Frame, head: RequestHead) -> None:
-        self.received.append((frame, head))
+    def request_received(self, connection: ClientConnection, request: Request) -> None:
+        self.received.append(request)
 
 
 def frame(name: str) -> bytes:
@@ -96,10 +97,10 @@ def test_the_request_of_the_page_is_read_as_it_is_explained() -> None:
     data, requests = bytearray(frame("OwnRequest")), Requests()
     handler: Any = requests
     ClientConnection(handler, 1, 1 << 20).frame_received(Frame(data, 0, len(data), True))
-    [(received, head)] = requests.received
+    [head] = requests.received
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert (head.key, head.version, head.correlation_id, head.client_id) == (1000, 0, 7, b"own-client")
-    assert bodies.decode(control.OwnRequest, received, head) == control.OwnRequest(
+    assert bodies.decode(control.OwnRequest, head) == control.OwnRequest(
         claims=[control.Claim(resource=control.Resource(name="leader"))],
         mode=control.WAIT_FOR_EXCLUSIVE,
         producer_name="billing-1",

@@ -12,8 +12,9 @@ import pytest
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.view import ClusterView
 from sidecar.gateway.tables import TablesApi
-from sidecar.network.client import ClientConnection, RequestHead
+from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
+from sidecar.network.request import Request
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import partitioned
 from sidecar.protocol.limits import SLICE
@@ -73,7 +74,7 @@ class Paper:
     def handle(self, key: int, version: int, body: bytes) -> None:
         data = bytearray(bytes(4) + key.to_bytes(2, "big") + version.to_bytes(2, "big") + I32.pack(1) + b"\0\1c" + body)
         I32.pack_into(data, 0, len(data) - 4)
-        self.api.handle(self.client, Frame(data, 0, len(data), True), RequestHead(key, version, 1, b"c", 15))
+        self.api.handle(self.client, Request(key, version, 1, b"c", Frame(data, 0, len(data), True), 15))
 
 
 def list_offsets(partitions: int) -> bytes:

@@ -13,8 +13,8 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.metadata import ClusterApi
 from sidecar.gateway.own import apis, bodies, describe, last_sequence
 from sidecar.gateway.own.bodies import BadRequestError
-from sidecar.network.client import Exchange, RequestHead
 from sidecar.network.framing import Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, NOT_SERVED, OWN, OWN_APIS, RELEASE, WATCH, Route
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
 from sidecar.v1 import control_pb2 as control
@@ -22,31 +22,31 @@ from tests.unit.docs.pages import ROOT
 from tests.unit.protocol import kio_entities as kio
 
 
-def received(body: bytes) -> tuple[Frame, RequestHead]:
-    """A frame with this body behind a header of version 1."""
+def received(body: bytes) -> Request:
+    """A request with this body behind a header of version 1."""
     head = struct.pack(">hhih", 1003, 0, 7, 3) + b"raw"
     data = bytearray(struct.pack(">i", len(head) + len(body)) + head + body)
-    return Frame(data, 0, len(data), True), RequestHead(1003, 0, 7, b"raw", 4 + len(head))
+    return Request(1003, 0, 7, b"raw", Frame(data, 0, len(data), True), 4 + len(head))
 
 
 def test_a_body_is_read_as_the_message_it_is():
     asked = control.LastSequenceRequest(topic="orders", producer_name="zähler/1")
-    assert bodies.decode(control.LastSequenceRequest, *received(asked.SerializeToString())) == asked
+    assert bodies.decode(control.LastSequenceRequest, received(asked.SerializeToString())) == asked
 
 
 def test_an_empty_body_is_a_message_without_fields():
-    assert bodies.decode(control.DescribeOwnersRequest, *received(b"")) == control.DescribeOwnersRequest()
+    assert bodies.decode(control.DescribeOwnersRequest, received(b"")) == control.DescribeOwnersRequest()
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"\x0a\x05ab", b"\x0a\x01\xff", b"\x0a"])
 def test_a_body_that_is_no_message_is_named(body: bytes):
     with pytest.raises(BadRequestError, match=r"no sidecar\.v1\.LastSequenceRequest, see control\.proto"):
-        bodies.decode(control.LastSequenceRequest, *received(body))
+        bodies.decode(control.LastSequenceRequest, received(body))
 
 
 def test_a_body_without_end_is_not_read():
     with pytest.raises(BadRequestError, match="has 1048576 bytes at most, this one 1048577"):
-        bodies.decode(control.LastSequenceRequest, *received(bytes(bodies.BODY_BYTES + 1)))
+        bodies.decode(control.LastSequenceRequest, received(bytes(bodies.BODY_BYTES + 1)))
 
 
 def test_an_answer_has_a_header_of_version_0_and_the_message_behind_it():
@@ -136,8 +136,8 @@ def test_own_apis_are_told_to_clients_whose_software_is_ours(version: int, softw
     fields = {"client_software_name": software, "client_software_version": "1"} if version == 3 else {}
     frame = bytearray(kio.request_frame(kio.entity(18, version, "request")(**fields)))
     client: Any = Client()
-    head = RequestHead(18, version, 7, b"tests", kio.body_at())
-    cluster.handle_api_versions(client, Frame(frame, 0, len(frame), True), head)
+    request = Request(18, version, 7, b"tests", Frame(frame, 0, len(frame), True), kio.body_at())
+    cluster.handle_api_versions(client, request)
     answer = kio.answer_of(kio.entity(18, version, "response"), client.connection.answer)
     found = {(each.api_key, each.min_version, each.max_version) for each in answer.api_keys}
     assert found == {(18, 0, 3)} | ({(key, 0, 0) for key in range(1000, 1005)} if told else set())

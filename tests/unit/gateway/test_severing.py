@@ -14,7 +14,7 @@ from sidecar.changelog import Change, Entry, claim_key
 from sidecar.cluster.resolver import ANONYMOUS, NameResolver, Source
 from sidecar.gateway.passed_fetch import FetchExchange
 from sidecar.gateway.severing import Severing
-from sidecar.network.client import Exchange
+from sidecar.network.request import Exchange
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.ids import Offset
 from sidecar.resources.readers import ReaderClaims

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from sidecar.network.client import ClientConnection, Exchange, RejectError
+from sidecar.network.client import ClientConnection
 from sidecar.network.listening import close_server
+from sidecar.network.request import Exchange, RejectError
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
 from sidecar.protocol.primitives import I32
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
 
-    from sidecar.network.client import RequestHead
     from sidecar.network.framing import Frame
+    from sidecar.network.request import Request
     from sidecar.protocol.primitives import Octets
 
 LOOPBACK = "127.0.0.1"
@@ -73,7 +74,7 @@ class Recorder:
     full: list[bool] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
     closed: int = 0
-    act: Callable[[ClientConnection, Frame, RequestHead, Exchange], None] = lambda *_: None
+    act: Callable[[ClientConnection, Request, Exchange], None] = lambda *_: None
 
     def factory(self) -> ClientConnection:
         return ClientConnection(self, len(self.connections) + 1, self.limit)
@@ -81,17 +82,17 @@ class Recorder:
     def client_connected(self, connection: ClientConnection) -> None:
         self.connections.append(connection)
 
-    def request_received(self, connection: ClientConnection, frame: Frame, head: RequestHead) -> None:
-        if head.key == 98:
-            raise RejectError("nonsense", f"request {head.correlation_id}")
+    def request_received(self, connection: ClientConnection, request: Request) -> None:
+        if request.key == 98:
+            raise RejectError("nonsense", f"request {request.correlation_id}")
         connection.first_request_valid()
-        self.received.append(head.correlation_id)
-        exchange = Exchange(connection, head.key, head.version, head.correlation_id, head.client_id, frame.size)
+        self.received.append(request.correlation_id)
+        exchange = Exchange(connection, request)
         exchange.weight = self.weight
-        if head.key != 99:
+        if request.key != 99:
             connection.expect(exchange)
-        self.exchanges[head.correlation_id] = exchange
-        self.act(connection, frame, head, exchange)
+        self.exchanges[request.correlation_id] = exchange
+        self.act(connection, request, exchange)
 
     def client_full(self, connection: ClientConnection, full: bool) -> None:
         self.full.append(full)

@@ -18,7 +18,8 @@ from tests.wait import wait_for_async
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.network.client import ClientConnection, Exchange, RequestHead
+    from sidecar.network.client import ClientConnection
+    from sidecar.network.request import Exchange, Request
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -58,8 +59,8 @@ async def test_a_request_without_an_answer_takes_no_place() -> None:
 
 @on_uvloop
 async def test_what_comes_behind_a_held_request_waits_and_keeps_its_order() -> None:
-    def hold(connection: ClientConnection, frame: Frame, head: RequestHead, exchange: Exchange) -> None:
-        if head.correlation_id in {1, 3}:
+    def hold(connection: ClientConnection, request: Request, exchange: Exchange) -> None:
+        if request.correlation_id in {1, 3}:
             connection.hold()
 
     recorder = Recorder(act=hold)
@@ -91,7 +92,7 @@ async def test_nothing_behind_a_rejected_request_is_taken_up_and_it_is_told_once
 
 @on_uvloop
 async def test_what_was_answered_before_a_rejection_still_arrives() -> None:
-    recorder = Recorder(act=lambda connection, frame, head, exchange: exchange.answer(answer(head.correlation_id)))
+    recorder = Recorder(act=lambda connection, request, exchange: exchange.answer(answer(request.correlation_id)))
     async with listening(recorder) as connect, connect() as peer:
         peer.writer.write(request(0) + request(1) + request(2, key=98) + request(3))
         assert await peer.answers(2) == [0, 1]
@@ -110,9 +111,9 @@ async def test_a_closed_connection_takes_up_nothing_more() -> None:
 
 @on_uvloop
 async def test_input_that_is_answered_with_an_error_is_told_once_and_closes_nothing() -> None:
-    def report(connection: ClientConnection, frame: Frame, head: RequestHead, exchange: Exchange) -> None:
+    def report(connection: ClientConnection, request: Request, exchange: Exchange) -> None:
         connection.report("crc", "does not match")
-        exchange.answer(answer(head.correlation_id))
+        exchange.answer(answer(request.correlation_id))
 
     recorder = Recorder(act=report)
     async with listening(recorder) as connect, connect() as peer:
@@ -123,8 +124,8 @@ async def test_input_that_is_answered_with_an_error_is_told_once_and_closes_noth
 
 @on_uvloop
 async def test_a_client_that_does_not_read_is_not_read_either() -> None:
-    def answer_much(connection: ClientConnection, frame: Frame, head: RequestHead, exchange: Exchange) -> None:
-        exchange.answer(answer(head.correlation_id, bytes(64 * 1024)))
+    def answer_much(connection: ClientConnection, request: Request, exchange: Exchange) -> None:
+        exchange.answer(answer(request.correlation_id, bytes(64 * 1024)))
 
     recorder = Recorder(act=answer_much)
     async with listening(recorder) as connect, connect() as peer:
@@ -232,7 +233,7 @@ async def test_only_produce_may_have_frames_of_any_size(key: int, limit: int, cu
 @on_uvloop
 async def test_a_client_without_a_name_has_an_empty_one() -> None:
     names: list[bytes] = []
-    recorder = Recorder(act=lambda connection, frame, head, exchange: names.append(head.client_id))
+    recorder = Recorder(act=lambda connection, request, exchange: names.append(request.client_id))
     async with listening(recorder) as connect, connect() as peer:
         peer.writer.write(
             request(0, client_id=None) + request(1, client_id="") + request(2, client_id="x") + request(3)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from sidecar.network import client, framing, upstream
-from sidecar.network.client import ClientConnection, Exchange
+from sidecar.network import framing, request, upstream
+from sidecar.network.client import ClientConnection
 from sidecar.network.framing import TURN, Frame
+from sidecar.network.request import Exchange, Request
 from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import LOOPBACK, Owner, frame_of
@@ -53,7 +54,7 @@ class PaperNode:
         self.now += 0.001
 
     def request(self, number: int) -> Passed:
-        exchange = Passed(self.client, 0, 7, number, b"", 0)
+        exchange = Passed(self.client, Request(0, 7, number, b"", Frame(bytearray(), 0, 0, True), 0))
         self.client.expect(exchange)
         return exchange
 
@@ -68,7 +69,7 @@ class PaperNode:
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> PaperNode:
     found = PaperNode()
-    for module in (client, framing, upstream):
+    for module in (request, framing, upstream):
         monkeypatch.setattr(module, "perf_counter", lambda: found.now)
     return found
 

@@ -1,0 +1,271 @@
+"""The node's own connections to brokers, one per broker and lane, opened when first needed; whom to ask; and the
+addresses and reconnect backoff that clients' connections share. Nothing is retried but `ask_any`'s questions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from sidecar.cluster.hedging import PATIENCE_S, Hedged
+from sidecar.cluster.view import ClusterView
+from sidecar.network.framing import Frame
+from sidecar.network.slices import in_slices
+from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection, UpstreamLostError
+from sidecar.protocol.api import api_name
+from sidecar.protocol.caller import (
+    SHARED_LANE,
+    AnswerT,
+    BadAnswerError,
+    CallTimeoutError,
+    DisconnectedError,
+    Lane,
+    Request,
+    SecondT,
+    encode_frame,
+    frame_steps,
+)
+
+CLIENT_ID: Final = "sidecar"
+_SILENT_S: Final = 5.0
+_BOOTSTRAP: Final = -1000
+"""Connection keys of bootstrap addresses count down from here; broker ids are never negative."""
+
+
+class _Waiter:
+    """A `Reply` that hands the whole answer to a future."""
+
+    __slots__ = ("asked_at", "correlation_id", "future")
+
+    def __init__(self, correlation_id: int, future: asyncio.Future[Frame]) -> None:
+        self.correlation_id = correlation_id
+        self.future = future
+        self.asked_at = future.get_loop().time()
+
+    def answer_received(self, frame: Frame) -> None:
+        if not self.future.done():
+            self.future.set_result(frame.own())
+
+    def answer_lost(self, error: UpstreamLostError) -> None:
+        if not self.future.done():
+            self.future.set_exception(DisconnectedError(str(error), sent=error.sent))
+
+
+class Brokers:
+    """Connections to the brokers of one cluster. `view`: what is known of it."""
+
+    def __init__(
+        self,
+        bootstrap: list[tuple[str, int]],
+        *,
+        connect_timeout: float,
+        request_timeout: float,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.view = ClusterView()
+        self.connect_timeout = connect_timeout
+        self.request_timeout = request_timeout
+        self.on_connection_error: Callable[[int, str], None] = lambda broker, reason: None
+        self._bootstrap = bootstrap
+        self._seeds = [_BOOTSTRAP - index for index in range(len(bootstrap))]
+        self._hedged = Hedged()
+        self._random = rng or random.Random()
+        self._connections: dict[tuple[int, Lane], UpstreamConnection] = {}
+        self._backoff: dict[int, ReconnectBackoff] = {}
+        self._silent: dict[int, float] = {}
+        self._correlation = 0
+
+    # Addresses and backoff ----------------------------------------------------------------------------------------
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        """Host and port of a broker. Raises `DisconnectedError` for one that is not known."""
+        if broker_id <= _BOOTSTRAP:
+            return self._bootstrap[_BOOTSTRAP - broker_id]
+        broker = self.view.brokers.get(broker_id)
+        if broker is None:
+            raise DisconnectedError(f"broker {broker_id} is not known", sent=False)
+        return broker.host, broker.port
+
+    def may_connect(self, broker_id: int) -> bool:
+        """False while a broker that failed is left alone (exponential backoff with jitter, at most 2 s)."""
+        backoff = self._backoff.get(broker_id)
+        return backoff is None or asyncio.get_running_loop().time() >= backoff.not_before
+
+    def connect_failed(self, broker_id: int, reason: str) -> None:
+        """Told by whoever tried: the next try waits longer."""
+        backoff = self._backoff.setdefault(broker_id, ReconnectBackoff(self._random))
+        now = asyncio.get_running_loop().time()
+        if now >= backoff.not_before:
+            backoff.failed(now)
+        self.on_connection_error(broker_id, reason)
+
+    def forget_connection(self, key: tuple[int, Lane], connection: UpstreamConnection) -> None:
+        """One of the node's own connections has ended."""
+        if self._connections.get(key) is connection:
+            del self._connections[key]
+
+    def connect_succeeded(self, broker_id: int) -> None:
+        self._backoff.pop(broker_id, None)
+
+    def live_broker(self, asked: Collection[int] = ()) -> int:
+        """A broker that is likely to answer soon, and not one that was `asked` already where there is another.
+
+        In this order: one to which this node has a connection without an overdue answer, one that may be tried, a
+        bootstrap address that may be tried, any.
+        """
+        brokers = [broker for broker in self.view.brokers if broker not in asked]
+        self._random.shuffle(brokers)
+        seeds = [seed for seed in self._seeds if seed not in asked]
+        self._random.shuffle(seeds)
+        prompt = [broker for broker in brokers if not self._is_overdue(broker)]
+        choices = (
+            (broker for broker in prompt if self._is_connected(broker)),
+            (broker for broker in (*prompt, *seeds) if self.may_connect(broker)),
+            (*brokers, *seeds, *self._seeds),
+        )
+        return next(broker for choice in choices for broker in choice)
+
+    def _is_connected(self, broker_id: int) -> bool:
+        found = self._connections.get((broker_id, SHARED_LANE))
+        return found is not None and found.connected
+
+    def _is_overdue(self, broker_id: int) -> bool:
+        """Whether an answer has been missing for so long that others should be asked instead."""
+        if self._silent.get(broker_id, 0.0) > asyncio.get_running_loop().time():
+            return True
+        found = self._connections.get((broker_id, SHARED_LANE))
+        reply = found.oldest_unanswered if found is not None else None
+        return isinstance(reply, _Waiter) and asyncio.get_running_loop().time() - reply.asked_at > PATIENCE_S
+
+    def fell_silent(self, broker_id: int) -> None:
+        """Told by whoever waited in vain for what any broker answers: for a while others are asked."""
+        self._silent[broker_id] = asyncio.get_running_loop().time() + _SILENT_S
+
+    async def ask_any(self, request: Request[AnswerT]) -> AnswerT:
+        """Ask whichever brokers answer; for questions that all of them answer alike and that change nothing."""
+        limit = 1 + len(self.view.brokers) + len(self._seeds)
+
+        def choose(asked: Collection[int]) -> int | None:
+            return self.live_broker(asked) if len(asked) < limit else None
+
+        return await self._hedged.first_answer(lambda broker: self.call(broker, request), choose)
+
+    def controller(self) -> int:
+        """The broker that takes changes: upstream's controller, else any."""
+        controller = self.view.controller
+        usable = controller in self.view.brokers and self.may_connect(controller) and not self._is_overdue(controller)
+        return controller if usable else self.live_broker()
+
+    # Calls --------------------------------------------------------------------------------------------------------
+
+    def _connection(self, broker_id: int, lane: Lane) -> UpstreamConnection:
+        key = broker_id, lane
+        found = self._connections.get(key)
+        address = self.address(broker_id)
+        if found is not None and not found.closed and found.address == address:
+            return found
+        if not self.may_connect(broker_id):
+            raise DisconnectedError(f"{_name(broker_id)} failed a moment ago", sent=False)
+        if found is not None:
+            found.close("the broker moved")
+        connection = UpstreamConnection(_LaneOwner(self, key), address, self.connect_timeout)
+        self._connections[key] = connection
+        connection.open()
+        return connection
+
+    def _send(self, connection: UpstreamConnection, request: Request[Any]) -> tuple[int, asyncio.Future[Frame]]:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(self._correlation, future)
+        connection.send_parts([encode_frame(request, self._correlation, CLIENT_ID)], waiter)
+        return self._correlation, future
+
+    async def _answer(
+        self,
+        connection: UpstreamConnection,
+        request: Request[AnswerT],
+        correlation: int,
+        future: asyncio.Future[Frame],
+        timeout: float | None,
+    ) -> AnswerT:
+        limit = self.request_timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(limit):
+                frame = await future
+        except TimeoutError:
+            connection.close(f"no answer within {limit:g} s")
+            host, port = connection.address
+            raise CallTimeoutError(
+                f"{host}:{port} did not answer {api_name(request.api_key)} within {limit:g} s"
+            ) from None
+        try:
+            return await in_slices(frame_steps(request, correlation, frame.buffer, frame.start + 4, frame.end))
+        except BadAnswerError:
+            connection.close("an answer that makes no sense")
+            raise
+
+    async def call(
+        self,
+        broker_id: int | None,
+        request: Request[AnswerT],
+        *,
+        timeout: float | None = None,
+        lane: Lane = SHARED_LANE,
+    ) -> AnswerT:
+        """See `Upstream.call`."""
+        connection = self._connection(self.live_broker() if broker_id is None else broker_id, lane)
+        correlation, future = self._send(connection, request)
+        return await self._answer(connection, request, correlation, future, timeout)
+
+    async def call_pair(
+        self,
+        broker_id: int,
+        first: Request[AnswerT],
+        second: Request[SecondT],
+        *,
+        timeout: float | None = None,
+        lane: Lane = SHARED_LANE,
+    ) -> tuple[AnswerT, SecondT]:
+        """See `Upstream.call_pair`: both leave in one write, as an outbox is flushed once per loop turn."""
+        connection = self._connection(broker_id, lane)
+        sent_first = self._send(connection, first)
+        sent_second = self._send(connection, second)
+        try:
+            answer = await self._answer(connection, first, *sent_first, timeout)
+        except BaseException:
+            sent_second[1].cancel()
+            raise
+        return answer, await self._answer(connection, second, *sent_second, timeout)
+
+    def close_connections(self) -> None:
+        """Calls under way fail with `DisconnectedError`."""
+        for connection in list(self._connections.values()):
+            connection.close()
+
+
+class _LaneOwner:
+    """Tells the upstream about one of its own connections."""
+
+    __slots__ = ("_brokers", "_key")
+
+    def __init__(self, brokers: Brokers, key: tuple[int, Lane]) -> None:
+        self._brokers = brokers
+        self._key = key
+
+    def upstream_opened(self, connection: UpstreamConnection) -> None:
+        self._brokers.connect_succeeded(self._key[0])
+
+    def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
+        """The node's own calls are few and small: nothing to hold back."""
+
+    def upstream_closed(self, connection: UpstreamConnection) -> None:
+        brokers = self._brokers
+        if connection.failure is not None:
+            brokers.connect_failed(self._key[0], connection.failure)
+        brokers.forget_connection(self._key, connection)
+
+
+def _name(broker_id: int) -> str:
+    return f"broker {broker_id}" if broker_id >= 0 else "every bootstrap server"

@@ -1,0 +1,129 @@
+"""A client's request: its frame with what the header says, and the place of its answer among the connection's."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from sidecar.network.framing import TURN, Frame
+
+if TYPE_CHECKING:
+    from sidecar.network.client import ClientConnection
+    from sidecar.protocol.primitives import Octets
+
+
+class Request:
+    """One request and its fixed header. `body` is the offset behind the client id in the frame's buffer.
+
+    The frame may be borrowed (see `sidecar.network`): what keeps the request beyond the callback calls `own` first.
+    """
+
+    __slots__ = ("body", "client_id", "correlation_id", "frame", "key", "version")
+
+    def __init__(self, key: int, version: int, correlation_id: int, client_id: bytes, frame: Frame, body: int) -> None:
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.frame = frame
+        self.body = body
+
+    def own(self) -> int:
+        """Move to memory that stays, unless it is there. Returns how far: what to add to positions in the frame that
+        were found before, 0 or less.
+        """
+        frame = self.frame
+        owned = frame.own()
+        if owned is frame:
+            return 0
+        self.frame = owned
+        self.body -= frame.start
+        return -frame.start
+
+
+class RejectError(Exception):
+    """The request cannot be answered within the protocol: the connection is closed, as a broker does."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class Exchange:
+    """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
+
+    `weight`: bytes that the answer may have, where that can be much; once it waits for its turn, those that it has.
+    `started`: when it was read, in seconds of `perf_counter`. `upstream`: for so many seconds of its time a broker was
+    waited for, by the answer that made this one; infinite for all of it.
+    """
+
+    __slots__ = (
+        "_answer",
+        "answered",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "key",
+        "request_bytes",
+        "started",
+        "upstream",
+        "version",
+        "weight",
+    )
+
+    def __init__(self, connection: ClientConnection, request: Request) -> None:
+        self.connection = connection
+        self.key = request.key
+        self.version = request.version
+        self.correlation_id = request.correlation_id
+        self.client_id = request.client_id
+        frame = request.frame
+        self.request_bytes = frame.end - frame.start
+        self.started = TURN.began if TURN.running else perf_counter()
+        self.upstream = 0.0
+        self.answered = False
+        self.weight = 0
+        self._answer: list[Octets] | None = None
+
+    def answer(self, parts: list[Octets]) -> None:
+        """Give the whole answer, length prefix included. A second answer is a bug."""
+        assert not self.answered, "answered twice"
+        self.answered = True
+        self.upstream = max(self.upstream, TURN.waited)
+        self._answer = parts
+        self.connection.answer_ready(self)
+
+    def note_error(self, code: int) -> None:
+        """Tell that the answer carries an error code."""
+        self.connection.error_answered(self, code)
+
+    def answer_frame(self, frame: Frame) -> None:
+        """Give a broker's answer as it is."""
+        assert not self.answered, "answered twice"
+        self.answered = True
+        self.upstream = TURN.waited
+        if not self.connection.forward_now(self, frame):
+            self._answer = [frame.own().buffer] if not frame.owned else [frame.view(frame.start, frame.end)]
+            self.connection.answer_ready(self)
+
+    def answer_behind(self, head: Octets, frame: Frame, rest: int) -> None:
+        """Give a broker's answer from `rest` on, behind a head of this node's own."""
+        assert not self.answered, "answered twice"
+        self.answered = True
+        self.upstream = TURN.waited
+        tail = Frame(frame.buffer, rest, frame.end, frame.owned)
+        if not self.connection.forward_now(self, tail, head):
+            tail = tail.own()
+            self._answer = [head, tail.view(tail.start, tail.end)]
+            self.connection.answer_ready(self)
+
+    @property
+    def answer_bytes(self) -> int:
+        """Size of the answer that waits to be written, in bytes."""
+        return sum(len(part) for part in self._answer or ())
+
+    def take_answer(self) -> list[Octets]:
+        parts, self._answer = self._answer, None
+        assert parts is not None
+        return parts
