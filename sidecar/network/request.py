@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sidecar.network.framing import TURN, Frame
 
 if TYPE_CHECKING:
-    from sidecar.network.client import ClientConnection
     from sidecar.protocol.primitives import Octets
 
 
@@ -50,6 +49,34 @@ class RejectError(Exception):
         self.detail = detail
 
 
+class Connection(Protocol):
+    """A client's connection, as those who answer its requests see it (`sidecar.network.client.ClientConnection`)."""
+
+    id: int
+    peer: str
+    closed: bool
+
+    def answer_ready(self, exchange: Exchange) -> None:
+        """An exchange has its answer, which leaves when its turn comes."""
+        ...
+
+    def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
+        """Write a broker's answer, behind `head`, straight through. False where it is not this exchange's turn."""
+        ...
+
+    def error_answered(self, exchange: Exchange, code: int) -> None:
+        """An answer carries an error code."""
+        ...
+
+    def report(self, reason: str, detail: str) -> None:
+        """Tell of input that is answered with an error, once per connection and reason."""
+        ...
+
+    def close(self) -> None:
+        """Close after the answers written so far."""
+        ...
+
+
 class Exchange:
     """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
 
@@ -72,7 +99,7 @@ class Exchange:
         "weight",
     )
 
-    def __init__(self, connection: ClientConnection, request: Request) -> None:
+    def __init__(self, connection: Connection, request: Request) -> None:
         self.connection = connection
         self.key = request.key
         self.version = request.version
