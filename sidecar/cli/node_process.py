@@ -37,9 +37,9 @@ def main() -> int:
         return supervise(told, workers)
     _import_aiohttp()
     from sidecar.admin.server import AdminServer  # noqa: PLC0415
-    from sidecar.node import node  # noqa: PLC0415
+    from sidecar.node import process  # noqa: PLC0415
 
-    return node.run(told, AdminServer)
+    return process.run(told, AdminServer)
 
 
 def _import_aiohttp() -> None:

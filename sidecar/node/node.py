@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
-import signal
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 import structlog
-import uvloop
 
 from metadata import MetadataError, MetadataMisconfigured, MetadataStore, MetadataUnavailable, NodeIdTaken
 from metadata.nodes import Node as Registration
@@ -29,7 +27,7 @@ from sidecar.gateway.handler import Gateway
 from sidecar.network.keepalive import SilenceWatch
 from sidecar.network.listening import close_server
 from sidecar.node.apis import open_gateway
-from sidecar.node.ending import CUT_OFF, DRAIN_S, Ending, end_process
+from sidecar.node.ending import DRAIN_S
 from sidecar.node.gauges import observe
 from sidecar.node.hooks import NodeHooks
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
@@ -367,36 +365,3 @@ class Node:
         await self.upstream.close()
         await self.store.aclose()
         self._log.info("stopped")
-
-
-async def _serve(told: Told, admin: AdminFactory) -> int:
-    node = Node(told, admin)
-    ending = Ending(node.left)
-    ending.listen()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, node.reloader.ask)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # held since before the settings were read
-    starting = loop.create_task(node.start())
-    asked = loop.create_task(ending.asked.wait())
-    code = 0
-    try:
-        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            starting.result()
-            await asked
-            code = 0 if await node.drain() else CUT_OFF
-    except StartError as error:
-        structlog.get_logger().error("cannot_start", problem=str(error))
-        code = 1
-    finally:
-        starting.cancel()
-        asked.cancel()
-        await node.stop()
-    return code
-
-
-def run(told: Told, admin: AdminFactory) -> NoReturn:
-    """Serve until SIGTERM or SIGINT, and end the process. Installs uvloop, logs and signal handlers."""
-    settings = told.settings
-    configure(settings.log_level, settings.log_format, node_id=settings.node_id)
-    end_process(asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(told, admin)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sidecar.node import shadow_port as port
-from sidecar.node.cursor_view import CursorView
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sidecar.node.view.cursors import CursorView
+from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import MetadataRequest
@@ -17,7 +18,7 @@ from sidecar.shadow.records import FAILURES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sidecar.node.parts import Rooms, Running
+    from sidecar.node.parts import Running
     from sidecar.protocol.metadata import TopicState
     from sidecar.shadow.catalog import Shadow, ShadowCatalog
 
@@ -39,14 +40,8 @@ class ShadowView(CursorView):
         super().__init__(node)
         self._node = node
 
-    def _rooms(self) -> Rooms:
-        rooms = self._node.rooms
-        if rooms is None:
-            raise UnavailableError(self._node.problem)
-        return rooms
-
     def _catalog(self) -> ShadowCatalog:
-        return self._rooms().shadows
+        return rooms_of(self._node).shadows
 
     async def known(self, source: str | None = None) -> Sequence[port.Shadow]:
         catalog = self._catalog()
@@ -64,7 +59,7 @@ class ShadowView(CursorView):
         return [_shown(each) for each in found], more
 
     async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
-        view = self._rooms().changelog.view
+        view = rooms_of(self._node).changelog.view
         entries = {name: view.shadow(name) for name in names}
         return {name: entry.value.source for name, entry in entries.items() if entry is not None}
 

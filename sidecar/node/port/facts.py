@@ -1,0 +1,254 @@
+"""The facts that a node tells: topics, owners, policies, events, itself. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sidecar.node.shadow_port import ShadowStats
+
+
+class AccessMode(StrEnum):
+    """Who may write to a topic (PIP-68)."""
+
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
+    WAIT_FOR_EXCLUSIVE = "wait_for_exclusive"
+    EXCLUSIVE_WITH_FENCING = "exclusive_with_fencing"
+
+
+class Scope(StrEnum):
+    """What one owner owns."""
+
+    TOPIC = "topic"
+    PARTITION = "partition"
+
+
+class IdsState(StrEnum):
+    """What a node knows of the sequence ids of a topic."""
+
+    OFF = "off"
+    """No deduplication."""
+    IDLE = "idle"
+    """Nobody serves the topic: they are read when somebody writes or asks."""
+    READING = "reading"
+    READY = "ready"
+    LOST = "lost"
+    """They cannot be known: no batch is taken."""
+    ELSEWHERE = "elsewhere"
+    """Another node serves the topic, and knows."""
+
+
+class NodeState(StrEnum):
+    """Where a node is in its life."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is decided for a topic; None: not decided here.
+
+    In a change: leave that field as it is. In a topic: the effective value, so that None stands only in the policy of
+    a prefix.
+    `log_append_time` True: the topic's `message.timestamp.type` is LogAppendTime.
+    """
+
+    access_mode: AccessMode | None = None
+    deduplication: bool | None = None
+    exclusive_reader: bool | None = None
+    scope: Scope | None = None
+    log_append_time: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who owns a topic, or one partition of it.
+
+    `session` is `pid:N` or `conn:ID`; `since_ms` Unix milliseconds; `client` the address and software of its connection
+    as far as known, empty where it is not connected to this node; `generation` that of this ownership.
+    """
+
+    name: str
+    session: str
+    mode: AccessMode
+    since_ms: int
+    client: str = ""
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A session in a topic's queue, or in that of one of its partitions. `since_ms`: Unix milliseconds."""
+
+    name: str
+    session: str
+    since_ms: int
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """A producer name with sequence ids: the highest persisted id per partition.
+
+    `last_sequence_id` is their minimum over all partitions of the topic, -1 where one has none.
+    """
+
+    name: str
+    last_sequence_id: int
+    last_sequence_ids: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIds(Producer):
+    """All that is known of a producer name: `offsets` of the records with those ids (None: not known), when a record
+    of it came last (`last_seen_ms`, Unix ms), whether a connected session writes under it.
+    """
+
+    offsets: Mapping[int, int | None]
+    last_seen_ms: Mapping[int, int]
+    in_use: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Everything REST says of a topic, or of a prefix (`payments.*`: no partitions, no owner).
+
+    `policy` None: not governed. `generation` 0: never owned. `owners`: None unless the scope is partition, then the
+    owners by partition (`owner` is None). `deduplication` None: a prefix, or no such topic yet; `deduplication_detail`
+    says how far the reading has come, or what is lost.
+    """
+
+    name: str
+    partitions: int
+    policy: Policy | None = None
+    generation: int = 0
+    owner: Owner | None = None
+    owners: Mapping[int, Owner] | None = None
+    waiting: Sequence[Waiting] = ()
+    producers: Sequence[Producer] = ()
+    shadows: Sequence[str] = ()
+    serving_node: int | None = None
+    deduplication: IdsState | None = None
+    deduplication_detail: str | None = None
+    generations: Mapping[int, int] | None = None
+    """By partition, of those that anybody ever owned; None unless the scope is partition."""
+    shadow_stats: Mapping[str, ShadowStats] | None = None
+    """By shadow; None where it was not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplicated:
+    """Topics with deduplication that a node serves, by what it knows of their sequence ids."""
+
+    ready: int = 0
+    reading: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A live node, or a broker: its id and the address it is reached at."""
+
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding about the node's own health. `detail` says what is wrong and, if it can, what helps.
+
+    A failed check that is not `required` is reported and leaves the node ready.
+    """
+
+    name: str
+    ok: bool
+    detail: str = ""
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A node and what it sees. `started_ms`: Unix milliseconds; `kafka_cluster_id` None: never reached."""
+
+    node_id: int
+    cluster: str
+    state: NodeState
+    started_ms: int
+    advertise: tuple[str, int]
+    kafka_cluster_id: str | None
+    nodes: Sequence[Peer]
+    brokers: Sequence[Peer]
+    client_connections: int
+    governed_topics: int
+    checks: Sequence[Check] = field(default=())
+    deduplication: Deduplicated = Deduplicated()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """A client's connection to this node. `client_id` as it was sent and the `name` in it, "" before its first request,
+    both cut where they are absurdly long; `mode` what the client.id asks for; `software` its name and version as far as
+    told (KIP-511); `since_ms` Unix ms. `requests` were taken up, `in_flight` of them have no answer yet; bytes are
+    those of whole frames.
+    """
+
+    node_id: int
+    client_id: str
+    name: str
+    mode: AccessMode | None
+    software: tuple[str | None, str | None]
+    address: str
+    since_ms: int
+    requests: int
+    bytes_in: int
+    bytes_out: int
+    in_flight: int
+
+
+class EventKind(StrEnum):
+    """What happened."""
+
+    CLAIMED = "claimed"
+    DEPOSED = "deposed"
+    RELEASED = "released"
+    FAILOVER = "failover"
+    SHADOW = "shadow"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of history. `position` is where it stands, `id` tells it from a repetition; times are Unix ms."""
+
+    position: int
+    id: str
+    kind: EventKind
+    at_ms: int
+    topic: str
+    generation: int = 0
+    session: str = ""
+    name: str = ""
+    mode: AccessMode | None = None
+    client: str = ""
+    node_id: int = -1
+    detail: str = ""
+    partition: int | None = None
+    """Of a topic whose partitions have owners of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfMatch:
+    """What a change is made under alone: the topic's generation, or that of a partition, is one of these. None: it need
+    only exist.
+    """
+
+    generations: frozenset[int] | None
+    partition: int | None = None

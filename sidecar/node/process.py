@@ -1,0 +1,51 @@
+"""A node as a process: from its settings to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, NoReturn
+
+import structlog
+import uvloop
+
+from sidecar.node.ending import CUT_OFF, Ending, end_process
+from sidecar.node.node import Node, StartError
+from sidecar.telemetry.logs import configure
+
+if TYPE_CHECKING:
+    from sidecar.node.port import AdminFactory
+    from sidecar.settings.told import Told
+
+
+async def _serve(told: Told, admin: AdminFactory) -> int:
+    node = Node(told, admin)
+    ending = Ending(node.left)
+    ending.listen()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, node.reloader.ask)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # held since before the settings were read
+    starting = loop.create_task(node.start())
+    asked = loop.create_task(ending.asked.wait())
+    code = 0
+    try:
+        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            await asked
+            code = 0 if await node.drain() else CUT_OFF
+    except StartError as error:
+        structlog.get_logger().error("cannot_start", problem=str(error))
+        code = 1
+    finally:
+        starting.cancel()
+        asked.cancel()
+        await node.stop()
+    return code
+
+
+def run(told: Told, admin: AdminFactory) -> NoReturn:
+    """Serve until SIGTERM or SIGINT, and end the process. Installs uvloop, logs and signal handlers."""
+    settings = told.settings
+    configure(settings.log_level, settings.log_format, node_id=settings.node_id)
+    end_process(asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(told, admin)))

@@ -1,0 +1,5 @@
+"""The node as its HTTP side sees it: `sidecar.node.port`, implemented over the rooms."""
+
+from sidecar.node.view.node import NodeView
+
+__all__ = ["NodeView"]

@@ -1,0 +1,164 @@
+"""What people change: policies, and who owns a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from metadata import GenerationChanged, MetadataUnavailable
+from metadata.ownership import AccessMode
+from sidecar.changelog import MASTER_SLOT, ChangelogError, RetryTimeoutError, partition_slot
+from sidecar.exclusive.answers import NO_REDIS
+from sidecar.exclusive.catalog import UnservedError, Wanted
+from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.exclusive.takeover import LostRaceError
+from sidecar.exclusive.tenure import GenerationError, NothingDoneError
+from sidecar.gateway.catching_up import BehindError
+from sidecar.node import port
+from sidecar.node.view.serving import rooms_of
+from sidecar.node.view.topics import TopicsView
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from sidecar.node.parts import Running
+
+
+_AWAY = (UpstreamError, KafkaError, ChangelogError, RetryTimeoutError, LostRaceError, TimeoutError)
+
+
+class Changes:
+    """Changes to the topics of one node."""
+
+    def __init__(self, node: Running, topics: TopicsView) -> None:
+        self._node = node
+        self._topics = topics
+
+    async def catch_up(self) -> None:
+        """Returns once this node knows what any node acknowledged before."""
+        try:
+            await rooms_of(self._node).catching_up.now()
+        except BehindError as error:
+            raise port.UnavailableError(str(error)) from None
+
+    async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
+        governor = rooms_of(self._node).governor
+        await self.catch_up()
+        wanted_generations = await self._wanted(name, match)
+        if (source := self._node.resolver.source(name.encode())) is not None:
+            raise port.InvalidError(
+                f"{name} is a shadow, nobody writes to it: govern its source {source.topic.decode()}"
+            )
+        wanted = PolicyFields(
+            access_mode=None if change.access_mode is None else AccessMode(change.access_mode.value),
+            deduplication=change.deduplication,
+            exclusive_reader=change.exclusive_reader,
+            scope=None if change.scope is None else Scope(change.scope.value),
+            log_append_time=change.log_append_time,
+        )
+        try:
+            await governor.catalog.set(name, wanted, wanted_generations)
+        except UnservedError as error:
+            raise port.InvalidError(str(error)) from None
+        except GenerationChanged as error:
+            raise _another(name, error.current) from None
+        except MetadataUnavailable as error:
+            raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
+        except _AWAY as error:
+            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
+        return (await self._topics.of([name], producers=True))[0]
+
+    async def _wanted(self, name: str, match: port.IfMatch | None) -> Wanted | None:
+        """What a policy is to change under; raises GenerationError where something is to be there that is not."""
+        if match is None:
+            return None
+        found = next(iter(await self._topics.of([name])), None)
+        if match.partition is not None and found is not None:
+            if found.generations is None:
+                raise port.InvalidError(f"{name} has no owners of partitions: leave partition out")
+            if match.partition >= found.partitions:
+                raise port.InvalidError(f"{name} has {found.partitions} partitions, and no {match.partition}")
+        if match.generations is not None:
+            return Wanted(match.generations, match.partition)
+        if found is None:
+            raise port.GenerationError(f"there is neither a topic nor a policy {name}; nothing was done")
+        return None
+
+    async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
+        await self.catch_up()
+        try:
+            deleted = await rooms_of(self._node).governor.catalog.delete(name, await self._wanted(name, match))
+        except GenerationChanged as error:
+            raise _another(name, error.current) from None
+        except MetadataUnavailable as error:
+            raise port.UnavailableError(f"Redis is away, policies cannot change now: {error}") from None
+        except _AWAY as error:
+            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
+        if not deleted:
+            raise port.NotFoundError(f"{name} has no policy of its own")
+
+    def check_serving(self, name: str) -> None:
+        rooms = rooms_of(self._node)
+        if rooms.governor.serves(name):
+            return
+        number = self._node.nodes.serving.get(name.encode())
+        if number is None and not rooms.membership.available:  # then the last one that wrote down that it does
+            recorded = rooms.changelog.view.serving(name)
+            number = None if recorded is None else recorded.value.node
+        if number not in (None, self._node.settings.node_id):
+            self._check_node(name, number)
+
+    def _check_recorded(self, name: str, partition: int | None) -> None:
+        """Where this node knows no owner: raises `ElsewhereError` where the changelog tells of one at another live
+        node, of which Redis, emptied a moment ago, does not tell yet.
+        """
+        rooms = rooms_of(self._node)
+        if rooms.governor.topic(name).serving:
+            return
+        slot = MASTER_SLOT if partition is None else partition_slot(partition)
+        recorded = rooms.changelog.view.serving(name, slot)
+        if recorded is not None and recorded.value.session and recorded.value.node != self._node.settings.node_id:
+            self._check_node(name, recorded.value.node)
+
+    def _check_node(self, name: str, number: int) -> None:
+        live = rooms_of(self._node).governor.catalog.live
+        if live is None or number not in live.nodes:
+            return
+        admin = live.nodes[number].admin
+        if admin == str(self._node.settings.admin_advertise):
+            why = f"both nodes say that their admin address is {admin}, so this one cannot (SIDECAR_ADMIN_ADVERTISE)"
+            raise port.ElsewhereError(f"node {number} serves {name}: ask it; {why}", None)
+        raise port.ElsewhereError(f"node {number} serves {name}: ask it, at {admin}", admin)
+
+    async def administer(
+        self, name: str, partition: int | None, generations: frozenset[int] | None, *, fence: bool
+    ) -> port.Topic:
+        await self.catch_up()
+        described = await self._topics.of([name])
+        if not described:
+            raise port.NotFoundError(f"topic {name} does not exist")
+        if described[0].policy is None:
+            raise port.ConflictError(f"{name} is not governed: nobody owns it")
+        self.check_serving(name)
+        try:
+            topic = rooms_of(self._node).governor.topic(name)
+            await topic.administer(partition, fence=fence, generations=generations)
+        except ValueError as error:
+            raise port.InvalidError(str(error)) from None
+        except GenerationError as error:
+            raise port.GenerationError.of(name, error.current) from None
+        except LookupError:
+            self._check_recorded(name, partition)
+            raise port.ConflictError(f"nobody owns {name if partition is None else f'{name}-{partition}'}") from None
+        except NothingDoneError as error:
+            raise port.NothingDoneError(f"{name} cannot change its owner now: {error.message}; try again") from None
+        except MetadataUnavailable as error:
+            raise port.UnavailableError(f"{NO_REDIS}: {error}") from None
+        except _AWAY as error:
+            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
+        return (await self._topics.of([name], producers=True))[0]
+
+
+def _another(name: str, current: int | None) -> port.PortError:
+    if current is None:
+        return port.UnavailableError(f"{name} changes its owner just now: look at its generation, and try again")
+    return port.GenerationError.of(name, current)

@@ -1,0 +1,167 @@
+"""A node as its HTTP side sees it: `sidecar.node.port.NodePort`. Changes nothing by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.changelog import follow_events
+from sidecar.exclusive.records import mode_of
+from sidecar.node import port
+from sidecar.node.gauges import known_ids
+from sidecar.node.view.changes import Changes
+from sidecar.node.view.clients import page_of
+from sidecar.node.view.ids import IdsView
+from sidecar.node.view.serving import rooms_of
+from sidecar.node.view.shadows import ShadowView
+from sidecar.node.view.topics import TopicsView
+from sidecar.protocol.caller import Lane, UpstreamError
+from sidecar.v1 import state_pb2 as state
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from sidecar.node.parts import Rooms, Running
+    from sidecar.settings.told import Shown
+
+
+NO_CHANGE = "no topic can change its owner now"
+_EVENT_STREAMS = 8
+_KINDS = {number: port.EventKind(name.lower()) for name, number in state.Event.Kind.items() if number}
+
+
+class NodeView:
+    """Implements `NodePort`."""
+
+    def __init__(self, node: Running) -> None:
+        self._node = node
+        self.shadows = ShadowView(node)
+        self._topics = TopicsView(node, self.shadows)
+        self._changes = Changes(node, self._topics)
+        self._ids = IdsView(node, self._changes.check_serving)
+        self._event_lanes = [Lane(f"events-{number}") for number in range(_EVENT_STREAMS)]
+
+    async def checks(self) -> Sequence[port.Check]:
+        node, rooms = self._node, self._node.rooms
+        failing = rooms.loops.failing() if rooms is not None else {}
+        stands = ", ".join(f"{name} fails again and again: {problem}" for name, problem in failing.items())
+        is_serving = node.state is port.NodeState.SERVING
+        serving = port.Check("node", is_serving and not failing, node.problem or stands)
+        if rooms is None:
+            waiting = "not reached yet"
+            return [serving, *[port.Check(name, ok=False, detail=waiting) for name in ("kafka", "redis", "changelog")]]
+        tail_error = rooms.changelog.tailer.last_error
+        known = bool(node.upstream.view.brokers)
+        return [
+            serving,
+            port.Check("kafka", *_kafka(known, tail_error)),
+            port.Check("redis", *self._redis(rooms)),
+            port.Check("changelog", tail_error is None, str(tail_error or "")),
+        ]
+
+    def _redis(self, rooms: Rooms) -> tuple[bool, str]:
+        one, membership = self._node.one_redis, rooms.membership
+        if one is not None and one.problem:
+            return False, one.problem
+        return membership.available, "" if membership.available else f"{membership.problem}; {NO_CHANGE}"
+
+    async def status(self) -> port.Status:
+        node = self._node
+        view = node.upstream.view
+        rooms = node.rooms
+        return port.Status(
+            node_id=node.settings.node_id,
+            cluster=node.settings.cluster,
+            state=node.state,
+            started_ms=node.started_ms,
+            advertise=(node.nodes.me.host, node.nodes.me.port),
+            kafka_cluster_id=view.cluster_id,
+            nodes=[port.Peer(n.id, n.host, n.port) for n in node.nodes.placement.nodes.values()],
+            brokers=[port.Peer(b.id, b.host, b.port) for b in view.brokers.values()],
+            client_connections=node.metrics.client_connections,
+            governed_topics=len(rooms.governor.known_topics()) if rooms else 0,
+            checks=await self.checks(),
+            deduplication=known_ids(rooms.governor) if rooms else port.Deduplicated(),
+        )
+
+    async def clients(self, after: int, most: int) -> tuple[Sequence[port.ClientFacts], int | None]:
+        return await page_of(rooms_of(self._node).gateway.clients, self._node.settings.node_id, after, most)
+
+    def settings(self) -> Sequence[Shown]:
+        return self._node.told.shown()
+
+    async def topic_names(self, *, governed: bool) -> Sequence[str]:
+        return await self._topics.names(governed=governed)
+
+    async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
+        return await self._topics.of(names, producers=producers)
+
+    async def events(
+        self, after: int | None, newest: int = 0, topic: str | None = None
+    ) -> AsyncGenerator[port.Event | None]:
+        rooms = rooms_of(self._node)
+        if not self._event_lanes:
+            raise port.UnavailableError(f"{_EVENT_STREAMS} streams of events are open already; close one first")
+        lane = self._event_lanes.pop()
+        try:
+            partition = rooms.changelog.events
+            async for found in follow_events(self._node.upstream, partition, lane, after, newest, topic):
+                yield None if found is None else _as_event(*found)
+        finally:
+            self._event_lanes.append(lane)
+
+    async def catch_up(self) -> None:
+        await self._changes.catch_up()
+
+    async def merge_policy(self, name: str, change: port.Policy, match: port.IfMatch | None = None) -> port.Topic:
+        return await self._changes.merge_policy(name, change, match)
+
+    async def delete_policy(self, name: str, match: port.IfMatch | None = None) -> None:
+        await self._changes.delete_policy(name, match)
+
+    async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
+        return await self._changes.administer(name, partition, generations, fence=True)
+
+    async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
+        return await self._changes.administer(name, partition, generations, fence=False)
+
+    def check_serving(self, name: str) -> None:
+        self._changes.check_serving(name)
+
+    async def producers(
+        self, name: str, most: int, behind: tuple[int, bytes] | None = None
+    ) -> tuple[Sequence[port.Producer], tuple[int, bytes] | None]:
+        return await self._ids.producers(name, most, behind)
+
+    async def producer(self, name: str, producer: str) -> port.ProducerIds:
+        return await self._ids.producer(name, producer)
+
+    async def forget_producer(self, name: str, producer: str) -> None:
+        await self._ids.forget_producer(name, producer)
+
+
+def _as_event(position: int, event: state.Event) -> port.Event | None:
+    if event.kind not in _KINDS:
+        return None  # of a newer node
+    return port.Event(
+        position=position,
+        id=event.id.hex(),
+        kind=_KINDS[event.kind],
+        at_ms=event.at_ms,
+        topic=event.topic,
+        generation=event.generation,
+        session=event.session,
+        name=event.name,
+        mode=port.AccessMode(mode_of(event.mode).value) if event.mode else None,
+        client=event.client,
+        node_id=event.node,
+        detail=event.detail,
+        partition=event.partition if event.HasField("partition") else None,
+    )
+
+
+def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:
+    """Whether Kafka answers: the node reads from it all the time."""
+    if not known:
+        return False, "no broker is known"
+    silent = isinstance(tail_error, UpstreamError)
+    return not silent, str(tail_error) if silent else ""
