@@ -17,24 +17,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.dedup.content import Content, TooLargeAtOnceError
-from sidecar.dedup.order import ClientOrder, Passed, Place
-from sidecar.forwarder.append import Append, Outcome
+from sidecar.dedup.arrival import Contents
+from sidecar.dedup.decision import Next, decide, is_new
+from sidecar.dedup.order import ClientOrder, Place
+from sidecar.dedup.outgoing import Outgoing
+from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.network.aside import aside
-from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from sidecar.dedup.content import Headers
-    from sidecar.dedup.marks import Pushed, UnderWay
+    from sidecar.dedup.arrival import Arrival, Session
+    from sidecar.dedup.content import Content, Headers
+    from sidecar.dedup.outgoing import Flight
     from sidecar.dedup.partition import PartitionIds
+    from sidecar.forwarder.append import Append
     from sidecar.forwarder.lane import Lane
     from sidecar.forwarder.sequences import SequenceSpace
     from sidecar.protocol.records import RecordIds
@@ -47,16 +49,6 @@ _REPEATED: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _OUT_OF_ORDER: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 DUPLICATE: Final = Outcome(ErrorCode.NONE)
 """Acknowledged without an offset: nothing was written."""
-
-
-class Session(NamedTuple):
-    """Who writes: its session id, its producer name (None where it has none that tells it apart), and the producer id
-    of its slot.
-    """
-
-    id: str
-    name: bytes | None
-    producer_id: int
 
 
 class Keeper(Protocol):
@@ -81,49 +73,6 @@ class Keeper(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Arrival:
-    """A batch that wants in. `first` is the client's base sequence, -1 for a plain session. `turn` is asked once, with
-    its ids: the answer to a batch that its connection sends out of turn.
-    """
-
-    batch: memoryview
-    first: int
-    records: int
-    timeout_ms: int
-    done: Callable[[Outcome], None]
-    turn: Callable[[Content], Outcome | None] | None = None
-    content: Content | None = None
-    is_large: bool = False
-    """It cannot be opened at once."""
-    fault: KafkaError | None = None
-    rest: tuple[list[RecordIds], tuple[bytearray, tuple[Pushed, ...]]] | None = None
-    """The batch without its duplicates, and the records that were kept for that."""
-    until: float = 0.0
-
-
-class Flight:
-    """A batch of `records` in its lane. Implements `sidecar.forwarder.append.Witness`. `shift`: records of the client's
-    batch that were left out; `passed` is None for a plain session.
-    """
-
-    __slots__ = ("_gate", "in_order", "passed", "records", "shift", "under_way")
-
-    def __init__(self, gate: Gate, under_way: UnderWay, passed: Passed | None, records: int, shift: int) -> None:
-        self.under_way = under_way
-        self.passed = passed
-        self.records = records
-        self.shift = shift
-        self.in_order = bool(under_way.marks)
-        self._gate = gate
-
-    def landed(self, outcome: Outcome) -> None:
-        self._gate.landed(self, outcome)
-
-    def failed(self, *, in_doubt: bool) -> None:
-        self._gate.failed(self, in_doubt=in_doubt)
-
-
 class Gate:
     """One session's way into one partition, under one slot epoch. `space` and `order` are None for a plain session."""
 
@@ -140,22 +89,19 @@ class Gate:
         """`released` gives bytes of dropped records back to the forwarder's buffer."""
         self._state = state
         self._session = session
-        self._lane = lane
         self._space = space
         self._order = None if space is None else ClientOrder(space.next, has_past=space.has_past)
-        self._headers = headers
+        self._contents = Contents(headers, session.name, state.marks.limit)
+        self._out = Outgoing(state, session.producer_id, lane, space, self._order, self._over)
         self._keeper = keeper
         self._released = released
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Arrival] = deque()
-        self._under_way = 0
         self._shifting = False
         """The session's base is about to move: what comes behind is stamped by the new one."""
         self._looking = False
         """A thread looks into the batch in front."""
         self._timer: asyncio.TimerHandle | None = None
-        self._read: tuple[bytes, Content] | None = None
-        """The batch that was looked at last and not let out at once: its header, with the CRC, and what is in it."""
         self._closed: Outcome | None = None
 
     @property
@@ -163,14 +109,17 @@ class Gate:
         """Nothing waits, nothing is being written down."""
         return not self._queue and not self._shifting
 
+    def _is_new(self, content: Content) -> bool:
+        return is_new(content, self._state.marks, self._state.names, self._session.id)
+
     # The usual case -------------------------------------------------------------------------------------------------
 
     def admits(self, batch: memoryview, first: int, records: int) -> Content | None:
         """The ids of a batch that may go out at once; None where there is anything to decide. Changes nothing."""
-        content = self._content(batch, records) if self._is_free(first) else None
+        content = self._contents.at_once(batch, records) if self._is_free(first) else None
         if content is None or self._is_new(content):
             return content
-        self._read = bytes(batch[:HEADER_BYTES]), content
+        self._contents.remember(batch, content)
         return None
 
     def _is_free(self, first: int) -> bool:
@@ -179,39 +128,9 @@ class Gate:
             return False
         return self._order is None or first == self._order.expected
 
-    def _content(self, batch: memoryview, records: int) -> Content | None:
-        """None for a bad one, and for a large one: both are looked at when their turn has come."""
-        try:
-            return self._opened(batch, records, at_once=True)
-        except (KafkaError, TooLargeAtOnceError):
-            return None
-
-    def _opened(self, batch: memoryview, records: int, *, at_once: bool = False) -> Content:
-        limit = self._state.marks.limit
-        return Content(batch, records, self._headers, self._session.name, at_once=at_once, names_limit=limit)
-
-    def _is_new(self, content: Content) -> bool:
-        """Whether all of a batch is surely new, and its session may write under its names."""
-        session, marks, names = self._session, self._state.marks, self._state.names
-        if not content.marks:
-            return not names.must_carry(session.id)
-        name, first = content.name, content.first
-        if first < 0 or name is None:
-            return False
-        if marks.has_doubts or first <= marks.pushed(name) or not marks.knows(name):
-            return False
-        return names.session_of(name) == session.id
-
     def begin(self, content: Content, append: Append, first: int) -> None:
         """A batch that `admits`, or a decision, lets go out: whoever calls this hands it to the lane."""
-        self._watch(append, content.marks, first)
-
-    def _watch(self, append: Append, marks: tuple[Pushed, ...], first: int, shift: int = 0) -> None:
-        records = append.client_records
-        under_way = self._state.marks.push(marks, self._session.producer_id, first, records)
-        passed = self._order.take(first, records) if self._order is not None else None
-        self._under_way += 1
-        append.witness = Flight(self, under_way, passed, append.records, shift)
+        self._out.watch(append, content.marks, first)
 
     # Everything else ------------------------------------------------------------------------------------------------
 
@@ -220,29 +139,16 @@ class Gate:
         if self._closed is not None:
             self._answer(arrival, self._closed)
             return
-        arrival.content = content = self._content_of(arrival)
+        arrival.content = content = self._contents.of(arrival)
         if content is not None and self._is_free(arrival.first) and self._is_new(content):
             if not self._is_out_of_turn(arrival, content):
-                self._send(arrival, content)
+                self._out.send(arrival, content)
             return
         if content is not None:
             content.slim()  # the buffer's bound counts the batch as it came
         arrival.until = self._loop.time() + _HELD_S
         self._queue.append(arrival)
         self.pump()
-
-    def _content_of(self, arrival: Arrival) -> Content | None:
-        """As `_content`, without reading again what `admits` has read."""
-        read, self._read = self._read, None
-        if read is not None and read[0] == bytes(arrival.batch[:HEADER_BYTES]):
-            return read[1]
-        try:
-            return self._opened(arrival.batch, arrival.records, at_once=True)
-        except TooLargeAtOnceError:
-            arrival.is_large = True
-        except KafkaError as error:
-            arrival.fault = error
-        return None
 
     def pump(self) -> None:
         """Go on with what waits, as far as it can be decided."""
@@ -278,16 +184,16 @@ class Gate:
         content = arrival.content
         if content is None:
             assert arrival.is_large
-            return self._look(arrival, lambda: self._open(arrival))
+            return self._look(arrival, lambda: self._contents.look_into(arrival))
         if self._is_out_of_turn(arrival, content):
             return True
         if not content.marks:
             if state.names.must_carry(self._session.id):
                 message = "records without a sequence id from a producer that has sent some with one"
                 raise KafkaError(ErrorCode.INVALID_RECORD, message)
-            self._send(arrival, content)
+            self._out.send(arrival, content)
             return True
-        if (refusal := self._refusal(content)) is not None:
+        if (refusal := state.refusal(content.names, self._session.id)) is not None:
             self._keeper.refused(state.partition, arrival.first, arrival.records)
             self._answer(arrival, refusal)
             return True
@@ -327,12 +233,6 @@ class Gate:
             self._looking = False
         self.pump()
 
-    def _open(self, arrival: Arrival) -> None:
-        arrival.content = self._opened(arrival.batch, arrival.records)
-
-    def _cut(self, arrival: Arrival, content: Content, kept: list[RecordIds]) -> None:
-        arrival.rest = kept, content.without_duplicates(kept)
-
     def _answer_place(self, arrival: Arrival, place: Place) -> bool:
         assert self._order is not None
         if place is Place.REPEAT:
@@ -345,73 +245,24 @@ class Gate:
             self._answer(arrival, _REPEATED if place is Place.OLD else _OUT_OF_ORDER)
         return True
 
-    def _refusal(self, content: Content) -> Outcome | None:
-        """Why a session may not write under the names of a batch."""
-        state = self._state
-        rival = state.names.rival(content.names, self._session.id)
-        if rival is not None:
-            name = rival.name.decode(errors="replace")
-            message = (
-                f"producer name {name} is in use by another live session ({rival.session}): one at a time may write"
-                " sequence ids under a name"
-            )
-            return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
-        evicted = state.marks.evicted
-        has_room = state.marks.make_room(content.names, state.names.is_live)
-        state.has_forgotten |= state.marks.evicted > evicted
-        if not has_room:
-            message = f"this partition knows {len(state.marks)} producer names, all of them in use"
-            return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
-        return None
-
     def _decide_ids(self, arrival: Arrival, content: Content) -> bool:
-        state, marks = self._state, self._state.marks
-        own = self._session.producer_id
-        if any(marks.is_elsewhere(name, own) for name in content.lowest):
-            return state.wait(self)  # ids of a name rise in the log: none overtakes what is under way in another slot
-        if marks.has_doubts and any(marks.doubtful(name, own) for name in content.lowest):
-            state.want_fence()
-            return state.wait(self)
-        doubts = marks.doubts_of(own) if marks.has_doubts else ()
-        if any((doubt.sequence, doubt.marks) == (arrival.first, content.marks) for doubt in doubts):
-            self._send(arrival, content)  # under the same sequence: Kafka tells whether it was there
+        state = self._state
+        found = decide(content, state.marks, arrival.first, self._session.producer_id)
+        if found is Next.SEND:
+            self._out.send(arrival, content)
             return True
-        if content.first >= 0 and content.first > marks.pushed(content.marks[0].name):
-            self._send(arrival, content)
-            return True
-        if content.last >= 0 and content.last <= marks.persisted(content.marks[0].name):
-            kept: list[RecordIds] | None = []
-        elif content.takes_long(marks):
+        if found is Next.TAKE_APART:
             return self._look(arrival, lambda: _take_apart(content))
-        else:
-            kept = content.kept(marks)
-        if kept is None:
+        if isinstance(found, Next):
+            if found is Next.FENCE:
+                state.want_fence()
             return state.wait(self)
-        if len(kept) == content.count:
-            self._send(arrival, content)
-            return True
-        if doubts:
-            state.want_fence()  # where the session stands is not known: its base cannot move
-            return state.wait(self)
-        if self._under_way:
+        if self._out.under_way:
             return False  # an outcome pumps again
-        if kept and content.is_large and (arrival.rest is None or arrival.rest[0] != kept):
-            return self._look(arrival, lambda: self._cut(arrival, content, kept))
-        self._drop(arrival, content, kept)
+        if found and content.is_large and (arrival.rest is None or arrival.rest[0] != found):
+            return self._look(arrival, lambda: arrival.cut(content, found))
+        self._drop(arrival, content, found)
         return True
-
-    def _send(self, arrival: Arrival, content: Content) -> None:
-        append = self._append(arrival, arrival.batch, arrival.records)
-        self._watch(append, content.marks, arrival.first)
-        self._lane.append(append)
-
-    def _append(self, arrival: Arrival, batch: memoryview, records: int) -> Append:
-        deadline = self._loop.time() + arrival.timeout_ms / 1000
-        append = Append(batch, records, deadline, arrival.timeout_ms, arrival.done)
-        append.client_records = arrival.records
-        if self._space is not None:
-            append.belongs(self._space, arrival.first)
-        return append
 
     # Duplicates -----------------------------------------------------------------------------------------------------
 
@@ -443,7 +294,7 @@ class Gate:
                 content is None
                 or not content.marks
                 or content.takes_long(self._state.marks)
-                or self._refusal(content) is not None
+                or self._state.refusal(content.names, self._session.id) is not None
                 or content.kept(self._state.marks) != []
                 or self._turn_of(behind, content) is not None
             ):
@@ -501,48 +352,21 @@ class Gate:
         self._released(len(arrival.batch) - len(batch))
         done = arrival.done
         arrival.done = lambda outcome: done(outcome if outcome.error else outcome._replace(offset=-1))
-        append = self._append(arrival, memoryview(batch), len(kept))
-        self._watch(append, marks, arrival.first, shift)
-        self._lane.append(append)
+        self._out.send_rest(arrival, memoryview(batch), len(kept), marks, shift)
 
     # Outcomes -------------------------------------------------------------------------------------------------------
-
-    def landed(self, flight: Flight, outcome: Outcome) -> None:
-        """A batch of this gate is in the log."""
-        self._under_way -= 1
-        self._state.landed(flight.under_way, outcome.offset, flight.records)
-        if flight.passed is not None:
-            assert self._order is not None
-            assert self._space is not None
-            offset = -1 if flight.shift else outcome.offset
-            self._order.landed(flight.passed, (offset, outcome.log_append_time, outcome.log_start_offset))
-            self._space.base = (self._space.base + flight.shift) % MODULUS
-        self._over(flight)
-
-    def failed(self, flight: Flight, *, in_doubt: bool) -> None:
-        """A batch of this gate was given up."""
-        self._under_way -= 1
-        is_there = False
-        if flight.passed is not None:
-            assert self._order is not None
-            is_there = not self._order.failed(flight.passed) and in_doubt
-        if is_there:  # the lane gives up when all is back: what was sent behind it may have landed
-            self._state.landed(flight.under_way, -1, flight.records)
-        else:
-            self._state.failed(flight.under_way, in_doubt=in_doubt)
-        self._over(flight)
-        if flight.shift and self._closed is None:
-            self._shift_void()
 
     def _shift_void(self) -> None:
         """The base that was written down for the rest of a batch holds no more, as another batch may come next."""
         self._keeper.shift_failed(self._state.partition, TimeoutError("the rest of a batch did not go out"))
 
-    def _over(self, flight: Flight) -> None:
+    def _over(self, flight: Flight, *, is_there: bool) -> None:
         if flight.shift:
             self._shifting = False
         if self._queue and not self._shifting:
             self._loop.call_soon(self.pump)
+        if flight.shift and not is_there and self._closed is None:
+            self._shift_void()
 
     def _held_too_long(self) -> None:
         self._timer = None

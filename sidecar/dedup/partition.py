@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.dedup.marks import Marks
 from sidecar.dedup.snapshots import Saved
+from sidecar.forwarder.append import Outcome
+from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from sidecar.dedup.environment import Surroundings
     from sidecar.dedup.marks import UnderWay
     from sidecar.dedup.names import NameHolders
-    from sidecar.forwarder.append import Outcome
 
 SNAPSHOT_BATCHES: Final = 1_000
 SNAPSHOT_S: Final = 120.0
@@ -85,6 +86,24 @@ class PartitionIds:
         """A gate can decide nothing before something changes here: it is pumped then. False, for its convenience."""
         self._waiting.add(gate)
         return False
+
+    def refusal(self, names: Collection[bytes], session: str) -> Outcome | None:
+        """Why a session may not write under these names; makes room for them where it may."""
+        rival = self.names.rival(names, session)
+        if rival is not None:
+            name = rival.name.decode(errors="replace")
+            message = (
+                f"producer name {name} is in use by another live session ({rival.session}): one at a time may write"
+                " sequence ids under a name"
+            )
+            return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
+        evicted = self.marks.evicted
+        has_room = self.marks.make_room(names, self.names.is_live)
+        self.has_forgotten |= self.marks.evicted > evicted
+        if not has_room:
+            message = f"this partition knows {len(self.marks)} producer names, all of them in use"
+            return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
+        return None
 
     def landed(self, batch: UnderWay, offset: int, records: int) -> None:
         """As `Marks.landed`."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import ChangelogError, Position, Record, RetryTimeoutError, sequence_base_key, unpack_positions
 from sidecar.cluster.logs import LogReader
-from sidecar.dedup.gate import Arrival, Gate, Session
+from sidecar.dedup.arrival import Arrival, Session
+from sidecar.dedup.gate import Gate
 from sidecar.exclusive import records
 from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Memory

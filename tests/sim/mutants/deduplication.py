@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MARKS: Final = "sidecar/dedup/marks.py"
 EPOCH: Final = "sidecar/exclusive/epoch.py"
 GATE: Final = "sidecar/dedup/gate.py"
+DECISION: Final = "sidecar/dedup/decision.py"
 
 _TOO_LARGE: Final = Schedule(
     [
@@ -146,7 +147,7 @@ MUTANTS: Final = (
                 "        known = known if sent is None else max(known, *sent.values())\n        return known, known",
             ),
             Edit(
-                GATE,
+                DECISION,
                 "content.last <= marks.persisted(content.marks[0].name)",
                 "content.last <= marks.pushed(content.marks[0].name)",
             ),

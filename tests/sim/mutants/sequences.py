@@ -343,7 +343,7 @@ MUTANTS: Final = (
         "a drop does not wait",
         "model DropWaits",
         "A duplicate is dropped while earlier batches of its session are under way.",
-        (Edit(GATE, "        if self._under_way:\n            return False  # an outcome pumps again\n", ""),),
+        (Edit(GATE, "        if self._out.under_way:\n            return False  # an outcome pumps again\n", ""),),
         _DROPPED,
         seeds=30,
     ),

@@ -100,7 +100,7 @@ def patch_failpoints(points: Failpoints) -> None:
     """Put every point of `POINTS` where it is."""
     from metadata import MetadataStore  # noqa: PLC0415  the path has to be right first, and the node's imports small
     from sidecar.dedup import recovery, snapshots  # noqa: PLC0415
-    from sidecar.dedup.gate import Gate  # noqa: PLC0415
+    from sidecar.dedup.outgoing import Outgoing  # noqa: PLC0415
     from sidecar.exclusive.epoch import SlotEpoch  # noqa: PLC0415
     from sidecar.exclusive.takeover import Takeover  # noqa: PLC0415
     from sidecar.forwarder import brokers, whole  # noqa: PLC0415
@@ -118,11 +118,11 @@ def patch_failpoints(points: Failpoints) -> None:
     def landed(_: Any, flight: Any, *__: Any) -> None:
         points.passed("rest-answered" if flight.shift else "answered")
 
-    after(Gate, "_watch", at("marked"))
+    after(Outgoing, "watch", at("marked"))
     after(brokers.LeaderLink, "_send", at("shipped"))
     before(brokers._ProduceReply, "answer_received", answered)
     before(whole.WholeReply, "answer_received", answered)
-    after(Gate, "landed", landed)
+    after(Outgoing, "landed", landed)
     before(SlotEpoch, "shift", at("before-shift"))
     after(SlotEpoch, "shift", at("after-shift"))
     before(MetadataStore, "keep_snapshot", at("snapshot-in-kafka"))

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from sidecar.changelog import Clock
+from sidecar.dedup.arrival import Arrival, Session
 from sidecar.dedup.environment import Surroundings
-from sidecar.dedup.gate import Arrival, Gate, Session
+from sidecar.dedup.gate import Gate
 from sidecar.dedup.topic import TopicIds
 from sidecar.forwarder.append import Append, Outcome
 from sidecar.forwarder.lane import Lane

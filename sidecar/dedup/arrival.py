@@ -1,0 +1,98 @@
+"""A batch that wants through a gate, and whose it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sidecar.dedup.content import Content, TooLargeAtOnceError
+from sidecar.protocol.batch import HEADER_BYTES
+from sidecar.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.dedup.content import Headers
+    from sidecar.dedup.marks import Pushed
+    from sidecar.forwarder.append import Outcome
+    from sidecar.protocol.records import RecordIds
+
+
+class Session(NamedTuple):
+    """Who writes: its session id, its producer name (None where it has none that tells it apart), and the producer id
+    of its slot.
+    """
+
+    id: str
+    name: bytes | None
+    producer_id: int
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A batch that wants in. `first` is the client's base sequence, -1 for a plain session. `turn` is asked once, with
+    its ids: the answer to a batch that its connection sends out of turn.
+    """
+
+    batch: memoryview
+    first: int
+    records: int
+    timeout_ms: int
+    done: Callable[[Outcome], None]
+    turn: Callable[[Content], Outcome | None] | None = None
+    content: Content | None = None
+    is_large: bool = False
+    """It cannot be opened at once."""
+    fault: KafkaError | None = None
+    rest: tuple[list[RecordIds], tuple[bytearray, tuple[Pushed, ...]]] | None = None
+    """The batch without its duplicates, and the records that were kept for that."""
+    until: float = 0.0
+
+    def cut(self, content: Content, kept: list[RecordIds]) -> None:
+        """Write it again with these records alone; takes a while."""
+        self.rest = kept, content.without_duplicates(kept)
+
+
+class Contents:
+    """Looks into the batches of one session. What is wrong with one is told when it has its turn (`Arrival.fault`)."""
+
+    __slots__ = ("_headers", "_name", "_names_limit", "_read")
+
+    def __init__(self, headers: Headers, name: bytes | None, names_limit: int) -> None:
+        self._headers = headers
+        self._name = name
+        self._names_limit = names_limit
+        self._read: tuple[bytes, Content] | None = None
+        """The batch that was looked at last and not let out at once: its header, with the CRC, and what is in it."""
+
+    def at_once(self, batch: memoryview, records: int) -> Content | None:
+        """None for a bad one, and for a large one: both are looked at when their turn has come."""
+        try:
+            return self.opened(batch, records, at_once=True)
+        except (KafkaError, TooLargeAtOnceError):
+            return None
+
+    def look_into(self, arrival: Arrival) -> None:
+        """Open a large batch that is offered; takes a while. Raises `KafkaError`."""
+        arrival.content = self.opened(arrival.batch, arrival.records)
+
+    def opened(self, batch: memoryview, records: int, *, at_once: bool = False) -> Content:
+        """What is in a batch. Raises `KafkaError`; with `at_once`, `TooLargeAtOnceError` for a large one."""
+        return Content(batch, records, self._headers, self._name, at_once=at_once, names_limit=self._names_limit)
+
+    def remember(self, batch: memoryview, content: Content) -> None:
+        """A batch that is not let out at once is about to be offered: `of` need not read it again."""
+        self._read = bytes(batch[:HEADER_BYTES]), content
+
+    def of(self, arrival: Arrival) -> Content | None:
+        """What is in a batch that is offered; None where it has a fault, or is large: noted there."""
+        read, self._read = self._read, None
+        if read is not None and read[0] == bytes(arrival.batch[:HEADER_BYTES]):
+            return read[1]
+        try:
+            return self.opened(arrival.batch, arrival.records, at_once=True)
+        except TooLargeAtOnceError:
+            arrival.is_large = True
+        except KafkaError as error:
+            arrival.fault = error
+        return None

@@ -1,0 +1,126 @@
+"""The batches of one session in one partition that are in its lane: what each one means for the marks, and for the
+client's order, once its outcome is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from sidecar.forwarder.append import Append, Outcome
+from sidecar.forwarder.sequences import MODULUS
+
+if TYPE_CHECKING:
+    from sidecar.dedup.arrival import Arrival
+    from sidecar.dedup.content import Content
+    from sidecar.dedup.marks import Pushed, UnderWay
+    from sidecar.dedup.order import ClientOrder, Passed
+    from sidecar.dedup.partition import PartitionIds
+    from sidecar.forwarder.lane import Lane
+    from sidecar.forwarder.sequences import SequenceSpace
+
+
+class Over(Protocol):
+    """Called when the outcome of a batch is known."""
+
+    def __call__(self, flight: Flight, *, is_there: bool) -> None: ...
+
+
+class Flight:
+    """A batch of `records` in its lane. Implements `sidecar.forwarder.append.Witness`. `shift`: records of the client's
+    batch that were left out; `passed` is None for a plain session.
+    """
+
+    __slots__ = ("_out", "in_order", "passed", "records", "shift", "under_way")
+
+    def __init__(self, out: Outgoing, under_way: UnderWay, passed: Passed | None, records: int, shift: int) -> None:
+        self.under_way = under_way
+        self.passed = passed
+        self.records = records
+        self.shift = shift
+        self.in_order = bool(under_way.marks)
+        self._out = out
+
+    def landed(self, outcome: Outcome) -> None:
+        self._out.landed(self, outcome)
+
+    def failed(self, *, in_doubt: bool) -> None:
+        self._out.failed(self, in_doubt=in_doubt)
+
+
+class Outgoing:
+    """What is under way, by batch. `space` and `order` are None for a plain session. `over`: called when an outcome is
+    known.
+    """
+
+    def __init__(
+        self,
+        state: PartitionIds,
+        producer_id: int,
+        lane: Lane,
+        space: SequenceSpace | None,
+        order: ClientOrder | None,
+        over: Over,
+    ) -> None:
+        self._state = state
+        self._producer_id = producer_id
+        self._lane = lane
+        self._space = space
+        self._order = order
+        self._over = over
+        self.under_way = 0
+
+    def watch(self, append: Append, marks: tuple[Pushed, ...], first: int, shift: int = 0) -> None:
+        """A batch with these marks goes out: whoever calls this hands it to the lane. `shift`: see `Flight`."""
+        records = append.client_records
+        under_way = self._state.marks.push(marks, self._producer_id, first, records)
+        passed = self._order.take(first, records) if self._order is not None else None
+        self.under_way += 1
+        append.witness = Flight(self, under_way, passed, append.records, shift)
+
+    def send(self, arrival: Arrival, content: Content) -> None:
+        """Hand a whole batch to the lane."""
+        append = self._append(arrival, arrival.batch, arrival.records)
+        self.watch(append, content.marks, arrival.first)
+        self._lane.append(append)
+
+    def send_rest(
+        self, arrival: Arrival, batch: memoryview, records: int, marks: tuple[Pushed, ...], shift: int
+    ) -> None:
+        """Hand what is new of a batch to the lane."""
+        append = self._append(arrival, batch, records)
+        self.watch(append, marks, arrival.first, shift)
+        self._lane.append(append)
+
+    def _append(self, arrival: Arrival, batch: memoryview, records: int) -> Append:
+        deadline = asyncio.get_running_loop().time() + arrival.timeout_ms / 1000
+        append = Append(batch, records, deadline, arrival.timeout_ms, arrival.done)
+        append.client_records = arrival.records
+        if self._space is not None:
+            append.belongs(self._space, arrival.first)
+        return append
+
+    def landed(self, flight: Flight, outcome: Outcome) -> None:
+        """A batch is in the log."""
+        self.under_way -= 1
+        self._state.landed(flight.under_way, outcome.offset, flight.records)
+        if flight.passed is not None:
+            assert self._order is not None
+            assert self._space is not None
+            offset = -1 if flight.shift else outcome.offset
+            self._order.landed(flight.passed, (offset, outcome.log_append_time, outcome.log_start_offset))
+            self._space.base = (self._space.base + flight.shift) % MODULUS
+        self._over(flight, is_there=True)
+
+    def failed(self, flight: Flight, *, in_doubt: bool) -> None:
+        """A batch was given up."""
+        self.under_way -= 1
+        is_there = False
+        if flight.passed is not None:
+            assert self._order is not None
+            is_there = not self._order.failed(flight.passed) and in_doubt
+        if is_there:  # the lane gives up when all is back: what was sent behind it may have landed
+            self._state.landed(flight.under_way, -1, flight.records)
+        else:
+            self._state.failed(flight.under_way, in_doubt=in_doubt)
+        self._over(flight, is_there=False)
