@@ -34,7 +34,7 @@ every_version = pytest.mark.parametrize(
     ("key", "version"), VERSIONS, ids=[f"{kio.PACKAGES[key]}-{version}" for key, version in VERSIONS]
 )
 WITHOUT_KIO = {(29, 0), (32, 0), (35, 0)}
-"""DescribeAcls v0, DescribeConfigs v0 and DescribeLogDirs v0 left Kafka with 4.0, and so kio: see the tests of their own."""
+"""DescribeAcls, DescribeConfigs and DescribeLogDirs v0 left Kafka with 4.0, and kio: see the tests of their own."""
 
 
 def decode(message: Message, side: str, frame: bytes, version: int) -> dict[str, Any]:
