@@ -53,13 +53,13 @@ class PlainClient:
     """PLAIN (RFC 4616): name and password in one message. Raises ValueError for what it cannot carry."""
 
     is_slow: ClassVar[bool] = False
-    name: Final = PLAIN
 
     def __init__(self, username: str, password: str) -> None:
         if not username or "\0" in username:
             raise ValueError("a name for PLAIN is not empty and holds no NUL")
         if not password or "\0" in password:
             raise ValueError("a password for PLAIN is not empty and holds no NUL")
+        self.name: Final = PLAIN
         self._message = f"\0{username}\0{password}".encode()
         self.complete = False
 
@@ -160,7 +160,6 @@ class OauthBearerClient:
     """OAUTHBEARER (RFC 7628, KIP-255). `extensions` are KIP-342's. Raises ValueError for what it cannot carry."""
 
     is_slow: ClassVar[bool] = False
-    name: Final = OAUTHBEARER
 
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
         if not _TOKEN.fullmatch(token):
@@ -170,6 +169,7 @@ class OauthBearerClient:
             if key == "auth" or not _EXTENSION[0].fullmatch(key) or not _EXTENSION[1].fullmatch(value):
                 raise ValueError(f"{key[:40]!r} is no extension of OAUTHBEARER (RFC 7628, 3.1)")
             pairs[key] = value
+        self.name: Final = OAUTHBEARER
         listed = "".join(f"{key}={value}{_SEPARATOR}" for key, value in pairs.items())
         self._message = f"n,,{_SEPARATOR}{listed}{_SEPARATOR}".encode()
         self._refusal: str | None = None
