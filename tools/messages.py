@@ -44,6 +44,10 @@ MODULES: Final = {
         "Offsets in logs. Produce and Fetch have no tables: they are read by hand.",
         {"list_offsets": 7, "delete_records": 2, "offset_for_leader_epoch": 4},
     ),
+    "security": (
+        "Logins and rules.",
+        {"sasl_handshake": 1, "sasl_authenticate": 2, "describe_acls": 3},
+    ),
     "transactions": (
         "Transactions, and what partitions and coordinators tell of producers (KIP-664).",
         {
@@ -102,6 +106,8 @@ class Span(NamedTuple):
 
 
 _BEFORE_KAFKA_4: Final = {
+    ("describe_acls", "request", "pattern_type_filter"): [Span("pattern_type_filter", "INT8", 1)],
+    ("describe_acls", "response", "pattern_type"): [Span("pattern_type", "INT8", 1)],
     ("describe_configs", "request", "include_synonyms"): [Span("include_synonyms", "BOOLEAN", 1)],
     ("describe_configs", "response", "config_source"): [
         Span("is_default", "BOOLEAN", until=0),
@@ -111,8 +117,8 @@ _BEFORE_KAFKA_4: Final = {
         Span("synonyms", (Span("name", "TEXT"), Span("value", "NULLABLE_TEXT"), Span("source", "INT8")), 1, array=True)
     ],
 }
-"""Version 0 of DescribeConfigs, which Kafka 4 dropped, and kio with it: what stands for a field of the versions since.
-The dropped version 0 of DescribeLogDirs had the fields of version 1.
+"""Version 0 of DescribeAcls and DescribeConfigs, which Kafka 4 dropped, and kio with it: what stands for a field of the
+versions since. The dropped version 0 of DescribeLogDirs had the fields of version 1.
 """
 
 

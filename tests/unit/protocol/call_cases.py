@@ -30,6 +30,7 @@ from sidecar.protocol import calls
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.ids import Offset, TopicPartition
 from tests.unit.protocol import call_cases_groups as groups
+from tests.unit.protocol import call_cases_security as security
 from tests.unit.protocol import call_cases_transactions as transactions
 from tests.unit.protocol.call_case import NO_THROTTLE, PARTITION, SECOND, Case
 
@@ -381,5 +382,8 @@ CASES = {
         groups.describe_groups_case,
         groups.offset_fetch_case,
         groups.commit_offsets_case,
+        security.handshake_case,
+        security.authenticate_case,
+        security.describe_acls_case,
     )
 }

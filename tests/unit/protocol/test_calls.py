@@ -135,3 +135,9 @@ def test_a_duration_without_a_limit_is_none() -> None:
     assert described.milliseconds("retention.ms") is None
     assert described.milliseconds("segment.ms") == 10
     assert described.milliseconds("delete.retention.ms") is None
+
+
+def test_a_login_is_never_shown() -> None:
+    case = CASES["SaslAuthenticate"]
+    assert "secret" not in repr(case.request)
+    assert "proof" not in repr(case.answer)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sidecar.protocol import calls
 from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import FixedRequest
-from sidecar.protocol.messages import admin, cluster, groups, logs, transactions
+from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Message
 from tests.unit.protocol import kio_entities as kio
@@ -23,7 +23,7 @@ from tools import messages as tool
 TABLES = {package: last for _, apis in tool.MODULES.values() for package, last in apis.items()}
 MESSAGES: dict[int, Message] = {
     found.key: found
-    for module in (admin, cluster, groups, logs, transactions)
+    for module in (admin, cluster, groups, logs, security, transactions)
     for found in vars(module).values()
     if isinstance(found, Message)
 }
@@ -33,8 +33,8 @@ VERSIONS = [
 every_version = pytest.mark.parametrize(
     ("key", "version"), VERSIONS, ids=[f"{kio.PACKAGES[key]}-{version}" for key, version in VERSIONS]
 )
-WITHOUT_KIO = {(32, 0), (35, 0)}
-"""DescribeConfigs v0 and DescribeLogDirs v0 left Kafka with 4.0, and so kio: see the tests of their own."""
+WITHOUT_KIO = {(29, 0), (32, 0), (35, 0)}
+"""DescribeAcls, DescribeConfigs and DescribeLogDirs v0 left Kafka with 4.0, and kio: see the tests of their own."""
 
 
 def decode(message: Message, side: str, frame: bytes, version: int) -> dict[str, Any]:
@@ -174,6 +174,17 @@ def test_configurations_in_version_0_say_whether_they_are_defaults() -> None:
         {"name": "a", "value": "b", "read_only": False, "is_default": True, "is_sensitive": False}
     ]
     assert admin.DESCRIBE_CONFIGS.encode_answer(0, 7, values) == frame
+
+
+def test_rules_in_version_0_have_no_kind_of_pattern() -> None:
+    acl = b"\0\x06User:a" + b"\0\x01*" + b"\x03" + b"\x03"  # principal, host, operation, permission
+    resource = b"\x02" + b"\0\x01t" + b"\0\0\0\x01" + acl
+    rest = b"\0\0\0\x07" + b"\0\0\0\0" + b"\0\0" + b"\xff\xff" + b"\0\0\0\x01" + resource
+    frame = len(rest).to_bytes(4, "big") + rest
+    values = security.DESCRIBE_ACLS.decode_answer(frame, 0, len(frame), 0)
+    rule = {"principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}
+    assert values["resources"] == [{"resource_type": 2, "resource_name": "t", "acls": [rule]}]
+    assert security.DESCRIBE_ACLS.encode_answer(0, 7, values) == frame
 
 
 def test_an_error_code_and_a_tag_that_nobody_here_knows_survive() -> None:

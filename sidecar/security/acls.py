@@ -1,0 +1,346 @@
+"""Kafka's ACLs, decided as `StandardAuthorizer` decides them, from what DescribeAcls answers. Pure.
+
+The rules (KIP-11, KIP-290; `StandardAuthorizerData.findAclRule` of Kafka 4.1):
+
+- A super user may do everything.
+- An ACL applies to a resource of its type if its name is the resource's (LITERAL), the beginning of it (PREFIXED), or
+  `*` (LITERAL); if its principal is the caller's or `User:*`; and if its host is the caller's or `*`.
+- One DENY that applies outweighs every ALLOW.
+- ALLOW of READ, WRITE, DELETE or ALTER allows DESCRIBE too; ALLOW of ALTER_CONFIGS allows DESCRIBE_CONFIGS too. A DENY
+  denies its own operation alone. ALL is every operation.
+- Where nothing applies the answer is no; but where no ACL names the resource, for whatever principal, it is
+  `allow.everyone.if.no.acl.found`.
+
+A verdict costs one look-up for each length that a PREFIXED name has, and two more: microseconds with 10,000 ACLs.
+Rights are bits: bit n is the operation with Kafka's number n.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.protocol.calls import AclBinding
+from sidecar.protocol.limits import SLICE
+from sidecar.protocol.primitives import at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterable, Mapping
+
+WILDCARD: Final = "*"
+ANYBODY: Final = "User:*"
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the one resource of type CLUSTER."""
+
+
+class Operation(IntEnum):
+    """`org.apache.kafka.common.acl.AclOperation`."""
+
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class ResourceType(IntEnum):
+    """`org.apache.kafka.common.resource.ResourceType`."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """`org.apache.kafka.common.resource.PatternType`, those that an ACL can have."""
+
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Permission(IntEnum):
+    """`org.apache.kafka.common.acl.AclPermissionType`."""
+
+    DENY = 2
+    ALLOW = 3
+
+
+class Subject(NamedTuple):
+    """Who asks: principal as `User:alice`, and the address that it comes from, as `java_address` writes it."""
+
+    principal: str
+    host: str
+
+
+_EVERYTHING: Final = -1
+"""All bits."""
+_DESCRIBING: Final = (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
+_ALLOWED_BY: Final[Mapping[int, int]] = {
+    Operation.ALL: _EVERYTHING,
+    Operation.ALTER_CONFIGS: 1 << Operation.ALTER_CONFIGS | 1 << Operation.DESCRIBE_CONFIGS,
+    **{operation: 1 << operation | 1 << Operation.DESCRIBE for operation in _DESCRIBING},
+}
+"""What an ALLOW allows, where it is more than its own operation."""
+
+
+class Rules(NamedTuple):
+    """The settings of an authorizer: `super.users`, and `allow.everyone.if.no.acl.found`."""
+
+    super_users: frozenset[str] = frozenset()
+    allow_if_no_acl: bool = False
+
+
+NO_RULES: Final = Rules()
+"""Those of an authorizer that nothing is set for."""
+
+
+class _Masks:
+    """What some principal from some host is allowed and denied on the resources that one pattern names."""
+
+    __slots__ = ("allowed", "denied")
+
+    def __init__(self) -> None:
+        self.allowed = 0
+        self.denied = 0
+
+
+_Pattern = dict[Subject, _Masks]
+"""By principal and host as they stand in ACLs, wildcards included."""
+
+
+class _Patterns:
+    """The ACLs of one resource type. `lengths`: those of the PREFIXED names, each once."""
+
+    __slots__ = ("lengths", "literal", "prefixed")
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _Pattern] = {}
+        self.prefixed: dict[str, _Pattern] = {}
+        self.lengths: tuple[int, ...] = ()
+
+    def of(self, name: str) -> list[_Pattern]:
+        """Those that name a resource."""
+        found = [self.literal.get(name), self.literal.get(WILDCARD) if name != WILDCARD else None]
+        size = len(name)
+        found += [self.prefixed.get(name[:length]) for length in self.lengths if length <= size]
+        return [pattern for pattern in found if pattern is not None]
+
+
+class _Index:
+    """ACLs where they are looked for: by resource type and name, and by whom they are for."""
+
+    __slots__ = ("by_subject", "by_type")
+
+    def __init__(self) -> None:
+        self.by_type: Final[dict[int, _Patterns]] = {}
+        self.by_subject: Final[dict[tuple[int, Subject], list[AclBinding]]] = {}
+
+    def fill_steps(self, bindings: Iterable[AclBinding]) -> Generator[None, None, None]:
+        """Take all of them, in slices."""
+        for count, binding in enumerate(bindings, 1):
+            self._add(binding)
+            if count % SLICE == 0:
+                yield
+        for patterns in self.by_type.values():
+            patterns.lengths = tuple(sorted({len(name) for name in patterns.prefixed}))
+
+    def _add(self, binding: AclBinding) -> None:
+        patterns = self.by_type.setdefault(binding.resource_type, _Patterns())
+        if binding.pattern_type == PatternType.LITERAL:
+            pattern = patterns.literal.setdefault(binding.resource_name, {})
+        elif binding.pattern_type == PatternType.PREFIXED:
+            pattern = patterns.prefixed.setdefault(binding.resource_name, {})
+        else:  # of a newer Kafka; no resource of this one has it
+            return
+        subject = Subject(binding.principal, binding.host)
+        masks = pattern.setdefault(subject, _Masks())
+        if binding.permission == Permission.ALLOW:
+            masks.allowed |= _ALLOWED_BY.get(binding.operation, 1 << binding.operation)
+        else:  # DENY, as Kafka takes whatever is not ALLOW
+            masks.denied |= _EVERYTHING if binding.operation == Operation.ALL else 1 << binding.operation
+        self.by_subject.setdefault((binding.resource_type, subject), []).append(binding)
+
+
+class Acls:
+    """All ACLs of a cluster at one moment; never changes. `version` is another one whenever the ACLs are others."""
+
+    __slots__ = ("_by_subject", "_by_type", "_index", "bindings", "rules", "version")
+
+    def __init__(
+        self,
+        bindings: Iterable[AclBinding] = (),
+        rules: Rules = NO_RULES,
+        version: int = 0,
+        _index: _Index | None = None,
+    ) -> None:
+        self.bindings: Final = frozenset(bindings)
+        self.rules: Final = rules
+        self.version: Final = version
+        if _index is None:
+            _index = _Index()
+            at_once(_index.fill_steps(self.bindings))
+        self._index: Final = _index
+        self._by_type: Final = _index.by_type
+        self._by_subject: Final = _index.by_subject
+
+    def replaced(self, bindings: Iterable[AclBinding]) -> Acls:
+        """The snapshot after an answer of DescribeAcls: this one where nothing has changed."""
+        return at_once(self.replaced_steps(bindings))
+
+    def replaced_steps(self, bindings: Iterable[AclBinding]) -> Generator[None, None, Acls]:
+        """As `replaced`, in slices: 10,000 ACLs are tens of milliseconds."""
+        found = frozenset(bindings)
+        if found == self.bindings:
+            return self
+        index = _Index()
+        yield from index.fill_steps(found)
+        return Acls(found, self.rules, self.version + 1, index)
+
+    def with_rules(self, rules: Rules) -> Acls:
+        """The snapshot with other settings: this one where they are the same."""
+        return self if rules == self.rules else Acls(self.bindings, rules, self.version + 1, self._index)
+
+    def allowed(self, subject: Subject, kind: int, name: str) -> int:
+        """The operations that are allowed on one resource, as bits."""
+        if subject.principal in self.rules.super_users:
+            return _EVERYTHING
+        by_type = self._by_type.get(kind)
+        patterns = by_type.of(name) if by_type is not None else ()
+        if not patterns:
+            return _EVERYTHING if self.rules.allow_if_no_acl else 0
+        allowed = denied = 0
+        for each in _matching(subject):
+            for pattern in patterns:
+                masks = pattern.get(each)
+                if masks is not None:
+                    allowed |= masks.allowed
+                    denied |= masks.denied
+        return allowed & ~denied
+
+    def may(self, subject: Subject, operation: int, kind: int, name: str) -> bool:
+        """`Authorizer.authorize` for one action."""
+        return bool(self.allowed(subject, kind, name) >> operation & 1)
+
+    def may_somewhere(self, subject: Subject, operation: int, kind: int) -> bool:
+        """`Authorizer.authorizeByResourceType` (KIP-679): whether there can be a resource of the type that the subject
+        may do it to. As there, operations that others imply do not count, and a name that no ACL names does.
+        """
+        if self.may(subject, operation, kind, "hardcode"):
+            return True
+        denied_literal: set[str] = set()
+        denied_prefixed: set[str] = set()
+        allowed: list[AclBinding] = []
+        for each in _matching(subject):
+            for binding in self._by_subject.get((kind, each), ()):
+                if binding.operation not in (operation, Operation.ALL):
+                    continue
+                literal = binding.pattern_type == PatternType.LITERAL
+                if binding.permission == Permission.ALLOW:
+                    allowed.append(binding)
+                elif literal and binding.resource_name == WILDCARD:
+                    return False
+                else:
+                    (denied_literal if literal else denied_prefixed).add(binding.resource_name)
+        return any(_is_open(binding, denied_literal, denied_prefixed) for binding in allowed)
+
+    def may_write_idempotently(self, subject: Subject) -> bool:
+        """What InitProducerId without a transactional id takes: IDEMPOTENT_WRITE on the cluster, or WRITE on any
+        topic (KIP-679).
+        """
+        return self.may(subject, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) or self.may_somewhere(
+            subject, Operation.WRITE, ResourceType.TOPIC
+        )
+
+
+def _matching(subject: Subject) -> tuple[Subject, ...]:
+    principal, host = subject
+    return subject, Subject(principal, WILDCARD), Subject(ANYBODY, host), Subject(ANYBODY, WILDCARD)
+
+
+def _is_open(allow: AclBinding, denied_literal: Collection[str], denied_prefixed: Collection[str]) -> bool:
+    """Whether no DENY covers all that an ALLOW allows."""
+    name = allow.resource_name
+    if allow.pattern_type == PatternType.LITERAL:
+        if name == WILDCARD:
+            return True
+        if name in denied_literal:
+            return False
+    return not any(name[:size] in denied_prefixed for size in range(1, len(name) + 1))
+
+
+class Verdicts:
+    """The rights of one connection's subject, remembered until the ACLs change or `LIMIT` resources are known."""
+
+    LIMIT: Final = 1_000
+    __slots__ = ("_acls", "_allowed", "_idempotent", "subject")
+
+    def __init__(self, subject: Subject, acls: Acls) -> None:
+        self.subject: Final = subject
+        self._acls = acls
+        self._allowed: Final[dict[tuple[int, str], int]] = {}
+        self._idempotent: bool | None = None
+
+    def allowed(self, acls: Acls, kind: int, name: str) -> int:
+        """As `Acls.allowed`; `acls` is the snapshot of now."""
+        self._follow(acls)
+        found = self._allowed.get((kind, name))
+        if found is None:
+            if len(self._allowed) >= self.LIMIT:
+                self._allowed.clear()
+            found = self._allowed[kind, name] = acls.allowed(self.subject, kind, name)
+        return found
+
+    def may(self, acls: Acls, operation: int, kind: int, name: str) -> bool:
+        """As `Acls.may`; `acls` is the snapshot of now."""
+        return bool(self.allowed(acls, kind, name) >> operation & 1)
+
+    def may_write_idempotently(self, acls: Acls) -> bool:
+        """As `Acls.may_write_idempotently`; `acls` is the snapshot of now."""
+        self._follow(acls)
+        if self._idempotent is None:
+            self._idempotent = acls.may_write_idempotently(self.subject)
+        return self._idempotent
+
+    def _follow(self, acls: Acls) -> None:
+        if acls is not self._acls:
+            self._acls = acls
+            self._allowed.clear()
+            self._idempotent = None
+
+
+def parse_super_users(text: str) -> frozenset[str]:
+    """Kafka's `super.users`: principals with `;` between them. Raises ValueError."""
+    found = [principal for part in text.split(";") if (principal := part.strip())]
+    for principal in found:
+        kind, separator, _ = principal.partition(":")
+        if not kind or not separator:
+            raise ValueError(f"{principal[:100]!r} is no principal: TYPE:NAME such as User:admin is meant")
+    return frozenset(found)
+
+
+def java_address(text: str) -> str:
+    """An IP address as Java's `InetAddress.getHostAddress` writes it, which is what hosts of ACLs are compared with.
+
+    IPv6 has all of its eight groups, without leading zeros; an IPv4 address inside one is written as IPv4. Raises
+    ValueError.
+    """
+    address = ipaddress.ip_address(text)
+    if address.version == 4:
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    groups = [f"{int.from_bytes(address.packed[at : at + 2], 'big'):x}" for at in range(0, 16, 2)]
+    return ":".join(groups) + (f"%{address.scope_id}" if address.scope_id else "")

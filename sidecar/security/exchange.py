@@ -1,0 +1,100 @@
+"""A login on a connection to a broker: SaslHandshake, then SaslAuthenticate as often as the mechanism wants.
+
+The first login of a connection and every one that renews it (KIP-368) are the same. Who holds the connection gives
+`send`, keeps its other requests apart while a login is under way (brokers answer 34 to them), and renews in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sidecar.protocol.caller import decode_frame, encode_frame
+from sidecar.protocol.calls import SaslAuthenticate, SaslHandshake
+from sidecar.protocol.errors import ErrorCode
+from sidecar.security.errors import LoginError, SaslError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from sidecar.protocol.caller import AnswerT, Request
+    from sidecar.protocol.primitives import Octets
+    from sidecar.security.credentials import Credentials
+    from sidecar.security.mechanisms import Mechanism
+
+RENEW_FROM: Final = 0.85
+RENEW_SPREAD: Final = 0.10
+"""A session is renewed after 85 to 95 % of its life, spread so that not all connections do it at once, as Kafka's
+`SaslClientAuthenticator` does.
+"""
+_ROUNDS: Final = 8
+"""No mechanism needs more than three."""
+
+
+class Session(NamedTuple):
+    """What a login has brought: how long the broker keeps it, and when to log in again; None for ever. In seconds."""
+
+    lifetime_s: float | None
+    renew_after_s: float | None
+
+
+class Connection(NamedTuple):
+    """A connection as a login needs it. `send` takes a whole request frame and returns the whole frame of its answer,
+    length prefixes included; `correlation_ids` are the connection's own.
+    """
+
+    send: Callable[[bytes], Awaitable[Octets]]
+    correlation_ids: Iterator[int]
+    client_id: str
+
+
+async def login(
+    connection: Connection, credentials: Credentials, spread: Callable[[], float] = random.random
+) -> Session:
+    """Log in, or renew a session; `spread` gives 0 to 1.
+
+    Raises LoginError where the broker refuses or is the wrong one, TokenError where there is nothing to log in with,
+    BadAnswerError, and what `send` raises.
+    """
+    mechanism = await credentials.mechanism()
+    offered = await _ask(connection, SaslHandshake(mechanism.name))
+    if offered.error:
+        known = ", ".join(offered.mechanisms) or "none"
+        raise LoginError(f"the broker refuses {mechanism.name}; it offers {known}", offered.error)
+    message: bytes | None = mechanism.start()
+    lifetime_ms = 0
+    for _ in range(_ROUNDS):
+        answer = await _ask(connection, SaslAuthenticate(message))
+        if answer.error:
+            raise LoginError(_printable(answer.message), answer.error)
+        lifetime_ms = answer.lifetime_ms
+        message = await _next(mechanism, answer.data)
+        if message is None:
+            break
+    if message is not None or not mechanism.complete:
+        raise LoginError(f"the broker ends {mechanism.name} before it is complete", ErrorCode.ILLEGAL_SASL_STATE)
+    if lifetime_ms <= 0:
+        return Session(None, None)
+    lifetime = lifetime_ms / 1_000
+    return Session(lifetime, lifetime * (RENEW_FROM + RENEW_SPREAD * spread()))
+
+
+async def _ask(connection: Connection, request: Request[AnswerT]) -> AnswerT:
+    correlation_id = next(connection.correlation_ids)
+    frame = await connection.send(encode_frame(request, correlation_id, connection.client_id))
+    return decode_frame(request, correlation_id, frame, 4, len(frame))
+
+
+async def _next(mechanism: Mechanism, challenge: bytes) -> bytes | None:
+    try:
+        if mechanism.is_slow:
+            return await asyncio.to_thread(mechanism.receive, challenge)
+        return mechanism.receive(challenge)
+    except SaslError as error:
+        raise LoginError(f"{mechanism.name}: {error}") from None
+
+
+def _printable(message: str | None) -> str:
+    """What a broker says, fit for a log."""
+    return "".join(each if each.isprintable() else "?" for each in (message or "the broker refuses the login")[:300])

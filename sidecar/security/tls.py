@@ -1,0 +1,200 @@
+"""TLS on both sides: contexts from PEM files that are read again when they change, and whose a peer's certificate is.
+
+TLS 1.2 or newer. A context is for connections that begin; those that are open keep theirs. Whatever is in a CA file is
+trusted, an intermediate authority too, as Java's trust stores have it.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sidecar.security.distinguished_names import subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.security.principal_mapping import PrincipalMapping
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at the files: three `stat` calls."""
+
+
+class ClientAuth(Enum):
+    """Whether clients show a certificate: Kafka's `ssl.client.auth`."""
+
+    NONE = ssl.CERT_NONE
+    REQUESTED = ssl.CERT_OPTIONAL
+    REQUIRED = ssl.CERT_REQUIRED
+
+
+class TlsFileError(ValueError):
+    """A file that cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files. `certificate` holds the chain, its own certificate first; `key` is None where it holds the key, too.
+    `ca`: who is trusted; without one a client trusts whom the system does.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+    key_password: str | None = field(default=None, repr=False)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Those that there are."""
+        return tuple(path for path in (self.certificate, self.key, self.ca) if path is not None)
+
+
+def server_context(files: TlsFiles, client_auth: ClientAuth = ClientAuth.NONE) -> ssl.SSLContext:
+    """For a listener. Raises TlsFileError."""
+    if files.certificate is None:
+        raise TlsFileError("a listener with TLS needs a certificate")
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost a handshake that nobody counts
+    _load_certificate(context, files)
+    if client_auth is not ClientAuth.NONE:
+        if files.ca is None:
+            raise TlsFileError("to ask clients for certificates takes a file of those that are trusted to sign them")
+        _load_ca(context, files.ca)
+        context.verify_mode = client_auth.value
+    return context
+
+
+def client_context(files: TlsFiles, *, check_hostname: bool = True) -> ssl.SSLContext:
+    """For connections to a server, which always has to show a certificate that is trusted. Raises TlsFileError."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = check_hostname
+    if files.certificate is not None:
+        _load_certificate(context, files)
+    if files.ca is not None:
+        _load_ca(context, files.ca)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def principal_of(peer: ssl.SSLObject | ssl.SSLSocket, mapping: PrincipalMapping) -> str:
+    """Who is at the other end. Raises NoRuleError, CertificateError."""
+    certificate = peer.getpeercert(binary_form=True)
+    return mapping.principal(None if certificate is None else subject_of(certificate))
+
+
+def _context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
+    certificate = files.certificate
+    assert certificate is not None
+    key = files.key or certificate
+    _check(certificate, b"-----BEGIN CERTIFICATE-----", "certificate")
+    _check(key, b"PRIVATE KEY-----", "private key")
+    asked = False
+
+    def password() -> str:
+        nonlocal asked
+        asked = True
+        return files.key_password or ""
+
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsFileError(f"the key in {key} is not that of the certificate in {certificate}") from None
+        if asked and not files.key_password:
+            raise TlsFileError(f"the key in {key} is encrypted, and no password is set") from None
+        if asked:
+            raise TlsFileError(f"the key in {key} cannot be opened with its password") from None
+        reason = error.reason or str(error)
+        raise TlsFileError(f"certificate {certificate} with key {key} cannot be used: {reason}") from None
+    except (OSError, ValueError) as error:
+        raise TlsFileError(f"certificate {certificate} with key {key} cannot be used: {error}") from None
+
+
+def _load_ca(context: ssl.SSLContext, ca: Path) -> None:
+    text = _check(ca, b"-----BEGIN CERTIFICATE-----", "certificate")
+    try:
+        context.load_verify_locations(cadata=text.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as error:
+        reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else str(error)
+        raise TlsFileError(f"the trusted certificates in {ca} cannot be used: {reason}") from None
+
+
+def _check(path: Path, mark: bytes, what: str) -> bytes:
+    """What a file holds. Raises TlsFileError."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise TlsFileError(f"{path} cannot be read: {error.strerror}") from None
+    if mark not in text:
+        raise TlsFileError(f"there is no {what} in PEM form in {path}")
+    return text
+
+
+Mark = tuple[tuple[int, int, int] | None, ...]
+
+
+class TlsContext:
+    """The context of now. Its files are looked at when it is asked for, once a second at most; where they have changed,
+    a new one is made. Files that cannot be used leave the old one in place until they change again.
+
+    `make` builds a context (`server_context`, `client_context`); `tell` hears of each change: the error, or None where
+    the new files are in use. Raises TlsFileError if the first context cannot be made. `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        make: Callable[[TlsFiles], ssl.SSLContext],
+        tell: Callable[[TlsFileError | None], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._files = files
+        self._make = make
+        self._tell = tell
+        self._clock = clock
+        self._mark = self._look()
+        self._context = make(files)
+        self._looked = clock()
+
+    def __call__(self) -> ssl.SSLContext:
+        """For a connection that begins now."""
+        now = self._clock()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            mark = self._look()
+            if mark != self._mark:
+                self._mark = mark  # taken before the files are read: a change meanwhile is seen the next time
+                self._read_again()
+        return self._context
+
+    def _read_again(self) -> None:
+        try:
+            self._context = self._make(self._files)
+        except TlsFileError as error:
+            self._tell(error)
+        else:
+            self._tell(None)
+
+    def _look(self) -> Mark:
+        return tuple(_mark(path) for path in self._files.paths)
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file's content: modification time in ns, size, inode."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,82 @@
+"""The web servers that logins need, token endpoints and key sets: one small HTTP client for both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Mapping
+
+ANSWER_BYTES: Final = 1024 * 1024
+"""Of one answer; a token has a few KiB, a key set some tens."""
+_TIMEOUT: Final = ClientTimeout(total=10, sock_connect=5)
+
+
+class WebAnswer(NamedTuple):
+    """Status and body."""
+
+    status: int
+    body: bytes
+
+
+class WebError(Exception):
+    """There is no answer: the server is away, slow, not trusted, or says too much."""
+
+
+class Fetch(Protocol):
+    """Ask a web server: GET, or POST with a form. Raises WebError."""
+
+    async def __call__(
+        self, url: str, *, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> WebAnswer:
+        """The answer, whatever its status."""
+        ...
+
+
+class WebClient:
+    """A `Fetch` over HTTP that keeps its connections. Follows no redirect, keeps no cookie, needs no proxy.
+
+    `context` gives the TLS context for servers with https, each time a connection may be opened; without it the
+    system's certificates are trusted.
+    """
+
+    def __init__(self, context: Callable[[], ssl.SSLContext] | None = None) -> None:
+        self._context = context
+        self._session: ClientSession | None = None
+
+    async def __call__(
+        self, url: str, *, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> WebAnswer:
+        """See `Fetch`."""
+        if self._session is None:
+            self._session = ClientSession(
+                connector=TCPConnector(limit=4), timeout=_TIMEOUT, cookie_jar=DummyCookieJar(), trust_env=False
+            )
+        try:
+            async with self._session.request(
+                "GET" if form is None else "POST",
+                url,
+                data=form,
+                headers=headers,
+                allow_redirects=False,
+                ssl=self._context() if self._context is not None else True,
+            ) as answer:
+                body = bytearray()
+                async for piece in answer.content.iter_any():
+                    body += piece
+                    if len(body) > ANSWER_BYTES:
+                        raise WebError(f"{url} answers with more than {ANSWER_BYTES} bytes")
+                return WebAnswer(answer.status, bytes(body))
+        except TimeoutError:
+            raise WebError(f"{url} does not answer within {_TIMEOUT.total} s") from None
+        except (ClientError, OSError, ValueError) as error:
+            raise WebError(f"{url} cannot be asked: {error or type(error).__name__}") from None
+
+    async def close(self) -> None:
+        """Close the connections. The client may be used again."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
