@@ -14,7 +14,6 @@ from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
 from sidecar.cli.output import pairs, table, write, write_list
-from sidecar.node.port import AccessMode, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from sidecar.cli.options import Shared
 
 _PARTITIONS_SHOWN: Final = 8
+ACCESS_MODES: Final = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
+SCOPES: Final = ("topic", "partition")
 topic_argument = click.argument("topic", shell_complete=topic_names)
 
 
@@ -61,11 +62,11 @@ def show(shared: Shared, topic: str) -> None:
 )
 @topic.command("set")
 @topic_argument
-@click.option("--access", "access_mode", type=click.Choice([each.value for each in AccessMode]), help="Who may write.")
+@click.option("--access", "access_mode", type=click.Choice(ACCESS_MODES), help="Who may write.")
 @click.option(
     "--dedup/--no-dedup", "deduplication", default=None, help="Append each (producer name, sequence id) once."
 )
-@click.option("--scope", type=click.Choice([each.value for each in Scope]), help="What an owner owns.")
+@click.option("--scope", type=click.Choice(SCOPES), help="What an owner owns.")
 @click.option(
     "--log-append-time/--no-log-append-time",
     default=None,

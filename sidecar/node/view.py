@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from metadata import GenerationChanged, MetadataUnavailable
-from metadata.ownership import AccessMode
 from sidecar.changelog import MASTER_SLOT, ChangelogError, RetryTimeoutError, follow_events, partition_slot
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
-from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.takeover import LostRaceError
 from sidecar.exclusive.tenure import GenerationError, NothingDoneError
@@ -172,13 +170,13 @@ class NodeView:
 
     def _prefix(self, name: str) -> port.Topic | None:
         policy = self._rooms().governor.catalog.book.exact(name)
-        return None if policy is None else port.Topic(name, 0, _shown(policy))
+        return None if policy is None else port.Topic(name, 0, policy)
 
     def _topic(self, name: str, partitions: frozenset[int] | None) -> port.Topic | None:
         governor = self._rooms().governor
         if partitions is None:  # a policy may be there before its topic: it holds from the first batch on
             waiting, own = governor.policy_of(name), governor.catalog.book.exact(name)
-            return None if waiting is None or own is None else port.Topic(name, 0, _shown(waiting))
+            return None if waiting is None or own is None else port.Topic(name, 0, waiting)
         policy = governor.policy_of(name)
         stands = standing(governor, self._node.nodes, name)
         if policy is None:
@@ -191,7 +189,7 @@ class NodeView:
         return port.Topic(
             name,
             len(partitions),
-            policy=_shown(policy),
+            policy=policy,
             generation=stands.generation,
             owner=owners.pop(None, None),
             owners={index: found for index, found in owners.items() if index is not None}
@@ -232,15 +230,8 @@ class NodeView:
             raise port.InvalidError(
                 f"{name} is a shadow, nobody writes to it: govern its source {source.topic.decode()}"
             )
-        wanted = PolicyFields(
-            access_mode=None if change.access_mode is None else AccessMode(change.access_mode.value),
-            deduplication=change.deduplication,
-            exclusive_reader=change.exclusive_reader,
-            scope=None if change.scope is None else Scope(change.scope.value),
-            log_append_time=change.log_append_time,
-        )
         try:
-            await governor.catalog.set(name, wanted, wanted_generations)
+            await governor.catalog.set(name, change, wanted_generations)
         except UnservedError as error:
             raise port.InvalidError(str(error)) from None
         except GenerationChanged as error:
@@ -429,7 +420,7 @@ def _owner(found: Owner) -> port.Owner:
     return port.Owner(
         name=found.name,
         session=found.session,
-        mode=port.AccessMode(found.mode.value),
+        mode=found.mode,
         since_ms=found.since_ms,
         client=found.client,
         generation=found.generation,
@@ -448,7 +439,7 @@ def _as_event(position: int, event: state.Event) -> port.Event | None:
         generation=event.generation,
         session=event.session,
         name=event.name,
-        mode=port.AccessMode(mode_of(event.mode).value) if event.mode else None,
+        mode=mode_of(event.mode) if event.mode else None,
         client=event.client,
         node_id=event.node,
         detail=event.detail,
@@ -462,13 +453,3 @@ def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:
         return False, "no broker is known"
     silent = isinstance(tail_error, UpstreamError)
     return not silent, str(tail_error) if silent else ""
-
-
-def _shown(policy: PolicyFields) -> port.Policy:
-    return port.Policy(
-        access_mode=None if policy.access_mode is None else port.AccessMode(policy.access_mode.value),
-        deduplication=policy.deduplication,
-        exclusive_reader=policy.exclusive_reader,
-        scope=None if policy.scope is None else port.Scope(policy.scope.value),
-        log_append_time=policy.log_append_time,
-    )
