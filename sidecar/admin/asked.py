@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from aiohttp import web
 
 from sidecar.admin import names
-from sidecar.admin.shapes import LAST_PARTITION, ShapeError
+from sidecar.admin.faults import ShapeError
 from sidecar.node.port import IfMatch
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def generations(request: web.Request) -> IfMatch | None:
     """If-Match (RFC 9110): generations as entity tags, or `*`; None where it is not there. A tag that is no generation,
     or a weak one, matches none.
     """
-    partition = number(request, "partition", 0, LAST_PARTITION)
+    partition = number(request, "partition", 0, names.LAST_PARTITION)
     if (said := request.headers.getall("If-Match", None)) is None:
         return None
     text = ", ".join(said).strip()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from sidecar.admin.replies import reply
-from sidecar.admin.shapes import check_to_json, is_ready
+from sidecar.admin.shapes import ALIVE, NOT_READY, READY, is_ready
 from sidecar.telemetry.exposition import CONTENT_TYPE, OPENMETRICS_TYPE, Exposition, takes_exemplars
 
 if TYPE_CHECKING:
@@ -27,16 +27,15 @@ class Health:
 
     async def livez(self, _request: web.Request) -> web.Response:
         """200 whenever the event loop turns."""
-        return reply({"status": "alive"})
+        return reply(ALIVE.to_json(None))
 
     async def readyz(self, _request: web.Request) -> web.Response:
         """200 with all checks, or 503 with an error that says which required ones fail."""
         checks = await self._port.checks()
-        found = [check_to_json(check) for check in checks]
         if is_ready(checks):
-            return reply({"status": "ready", "checks": found})
+            return reply(READY.to_json(None, checks=checks))
         wrong = "; ".join(f"{check.name}: {check.detail}" for check in checks if check.required and not check.ok)
-        return reply({"error_code": 503, "message": wrong, "status": "not ready", "checks": found}, 503)
+        return reply(NOT_READY.to_json(None, message=wrong, checks=checks), 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Prometheus' text format; OpenMetrics, with exemplars, for those who accept it."""

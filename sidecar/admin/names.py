@@ -1,10 +1,11 @@
-"""Which topic names may stand in a path. Decides nothing about topics that exist."""
+"""Which topic names and partitions may stand in a request. Decides nothing about topics that exist."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+LAST_PARTITION: Final = 2**31 - 1
 _LEGAL: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """As in `org.apache.kafka.common.internals.Topic`."""
 

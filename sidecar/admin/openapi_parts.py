@@ -1,71 +1,93 @@
-"""What every part of the OpenAPI document is put together from."""
+"""What every part of the OpenAPI document is put together from: parameters, answers, operations."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-Schema = dict[str, Any]
+from sidecar.admin.asked import PAGE_SIZE
+from sidecar.admin.fields import FLAG, TEXT, Component, Schema, Shape, ref
+from sidecar.admin.shapes import ERROR
 
-TEXT: Final[Schema] = {"type": "string"}
-NUMBER: Final[Schema] = {"type": "integer"}
-COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-FLAG: Final[Schema] = {"type": "boolean"}
-TIME: Final[Schema] = {"type": "string", "format": "date-time", "description": "RFC 3339, UTC"}
+_PAGE: Final = "`next_page_token` of the page before."
 
 
-def read(name: str, summary: str, found: Schema) -> Schema:
-    """An operation that changes nothing. `found`: its answer."""
-    return {"operationId": name, "summary": summary, "responses": {"200": found, "default": answer("Error")}}
-
-
-def write(name: str, summary: str, answers: Schema) -> Schema:
-    """An operation that may change something. `answers`: by status."""
+def in_path(name: str, description: str, **schema: object) -> Schema:
+    """A parameter in the path, a text unless `schema` says more of it."""
     return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "schema": {**TEXT.schema, **schema},
+        "description": description,
+    }
+
+
+def in_query(name: str, schema: Schema, description: str) -> Schema:
+    """A parameter behind the question mark."""
+    return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+def in_header(name: str, schema: Schema, description: str) -> Schema:
+    """A header of a request."""
+    return {"name": name, "in": "header", "schema": schema, "description": description}
+
+
+def flag(name: str, description: str) -> Schema:
+    """A parameter that is true or false, false where it is not there."""
+    return in_query(name, {**FLAG.schema, "default": False}, description)
+
+
+def paged(size: int = PAGE_SIZE, description: str = _PAGE, **token: str) -> list[Schema]:
+    """The parameters of a list in pages. `size`: of a page, where nothing is said. `token`: more of its schema."""
+    number = {"type": "integer", "minimum": 1, "maximum": PAGE_SIZE, "default": size}
+    return [
+        {"name": "page_size", "in": "query", "schema": number},
+        in_query("page_token", {**TEXT.schema, **token}, description),
+    ]
+
+
+def _json(schema: Schema) -> Schema:
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def answer(shape: Shape | Component) -> Schema:
+    """A JSON answer of this shape."""
+    return {"description": shape.name, **_json(ref(shape.name))}
+
+
+def text(description: str, *kinds: str) -> Schema:
+    """An answer that is no JSON. `kinds`: its content types."""
+    return {"description": description, "content": {kind: {"schema": TEXT.schema} for kind in kinds}}
+
+
+def nothing(description: str) -> Schema:
+    """The answer of what was done, without a body."""
+    return {"204": {"description": description}}
+
+
+FAILED: Final = answer(ERROR)
+
+
+def read(name: str, summary: str, found: Schema, parameters: list[Schema] | None = None, **more: Schema) -> Schema:
+    """An operation that changes nothing. `found`: its answer; `more`: others, by `status_…`."""
+    others = {status.removeprefix("status_"): each for status, each in more.items()}
+    operation = {"operationId": name, "summary": summary, "responses": {"200": found, **others, "default": FAILED}}
+    return operation if parameters is None else {**operation, "parameters": parameters}
+
+
+def write(name: str, summary: str, answers: Schema, body: str = "", *, optional: bool = False) -> Schema:
+    """An operation that may change something. `answers`: by status; `body`: the name of its shape."""
+    refused = dict.fromkeys(("400", "401", "403", "404", "default"), FAILED)
+    operation = {
         "operationId": name,
         "summary": summary,
         "security": [{"token": []}, {}],
-        "responses": {
-            **answers,
-            "400": answer("Error"),
-            "401": answer("Error"),
-            "403": answer("Error"),
-            "404": answer("Error"),
-            "default": answer("Error"),
-        },
+        "responses": {**answers, **refused},
     }
+    return {**operation, "requestBody": {"required": not optional, **_json(ref(body))}} if body else operation
 
 
-def answer(name: str) -> Schema:
-    """A JSON answer of the shape of this name."""
-    return {"description": name, "content": {"application/json": {"schema": ref(name)}}}
-
-
-def tagged(name: str) -> Schema:
-    """The same, with the generation of a topic as its entity tag."""
-    tag = {"schema": TEXT, "description": "The generation in quotes; with `partition` that of the partition."}
-    return {**answer(name), "headers": {"ETag": tag}}
-
-
-def any_object(text: str) -> Schema:
-    """A JSON object that is described elsewhere."""
-    return {"description": text, "content": {"application/json": {"schema": {"type": "object"}}}}
-
-
-def ref(name: str) -> Schema:
-    """The shape of this name."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def list_of(items: Schema) -> Schema:
-    """An array."""
-    return {"type": "array", "items": items}
-
-
-def fields(properties: Schema, optional: Schema | None = None) -> Schema:
-    """An object with exactly these fields."""
-    return {
-        "type": "object",
-        "properties": {**properties, **(optional or {})},
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+def also(operation: Schema, **answers: Schema) -> Schema:
+    """An operation with more answers, by `status_…`."""
+    more = {status.removeprefix("status_"): each for status, each in answers.items()}
+    return {**operation, "responses": {**operation["responses"], **more}}

@@ -1,138 +1,78 @@
-"""Shadow topics in the OpenAPI document."""
+"""Shadow topics and their cursors in the OpenAPI document, under `/v1` and under Pulsar's own path."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from sidecar.admin.openapi_cursors import BACKLOG
-from sidecar.admin.openapi_parts import FLAG, TEXT, TIME, Schema, answer, fields, list_of, read, ref, write
-from sidecar.admin.pulsar_rest import NAMES, SOURCE_PROPERTY
-from sidecar.node.shadow_port import ShadowState
-from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
+from sidecar.admin.fields import Schema
+from sidecar.admin.openapi_parts import FAILED, answer, in_path, nothing, paged, read, write
+from sidecar.admin.shadow_shapes import CURSOR, CURSORS, PULSAR_PROPERTIES, SHADOW, SHADOW_NAMES, SHADOWS
 
-_SHADOW: Final[Schema] = {
-    "name": "shadow",
-    "in": "path",
-    "required": True,
-    "schema": TEXT,
-    "description": "Its own name.",
-}
-_BACKLOG: Final[Schema] = {
-    "type": "integer",
-    "minimum": 0,
-    "description": "A cursor that is more records behind is reset; 0: never.",
-}
-_WARNING: Final[Schema] = {
-    "type": ["string", "null"],
-    "description": "Why none of the clients that can connect may read it.",
-}
-_ALLOW: Final[Schema] = {**list_of({**TEXT, "maxLength": PRINCIPAL_BYTES}), "maxItems": ENTRIES}
-_CHANGED: Final[Schema] = {"200": answer("Shadow"), "409": answer("Error")}
+_SHADOW: Final = in_path("shadow", "Its own name.")
+_GROUP: Final = in_path("group", "The group's name; a slash in it is written %2F.")
 
 
-def shadow_paths(topic: Schema, page: list[Schema]) -> Schema:
-    """By path. `topic`: the parameter of that name; `page`: those of a list in pages."""
+def shadow_paths(topic: Schema) -> Schema:
+    """By path. `topic`: the parameter of that name."""
+    made, changed = ({status: answer(SHADOW), "409": FAILED} for status in ("201", "200"))
     return {
         "/v1/topics/{topic}/shadows": {
             "parameters": [topic],
-            "get": {
-                **read("listShadows", "The shadows of a topic, by name", answer("Shadows")),
-                "parameters": page,
-            },
-            "post": {
-                **write("createShadow", "Make a shadow", {"201": answer("Shadow"), "409": answer("Error")}),
-                "requestBody": {"required": True, "content": {"application/json": {"schema": ref("NewShadow")}}},
-            },
+            "get": read("listShadows", "The shadows of a topic, by name", answer(SHADOWS), paged()),
+            "post": write("createShadow", "Make a shadow", made, "NewShadow"),
         },
         "/v1/topics/{topic}/shadows/{shadow}": {
             "parameters": [topic, _SHADOW],
-            "delete": write("deleteShadow", "Delete a shadow and its cursors", {"204": {"description": "Deleted"}}),
+            "delete": write("deleteShadow", "Delete a shadow and its cursors", nothing("Deleted")),
         },
-        "/v1/shadows": {
-            "get": {**read("listEveryShadow", "All shadows, by name", answer("Shadows")), "parameters": page}
-        },
+        "/v1/shadows": {"get": read("listEveryShadow", "All shadows, by name", answer(SHADOWS), paged())},
         "/v1/shadows/{shadow}": {
             "parameters": [_SHADOW],
-            "get": read("getShadow", "One shadow", answer("Shadow")),
-            "patch": {
-                **write("changeShadow", "Change who may read it, and when cursors are reset", _CHANGED),
-                "requestBody": {"required": True, "content": {"application/json": {"schema": ref("ShadowChange")}}},
-            },
+            "get": read("getShadow", "One shadow", answer(SHADOW)),
+            "patch": write(
+                "changeShadow", "Change who may read it, and when cursors are reset", changed, "ShadowChange"
+            ),
+        },
+    }
+
+
+def cursor_paths() -> Schema:
+    """By path."""
+    return {
+        "/v1/shadows/{shadow}/cursors": {
+            "parameters": [_SHADOW],
+            "get": read(
+                "listCursors", "What groups have committed for a shadow, and how far behind", answer(CURSORS), paged()
+            ),
+        },
+        "/v1/shadows/{shadow}/cursors/{group}/reset": {
+            "parameters": [_SHADOW, _GROUP],
+            "post": write(
+                "resetCursor",
+                "Move the cursor of a group without members; one is made where there is none",
+                {"200": answer(CURSOR), "409": FAILED},
+                "CursorReset",
+            ),
         },
     }
 
 
 def pulsar_paths(topic: Schema) -> Schema:
-    """Pulsar's own."""
-    ignored = [
-        {"name": name, "in": "path", "required": True, "schema": TEXT, "description": "Ignored."}
-        for name in ("tenant", "namespace")
-    ]
-    body = {"content": {"application/json": {"schema": ref("ShadowNames")}}}
-    done = {"204": {"description": "Done"}, "409": answer("Error")}
-    base = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+    """By path. `topic`: the parameter of that name."""
+    base, names = "/admin/v2/persistent/{tenant}/{namespace}/{topic}", SHADOW_NAMES.name
+    parameters = [*(in_path(name, "Ignored.") for name in ("tenant", "namespace")), topic]
+    done = {**nothing("Done"), "409": FAILED}
+    removed = "Delete those that are named, or all without a body"
     return {
         f"{base}/shadowTopics": {
-            "parameters": [*ignored, topic],
-            "get": read("listShadowsOfPulsar", "The shadows of a topic", answer("ShadowNames")),
-            "put": {
-                **write("replaceShadows", "Make those that are named, delete all others", done),
-                "requestBody": {"required": True, **body},
-            },
-            "post": {
-                **write("addShadows", "Make those that are named", done),
-                "requestBody": {"required": True, **body},
-            },
-            "delete": {
-                **write("removeShadows", "Delete those that are named, or all without a body", done),
-                "requestBody": {"required": False, **body},
-            },
+            "parameters": parameters,
+            "get": read("listShadowsOfPulsar", "The shadows of a topic", answer(SHADOW_NAMES)),
+            "put": write("replaceShadows", "Make those that are named, delete all others", done, names),
+            "post": write("addShadows", "Make those that are named", done, names),
+            "delete": write("removeShadows", removed, done, names, optional=True),
         },
         f"{base}/properties": {
-            "parameters": [*ignored, topic],
-            "get": read("getProperties", "The source of a shadow, as Pulsar keeps it", answer("PulsarProperties")),
+            "parameters": parameters,
+            "get": read("getProperties", "The source of a shadow, as Pulsar keeps it", answer(PULSAR_PROPERTIES)),
         },
-    }
-
-
-def deletion() -> Schema:
-    """Of a topic that may have shadows."""
-    force = {
-        "name": "force",
-        "in": "query",
-        "schema": {**FLAG, "default": False},
-        "description": "Its shadows and their cursors too; else a topic with shadows is 409.",
-    }
-    answers = {"204": {"description": "Deleted"}, "409": answer("Error")}
-    return {**write("deleteTopic", "Delete a topic with its records", answers), "parameters": [force]}
-
-
-def shadow_schemas() -> Schema:
-    """By name."""
-    return {
-        "Shadow": {
-            **fields(
-                {
-                    "name": TEXT,
-                    "source": TEXT,
-                    "allow": _ALLOW,
-                    "created": TIME,
-                    "is_made": FLAG,
-                    "auto_reset_backlog_entries": BACKLOG,
-                    "state": {"type": "string", "enum": [each.value for each in ShadowState]},
-                    "reason": {"type": ["string", "null"], "description": "Why it is closed, and what to do."},
-                    "warning": _WARNING,
-                },
-                {"stats": ref("ShadowStats")},
-            ),
-            "description": "`stats` only of one shadow that is asked for.",
-        },
-        "ShadowNames": {
-            **list_of({**TEXT, "description": "`orders-audit`, or `persistent://tenant/namespace/orders-audit`."}),
-            "maxItems": NAMES,
-        },
-        "PulsarProperties": fields({}, {SOURCE_PROPERTY: TEXT}),
-        "ShadowChange": fields({}, {"allow": _ALLOW, "auto_reset_backlog_entries": BACKLOG}),
-        "Shadows": fields({"items": list_of(ref("Shadow")), "next_page_token": {"type": ["string", "null"]}}),
-        "NewShadow": fields({"name": TEXT}, {"allow": _ALLOW, "auto_reset_backlog_entries": BACKLOG}),
     }

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from sidecar.admin import asked, names
+from sidecar.admin.faults import ShapeError, quoted
 from sidecar.admin.replies import reply
-from sidecar.admin.shapes import ShapeError, quoted
+from sidecar.admin.shadow_shapes import NAMES, SOURCE_PROPERTY
 from sidecar.node.port import NotFoundError, PortError, UnavailableError
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ _FULL: Final = re.compile(r"(?:(?:persistent://)?[^/]+/[^/]+/)?([^/]+)")
 _BELONG: Final = "shadows belong"
 _ENOUGH_S: Final = 40.0
 """No change begins later: the whole answer has a minute, and a change that has begun shall end."""
-NAMES: Final = 1_000
-"""In one list."""
-SOURCE_PROPERTY: Final = "PULSAR.SHADOW_SOURCE"
-"""Where Pulsar's tools look for the source of a shadow."""
 
 
 class PulsarRest:

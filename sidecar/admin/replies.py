@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from aiohttp import web
 
-from sidecar.admin.shapes import ShapeError
+from sidecar.admin.faults import ShapeError
+from sidecar.admin.shapes import ERROR
 from sidecar.node.port import (
     ConflictError,
     GenerationError,
@@ -51,7 +52,7 @@ def reply(
 
 def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
     """An error in the one shape."""
-    return reply({"error_code": status, "message": message}, status, headers)
+    return reply(ERROR.to_json(None, error_code=status, message=message), status, headers)
 
 
 @web.middleware

@@ -17,18 +17,18 @@ from yarl import URL
 
 from sidecar import __version__
 from sidecar.admin import asked, names
-from sidecar.admin.cursor_shapes import stats_to_json
+from sidecar.admin.faults import ShapeError
 from sidecar.admin.replies import NOTHING_DONE, reply
 from sidecar.admin.shapes import (
-    LAST_PARTITION,
-    ShapeError,
-    client_to_json,
-    event_to_json,
-    ids_to_json,
+    CLIENTS,
+    EVENT,
+    PRODUCER_IDS,
+    PRODUCERS,
+    PRODUCERS_PAGE,
+    SETTINGS,
+    STATUS,
+    TOPIC,
     policy_from_json,
-    producer_to_json,
-    status_to_json,
-    topic_to_json,
 )
 from sidecar.node.port import ElsewhereError, NotFoundError, NothingDoneError, UnavailableError
 
@@ -63,7 +63,7 @@ _WITH_IT: Final = ("Authorization", "If-Match")
 """What goes on to another node with a change; a read needs none of it, least of all the token."""
 _READS: Final = frozenset({"GET", "HEAD"})
 _BACK: Final = ("ETag", "Cache-Control", NOTHING_DONE, BEHIND)
-CLIENTS: Final = 100
+CLIENTS_SHOWN: Final = 100
 """Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
 _LAST_TOKEN: Final = 9_999_999_999
 _PLACE: Final = re.compile(r"([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255})")
@@ -72,8 +72,6 @@ NEWEST_EVENTS: Final = 1_000
 """Events from before that a stream may begin with."""
 _TAKEN_S: Final = 30.0
 """Seconds for a reader of events to take what was written to him."""
-PRODUCERS: Final = 100
-"""Producer names in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
 
 
 class _SilentError(UnavailableError):
@@ -88,24 +86,19 @@ class Rest:
 
     async def status(self, _request: web.Request) -> web.Response:
         """The node and what it sees."""
-        return reply(status_to_json(await self._port.status(), __version__))
+        return reply(STATUS.to_json(await self._port.status(), version=__version__))
 
     @asked.takes("page_size", "page_token")
     async def clients(self, request: web.Request) -> web.Response:
         """A page of the clients connected to this node, the oldest first."""
-        size = asked.page_size(request, CLIENTS)
+        size = asked.page_size(request, CLIENTS_SHOWN)
         after = asked.number(request, "page_token", 0, _LAST_TOKEN)
         found, token = await self._port.clients(after or 0, size)
-        return reply(
-            {
-                "items": [client_to_json(client) for client in found],
-                "next_page_token": None if token is None else str(token),
-            }
-        )
+        return reply(CLIENTS.to_json((found, None if token is None else str(token))))
 
     async def settings(self, _request: web.Request) -> web.Response:
         """What the node was told."""
-        return reply({"items": [each._asdict() for each in self._port.settings()], "next_page_token": None})
+        return reply(SETTINGS.to_json((self._port.settings(), None)))
 
     @asked.takes("page_size", "page_token", "governed", "contains")
     async def topics(self, request: web.Request) -> web.Response:
@@ -118,7 +111,7 @@ class Rest:
         page = known[:size]
         items: list[dict[str, Any]] = []
         for number, topic in enumerate(await self._port.topics(page), start=1):
-            items.append(topic_to_json(topic))
+            items.append(TOPIC.to_json(topic))
             if number % _PER_TURN == 0:
                 await asyncio.sleep(0)
         token = page[-1] if len(page) < len(known) else None
@@ -166,10 +159,8 @@ class Rest:
         known = await self._port.topics([name], producers=True) if legal else ()
         if not known:
             raise NotFoundError(f"there is no topic {name}")
-        stats = known[0].shadow_stats or {}
-        in_numbers = {shadow: stats_to_json(found) for shadow, found in sorted(stats.items())}
-        body = {**topic_to_json(known[0]), "shadowReplication": in_numbers}
-        return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, LAST_PARTITION)))
+        body = TOPIC.to_json(known[0], shadowReplication=known[0].shadow_stats or {})
+        return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, names.LAST_PARTITION)))
 
     @asked.takes("partition")
     async def put_policy(self, request: web.Request) -> web.Response:
@@ -223,7 +214,7 @@ class Rest:
         self, request: web.Request, act: Callable[[str, int | None, frozenset[int] | None], Awaitable[Topic]]
     ) -> web.Response:
         name = asked.one_topic(request, "owners belong")
-        partition, match = asked.number(request, "partition", 0, LAST_PARTITION), asked.generations(request)
+        partition, match = asked.number(request, "partition", 0, names.LAST_PARTITION), asked.generations(request)
 
         async def answer() -> web.Response:
             return _shown(await act(name, partition, None if match is None else match.generations), partition)
@@ -239,7 +230,7 @@ class Rest:
         async def answer() -> web.Response:
             found, last = await self._port.producers(name, size, after)
             token = None if last is None else f"{last[0]}.{last[1].hex()}"
-            return reply({"items": [producer_to_json(each) for each in found], "next_page_token": token})
+            return reply(PRODUCERS_PAGE.to_json((found, token)))
 
         return await _where_it_is_served(request, answer)
 
@@ -248,7 +239,7 @@ class Rest:
         name, producer = asked.one_topic(request, "sequence ids belong"), request.match_info["name"]
 
         async def answer() -> web.Response:
-            return reply(ids_to_json(await self._port.producer(name, producer)))
+            return reply(PRODUCER_IDS.to_json(await self._port.producer(name, producer)))
 
         return await _where_it_is_served(request, answer)
 
@@ -273,7 +264,7 @@ def _place(request: web.Request) -> tuple[int, bytes] | None:
 
 
 def _shown(topic: Topic, partition: int | None) -> web.Response:
-    return reply(topic_to_json(topic), headers=_tagged(topic, partition))
+    return reply(TOPIC.to_json(topic), headers=_tagged(topic, partition))
 
 
 def _marked(answer: web.Response, *, knows: bool) -> web.Response:
@@ -377,5 +368,5 @@ def _server_sent(event: Event | None) -> bytes:
     """A comment where there is nothing to tell: it shows that the line still stands."""
     if event is None:
         return b": \n\n"
-    data = json.dumps(event_to_json(event), separators=(",", ":"))
+    data = json.dumps(EVENT.to_json(event), separators=(",", ":"))
     return f"id: {event.position}\nevent: {event.kind}\ndata: {data}\n\n".encode()

@@ -15,7 +15,6 @@ from sidecar import __version__
 from sidecar.admin.access import Caller, refusal_of_write
 from sidecar.admin.asked import known_parameters_alone
 from sidecar.admin.connections import Connections
-from sidecar.admin.cursor_rest import CursorRest
 from sidecar.admin.health import Health
 from sidecar.admin.page_files import Page
 from sidecar.admin.pulsar_rest import PulsarRest
@@ -70,7 +69,6 @@ class AdminServer:
             [
                 *_routes(Health(port, metrics), Rest(port)),
                 *ShadowRest(port.shadows).routes(),
-                *CursorRest(port.shadows).routes(),
                 *PulsarRest(port.shadows).routes(),
                 *Page().routes(),
             ]

@@ -1,4 +1,4 @@
-"""`/v1` of shadow topics: checks what was sent, asks the node, shapes the answer."""
+"""`/v1` of shadow topics and their cursors: checks what was sent, asks the node, shapes the answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from sidecar.admin import asked
-from sidecar.admin.cursor_shapes import stats_to_json
 from sidecar.admin.replies import reply
-from sidecar.admin.shadow_shapes import change_from_json, shadow_from_json, shadow_to_json
+from sidecar.admin.shadow_shapes import (
+    CURSOR,
+    CURSORS,
+    SHADOW,
+    SHADOWS,
+    change_from_json,
+    reset_from_json,
+    shadow_from_json,
+)
 from sidecar.node.port import NotFoundError
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ class ShadowRest:
         self._port = port
 
     def routes(self) -> list[web.RouteDef]:
-        """Every path and method."""
+        """Every path and method. A group's name may hold anything; a slash in it comes as %2F."""
         return [
             web.get("/v1/topics/{topic}/shadows", self.shadows),
             web.post("/v1/topics/{topic}/shadows", self.create),
@@ -34,6 +41,8 @@ class ShadowRest:
             web.get("/v1/shadows", self.every),
             web.get("/v1/shadows/{shadow}", self.shadow),
             web.patch("/v1/shadows/{shadow}", self.change),
+            web.get("/v1/shadows/{shadow}/cursors", self.cursors),
+            web.post(r"/v1/shadows/{shadow}/cursors/{group:[^/]+}/reset", self.reset),
         ]
 
     @asked.takes("page_size", "page_token")
@@ -50,13 +59,13 @@ class ShadowRest:
         """By name; `page_token` is the last name of the page before."""
         found, more = await self._port.page(source, asked.last_topic(request), asked.page_size(request))
         token = found[-1].name if more else None
-        return reply({"items": [shadow_to_json(each) for each in found], "next_page_token": token})
+        return reply(SHADOWS.to_json((found, token)))
 
     async def create(self, request: web.Request) -> web.Response:
         """Make a shadow of a topic."""
         source = asked.one_topic(request, _BELONG)
         name, allow, limit = shadow_from_json(await asked.body(request))
-        return reply(shadow_to_json(await self._port.create(source, name, allow, limit)), status=201)
+        return reply(SHADOW.to_json(await self._port.create(source, name, allow, limit)), status=201)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a shadow of a topic."""
@@ -69,12 +78,12 @@ class ShadowRest:
         found = next((each for each in await self._port.known() if each.name == name), None)
         if found is None:
             raise NotFoundError(f"there is no shadow {name}")
-        return reply({**shadow_to_json(found), "stats": stats_to_json(await self._port.stats(name))})
+        return reply(SHADOW.to_json(found, stats=await self._port.stats(name)))
 
     async def change(self, request: web.Request) -> web.Response:
         """Change some fields of a shadow; answers with the shadow as it is then."""
         wanted = change_from_json(await asked.body(request))
-        return reply(shadow_to_json(await self._port.change(request.match_info["shadow"], wanted)))
+        return reply(SHADOW.to_json(await self._port.change(request.match_info["shadow"], wanted)))
 
     @asked.takes("force")
     async def delete_topic(self, request: web.Request) -> web.Response:
@@ -82,3 +91,19 @@ class ShadowRest:
         topic = asked.one_topic(request, "a deletion belongs")
         await self._port.delete_topic(topic, force=asked.flag(request, "force"))
         return web.Response(status=204)
+
+    @asked.takes("page_size", "page_token")
+    async def cursors(self, request: web.Request) -> web.Response:
+        """A page of cursors by group; `page_token` is the last group of the page before."""
+        size = asked.page_size(request)
+        after = request.query.get("page_token", "")
+        found = [each for each in await self._port.cursors(request.match_info["shadow"]) if each.group > after]
+        page = found[:size]
+        token = page[-1].group if len(page) < len(found) else None
+        return reply(CURSORS.to_json((page, token)))
+
+    async def reset(self, request: web.Request) -> web.Response:
+        """Move the cursor of a group without members."""
+        to, partitions = reset_from_json(await asked.body(request))
+        names = request.match_info
+        return reply(CURSOR.to_json(await self._port.reset_cursor(names["shadow"], names["group"], to, partitions)))

@@ -1,65 +1,174 @@
-"""Shadow topics as the JSON of REST. Pure; `openapi_shadows.py` describes every shape."""
+"""What REST says of shadow topics, their cursors and their numbers: each shape once, and bodies as facts. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from datetime import UTC, datetime
+from typing import Any, Final, cast
 
-from sidecar.admin.cursor_shapes import backlog_limit
-from sidecar.admin.names import is_topic
-from sidecar.admin.shapes import ShapeError, check_known, quoted, time_to_json
-from sidecar.node.shadow_port import ShadowChange
+from sidecar.admin.faults import ShapeError, check_known, quoted
+from sidecar.admin.fields import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TIME,
+    Component,
+    Kind,
+    Shape,
+    by_key,
+    list_of,
+    one_of,
+    page_of,
+)
+from sidecar.admin.names import LAST_PARTITION, is_topic
+from sidecar.node.shadow_port import ResetKind, ResetTo, ShadowChange, ShadowState
+from sidecar.shadow.principals import ENTRIES, PRINCIPAL_BYTES
 
-if TYPE_CHECKING:
-    from sidecar.node.shadow_port import Shadow
+_MOST: Final = 2**63 - 1
+_LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)
+_TARGETS: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'
+_PRINCIPALS: Final = 'allow has to be a list of principals such as ["User:*"]'
+NAMES: Final = 1_000
+"""Shadows in one list of Pulsar's."""
+SOURCE_PROPERTY: Final = "PULSAR.SHADOW_SOURCE"
+"""Where Pulsar's tools look for the source of a shadow."""
 
-_EXAMPLE = '{"allow": ["User:*"], "auto_reset_backlog_entries": 100000}'
-
-
-def shadow_to_json(shadow: Shadow) -> dict[str, Any]:
-    """The shape of a shadow."""
-    return {
-        "name": shadow.name,
-        "source": shadow.source,
-        "allow": list(shadow.allow),
-        "created": time_to_json(shadow.created_ms),
-        "is_made": shadow.is_made,
-        "auto_reset_backlog_entries": shadow.auto_reset_backlog_entries,
-        "state": shadow.state.value,
-        "reason": shadow.reason,
-        "warning": shadow.warning,
+_ALLOW: Final = Kind({**list_of(Kind({**TEXT.schema, "maxLength": PRINCIPAL_BYTES})).schema, "maxItems": ENTRIES}, list)
+_BACKLOG: Final = COUNT.said("Cursors that more records lie behind are reset to the end; 0: never.")
+SHADOW_STATS: Final = Shape(
+    "ShadowStats",
+    readers=NUMBER.said("Connections to this node that read it in the last 30 s."),
+    bytes=NUMBER.said("Of records, given to readers by this node since it started."),
+    last_read=TIME.or_null().of("last_read_ms"),
+    cursor_resets=NUMBER.said("By this node, as cursors fell too far behind."),
+    groups=NUMBER.or_null().said("With a cursor, in the whole cluster; null where it is not known."),
+    total_lag=NUMBER.or_null(),
+    max_lag=NUMBER.or_null().said("Of the group that is furthest behind."),
+)
+SHADOW: Final = Shape(
+    "Shadow",
+    "`stats` only of one shadow that is asked for.",
+    name=TEXT,
+    source=TEXT,
+    allow=_ALLOW,
+    created=TIME.of("created_ms"),
+    is_made=FLAG,
+    auto_reset_backlog_entries=_BACKLOG,
+    state=one_of(ShadowState),
+    reason=TEXT.or_null().said("Why it is closed, and what to do."),
+    warning=TEXT.or_null().said("Why none of the clients that can connect may read it."),
+    stats=SHADOW_STATS.kind.or_absent(),
+)
+SHADOWS: Final = page_of("Shadows", SHADOW)
+CHANGE: Final = Shape("ShadowChange", allow=_ALLOW.or_absent(), auto_reset_backlog_entries=_BACKLOG.or_absent())
+NEW_SHADOW: Final = Shape("NewShadow", name=TEXT, **CHANGE.fields)
+SHADOW_NAMES: Final = Component(
+    "ShadowNames",
+    {
+        **list_of(TEXT.said("`orders-audit`, or `persistent://tenant/namespace/orders-audit`.")).schema,
+        "maxItems": NAMES,
+    },
+)
+PULSAR_PROPERTIES: Final = Shape("PulsarProperties", **{SOURCE_PROPERTY: TEXT.or_absent()})
+_POSITION: Final = Shape("CursorPosition", offset=NUMBER, end=NUMBER, lag=NUMBER)
+CURSOR: Final = Shape(
+    "Cursor",
+    group=TEXT,
+    state=TEXT,
+    members=NUMBER,
+    lag=NUMBER.of(lambda cursor: sum(position.lag for position in cursor.partitions.values())),
+    partitions=by_key(_POSITION.inline),
+)
+CURSORS: Final = page_of("Cursors", CURSOR)
+_TARGET: Final = Kind(
+    {
+        "oneOf": [
+            {"type": "string", "enum": ["earliest", "latest"]},
+            Shape("Timestamp", timestamp=TIME).schema,
+            Shape("Offset", offset=COUNT).schema,
+        ]
     }
-
-
-_FIELDS: Final = ("name", "allow", "auto_reset_backlog_entries")
+)
+RESET: Final = Shape("CursorReset", to=_TARGET, partitions=list_of(NUMBER).or_null().or_absent())
 
 
 def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
     """Name, allow list (None: not said) and limit of backlogs of a shadow to be made. Raises ShapeError."""
     if not isinstance(body, dict) or not isinstance(name := body.get("name"), str):
         raise ShapeError('the body has to be a JSON object such as {"name": "orders-audit", "allow": ["User:*"]}')
-    check_known(body, _FIELDS)
+    check_known(body, NEW_SHADOW.fields)
     if not is_topic(name):
         raise ShapeError(f"{quoted(name)} is no name for a topic: 1 to 249 of a-z A-Z 0-9 . _ -")
-    return name, _allow(body.get("allow")), backlog_limit(body.get("auto_reset_backlog_entries"))
+    allow, limit = body.get("allow"), body.get("auto_reset_backlog_entries")
+    return name, None if allow is None else _allow(allow), 0 if limit is None else _backlog(limit)
 
 
 def change_from_json(body: object) -> ShadowChange:
     """What is to be changed in a shadow. Raises ShapeError."""
     if not isinstance(body, dict) or not body:
-        raise ShapeError(f"the body has to be a JSON object such as {_EXAMPLE}")
-    fields = cast("dict[str, object]", body)
-    check_known(fields, _FIELDS[1:])
-    limit = fields.get("auto_reset_backlog_entries", 0)
-    if isinstance(limit, bool) or not isinstance(limit, int):
         raise ShapeError(
-            f"auto_reset_backlog_entries has to be a whole number of records, 0 for never, not {quoted(limit)}"
+            'the body has to be a JSON object such as {"allow": ["User:*"], "auto_reset_backlog_entries": 100000}'
         )
-    if "allow" in fields and fields["allow"] is None:
-        raise ShapeError('allow has to be a list of principals such as ["User:*"]; an empty one means nobody')
-    return ShadowChange(_allow(fields.get("allow")), limit if "auto_reset_backlog_entries" in fields else None)
+    check_known(body, CHANGE.fields)
+    return ShadowChange(
+        _allow(body["allow"]) if "allow" in body else None,
+        _backlog(body["auto_reset_backlog_entries"]) if "auto_reset_backlog_entries" in body else None,
+    )
 
 
-def _allow(found: object) -> list[str] | None:
-    if found is not None and not (isinstance(found, list) and all(isinstance(each, str) for each in found)):
-        raise ShapeError('allow has to be a list of principals such as ["User:*"]')
+def _allow(found: Any) -> list[str]:
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in cast("list[object]", found)):
+        raise ShapeError(f"{_PRINCIPALS}; an empty one means nobody")
+    return found
+
+
+def _backlog(found: Any) -> int:
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _MOST:
+        raise ShapeError(f"auto_reset_backlog_entries has to be a number of records, 0 for never, not {quoted(found)}")
+    return found
+
+
+def reset_from_json(body: object) -> tuple[ResetTo, list[int] | None]:
+    """Where to, and in which partitions (None: all). Raises ShapeError."""
+    if not isinstance(body, dict) or "to" not in body:
+        raise ShapeError(f'the body has to be a JSON object such as {{"to": "latest"}}; "to" is one of {_TARGETS}')
+    check_known(body, RESET.fields)
+    return _target(body["to"]), _partitions(body.get("partitions"))
+
+
+def _target(to: Any) -> ResetTo:
+    match to:
+        case "earliest" | "latest":
+            return ResetTo(ResetKind(to))
+        case {"offset": int(offset), **more} if not more and not isinstance(offset, bool) and 0 <= offset <= _MOST:
+            return ResetTo(ResetKind.OFFSET, offset)
+        case {"timestamp": str(text), **more} if not more:
+            return ResetTo(ResetKind.TIMESTAMP, _milliseconds(text))
+        case _:
+            raise ShapeError(f"to has to be {_TARGETS}, not {quoted(to)}")
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ShapeError(f"{quoted(text)} is no time of RFC 3339 with its zone, such as 2026-01-31T12:00:00Z")
+    found = int(at.timestamp() * 1000)
+    if not 0 <= found <= _LAST_MS:
+        raise ShapeError(f"{quoted(text)} is before 1970 or after 9999 in UTC: Kafka knows no such time")
+    return found
+
+
+def _partitions(found: Any) -> list[int] | None:
+    if found is None:
+        return None
+    legal = (
+        isinstance(found, list)
+        and found
+        and all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= LAST_PARTITION for each in found)
+    )
+    if not legal:
+        raise ShapeError(f"partitions has to be a list of partition numbers such as [0, 3], not {quoted(found)}")
     return found

@@ -1,175 +1,35 @@
-"""The node's facts as the JSON of REST, and a policy's JSON as a fact. Pure; `openapi.py` describes every shape."""
+"""What REST says of a node, of topics and of producers: each shape once, and a policy's JSON as a fact. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from datetime import UTC, datetime
-from enum import StrEnum
-from itertools import islice
-from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.node.port import AccessMode, Policy, Scope
+from sidecar.admin.faults import ShapeError, quoted, unknown_fields
+from sidecar.admin.fields import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    TIME,
+    Kind,
+    Shape,
+    always,
+    by_key,
+    list_of,
+    one_of,
+    page_of,
+)
+from sidecar.admin.shadow_shapes import SHADOW_STATS
+from sidecar.node.port import AccessMode, EventKind, IdsState, NodeState, Policy, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from sidecar.node.port import Check, ClientFacts, Event, Owner, Peer, Producer, ProducerIds, Status, Topic, Waiting
+    from sidecar.node.port import Check
 
-LAST_PARTITION: Final = 2**31 - 1
-POLICY_FIELDS: Final[dict[str, type[bool | StrEnum]]] = {
-    "access_mode": AccessMode,
-    "deduplication": bool,
-    "exclusive_reader": bool,
-    "scope": Scope,
-    "log_append_time": bool,
-}
-
-
-_TOLD: Final = 5
-"""Faults of one kind that are named in one answer."""
-_QUOTED: Final = 100
-"""Characters of what was sent."""
-
-
-class ShapeError(ValueError):
-    """The body is not what it should be; the message names the faults."""
-
-
-class _Beginning(Repr):
-    def repr_str(self, x: str, level: int) -> str:
-        return repr(x[:_QUOTED])
-
-    def repr_dict(self, x: dict[object, object], level: int) -> str:
-        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)  # it sorts all
-
-
-_beginning: Final = _Beginning()
-_beginning.maxlevel = 3
-
-
-def policy_from_json(body: object) -> Policy:
-    """The fields that are to change. Raises ShapeError that names unknown fields and values at once."""
-    if not isinstance(body, dict):
-        raise ShapeError('the body has to be a JSON object such as {"access_mode": "exclusive"}')
-    faults = unknown_fields(body, POLICY_FIELDS)
-    found: dict[str, Any] = {}
-    for name, kind in POLICY_FIELDS.items():
-        if name not in body:
-            continue
-        value = body[name]
-        if kind is bool:
-            if not isinstance(value, bool):
-                faults.append(f"{name} has to be true or false, not {quoted(value)}")
-            found[name] = value
-        else:
-            legal = [each.value for each in kind]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
-            if value not in legal:
-                faults.append(f"{name} has to be one of {', '.join(legal)}, not {quoted(value)}")
-            else:
-                found[name] = kind(value)
-    if faults:
-        raise ShapeError("; ".join(faults))
-    return Policy(**found)
-
-
-def check_known(body: Mapping[str, object], known: Collection[str]) -> None:
-    """Raises ShapeError where fields are not known."""
-    if faults := unknown_fields(body, known):
-        raise ShapeError(*faults)
-
-
-def unknown_fields(body: Mapping[str, object], known: Collection[str]) -> list[str]:
-    """A fault that names the first fields that are not known; none where all are."""
-    unknown = [name for name in body if name not in known]
-    more = f" and {len(unknown) - _TOLD} more" if len(unknown) > _TOLD else ""
-    named = ", ".join(map(quoted, unknown[:_TOLD]))
-    return [f"unknown fields: {named}{more} (known: {', '.join(known)})"] if unknown else []
-
-
-def quoted(value: object) -> str:
-    """What was sent, for a message; of long values the beginning, whatever they hold."""
-    text = _beginning.repr(value)
-    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
-
-
-def policy_to_json(policy: Policy | None) -> dict[str, Any] | None:
-    """Only the fields that are decided."""
-    if policy is None:
-        return None
-    values = {each.name: getattr(policy, each.name) for each in fields(policy)}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def topic_to_json(topic: Topic) -> dict[str, Any]:
-    """The shape of `GET /v1/topics/{topic}`."""
-    found: dict[str, Any] = {
-        "topic": topic.name,
-        "policy": policy_to_json(topic.policy),
-        "generation": topic.generation,
-        "owner": None if topic.owner is None else _owner(topic.owner),
-        "waiting": [_waiting(each) for each in topic.waiting],
-        "producers": [producer_to_json(each) for each in topic.producers],
-        "shadows": list(topic.shadows),
-        "serving_node": topic.serving_node,
-        "partitions": topic.partitions,
-        "deduplication_state": topic.deduplication,
-        "deduplication_detail": topic.deduplication_detail,
-    }
-    if topic.owners is not None:
-        found["owners"] = {
-            str(partition): {**_owner(owner), "generation": owner.generation}
-            for partition, owner in sorted(topic.owners.items())
-        }
-    return found
-
-
-def status_to_json(status: Status, version: str) -> dict[str, Any]:
-    """The shape of `GET /v1/status`."""
-    return {
-        "version": version,
-        "node_id": status.node_id,
-        "cluster": status.cluster,
-        "state": status.state,
-        "ready": is_ready(status.checks),
-        "started": time_to_json(status.started_ms),
-        "advertise": f"{status.advertise[0]}:{status.advertise[1]}",
-        "kafka_cluster_id": status.kafka_cluster_id,
-        "nodes": [_peer(each) for each in status.nodes],
-        "brokers": [_peer(each) for each in status.brokers],
-        "client_connections": status.client_connections,
-        "governed_topics": status.governed_topics,
-        "deduplication": {
-            "ready": status.deduplication.ready,
-            "reading": status.deduplication.reading,
-            "lost": status.deduplication.lost,
-        },
-        "checks": [check_to_json(each) for each in status.checks],
-    }
-
-
-def client_to_json(client: ClientFacts) -> dict[str, Any]:
-    """One item of `GET /v1/clients`."""
-    name, version = client.software
-    return {
-        "node_id": client.node_id,
-        "client_id": client.client_id,
-        "name": client.name,
-        "mode": client.mode,
-        "software_name": name,
-        "software_version": version,
-        "address": client.address,
-        "since": time_to_json(client.since_ms),
-        "requests": client.requests,
-        "bytes_in": client.bytes_in,
-        "bytes_out": client.bytes_out,
-        "in_flight": client.in_flight,
-    }
-
-
-def check_to_json(check: Check) -> dict[str, Any]:
-    """One line of `/readyz`."""
-    return {"name": check.name, "ok": check.ok, "required": check.required, "detail": check.detail}
+PRODUCERS: Final = 100
+"""Producer names in one page, unless another number is asked for, and with a topic."""
+_MODE: Final = one_of(AccessMode)
 
 
 def is_ready(checks: Sequence[Check]) -> bool:
@@ -177,62 +37,146 @@ def is_ready(checks: Sequence[Check]) -> bool:
     return all(check.ok or not check.required for check in checks)
 
 
-def time_to_json(unix_ms: int) -> str:
-    """RFC 3339 in UTC, with milliseconds."""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+# The node -------------------------------------------------------------------------------------------------------------
+
+ERROR: Final = Shape("Error", error_code=NUMBER.said("The HTTP status."), message=TEXT)
+ALIVE: Final = Shape("Alive", status=always("alive"))
+CHECK: Final = Shape("Check", name=TEXT, ok=FLAG, required=FLAG, detail=TEXT)
+_CHECKS: Final = list_of(CHECK.kind)
+READY: Final = Shape("Ready", status=always("ready"), checks=_CHECKS)
+NOT_READY: Final = Shape("NotReady", error_code=always(503), message=TEXT, status=always("not ready"), checks=_CHECKS)
+_PEERS: Final = list_of(Shape("Peer", id=NUMBER, host=TEXT, port=NUMBER).inline)
+STATUS: Final = Shape(
+    "Status",
+    version=TEXT,
+    node_id=NUMBER,
+    cluster=TEXT,
+    state=one_of(NodeState),
+    ready=FLAG.of(lambda status: is_ready(status.checks)),
+    started=TIME.of("started_ms"),
+    advertise=TEXT.of(lambda status: "{}:{}".format(*status.advertise)),
+    kafka_cluster_id=TEXT.or_null(),
+    nodes=_PEERS,
+    brokers=_PEERS,
+    client_connections=NUMBER,
+    governed_topics=NUMBER,
+    deduplication=Shape("Deduplicated", ready=NUMBER, reading=NUMBER, lost=NUMBER).inline,
+    checks=_CHECKS,
+)
+CLIENT: Final = Shape(
+    "Client",
+    node_id=NUMBER,
+    client_id=TEXT.said('As it was sent, cut where it is very long; "" before a request.'),
+    name=TEXT.said("What stands in it before the first semicolon."),
+    mode=_MODE.or_null().said("What the client.id asks for."),
+    software_name=TEXT.or_null().said("As the client tells it (KIP-511).").of(lambda client: client.software[0]),
+    software_version=TEXT.or_null().of(lambda client: client.software[1]),
+    address=TEXT.said("host:port, an IPv6 address in brackets."),
+    since=TIME.of("since_ms"),
+    requests=COUNT.said("Taken up since it connected."),
+    bytes_in=COUNT,
+    bytes_out=COUNT,
+    in_flight=COUNT.said("Requests that have no answer yet."),
+)
+CLIENTS: Final = page_of("Clients", CLIENT)
+SETTING: Final = Shape(
+    "Setting",
+    setting=TEXT.said("The name of its variable."),
+    value=TEXT.said('As people write it; "": none. Secrets are ***.'),
+    origin=TEXT.said("default, environment, flag, or the path of the file."),
+    reloadable=FLAG.said("A node takes another value from its file on SIGHUP."),
+)
+SETTINGS: Final = page_of("Settings", SETTING, Kind({"type": "null"}))
+EVENT: Final = Shape(
+    "Event",
+    id=TEXT,
+    at=TIME.of("at_ms"),
+    kind=one_of(EventKind),
+    topic=TEXT,
+    partition=NUMBER.or_null(),
+    generation=NUMBER,
+    session=TEXT,
+    name=TEXT,
+    mode=_MODE.or_null(),
+    client=TEXT,
+    node=NUMBER.of("node_id"),
+    detail=TEXT,
+)
+
+# Topics ---------------------------------------------------------------------------------------------------------------
+
+POLICY: Final = Shape(
+    "Policy",
+    "Only the fields that are decided; in a request those that are to change.",
+    access_mode=_MODE.or_absent(),
+    deduplication=FLAG.or_absent(),
+    exclusive_reader=FLAG.or_absent(),
+    scope=one_of(Scope).or_absent(),
+    log_append_time=FLAG.said("The topic's message.timestamp.type is LogAppendTime.").or_absent(),
+)
+OWNER: Final = Shape("Owner", name=TEXT, session=TEXT, mode=_MODE, since=TIME.of("since_ms"), client=TEXT)
+PARTITION_OWNER: Final = Shape("PartitionOwner", **OWNER.fields, generation=NUMBER)
+_WAITING: Final = Shape(
+    "Waiting",
+    name=TEXT,
+    session=TEXT,
+    since=TIME.of("since_ms"),
+    partition=NUMBER.or_null().said("Which one, of scope partition."),
+)
+PRODUCER: Final = Shape(
+    "Producer",
+    name=TEXT,
+    last_sequence_id=NUMBER.said("The minimum over all partitions, -1 where one has none: where to resume."),
+    last_sequence_ids=by_key(NUMBER).said("By partition; what is in the log, nothing that is under way."),
+)
+PRODUCER_IDS: Final = Shape(
+    "ProducerIds",
+    **PRODUCER.fields,
+    offsets=by_key(NUMBER.or_null()).said("Of the records with these ids, by partition; null: not known."),
+    last_seen=by_key(TIME).of("last_seen_ms"),
+    in_use=FLAG.said("A connected session writes under the name."),
+)
+PRODUCERS_PAGE: Final = page_of("Producers", PRODUCER)
+TOPIC: Final = Shape(
+    "Topic",
+    "`owners` (by partition) only where the scope is partition; `owner` is null then. "
+    "`shadowReplication` (by shadow) only of one topic that is asked for.",
+    topic=TEXT.of("name"),
+    policy=POLICY.kind.or_null(),
+    generation=COUNT.said("Rises with each change of owner; 0: never owned."),
+    owner=OWNER.kind.or_null(),
+    waiting=list_of(_WAITING.inline),
+    producers=list_of(PRODUCER.kind).said(f"Of one topic whose ids are known: the newest {PRODUCERS}."),
+    shadows=list_of(TEXT),
+    serving_node=NUMBER.or_null(),
+    partitions=NUMBER,
+    deduplication_state=Kind({"enum": [*IdsState, None]})
+    .said(
+        "What is known of the sequence ids; idle: nobody serves the topic; elsewhere: of a list,"
+        " or the node that serves the topic does not answer. Null: a prefix."
+    )
+    .of("deduplication"),
+    deduplication_detail=TEXT.or_null().said("How far the reading has come, or what is lost."),
+    owners=by_key(PARTITION_OWNER.kind).or_absent(),
+    shadowReplication=by_key(SHADOW_STATS.kind).or_absent(),
+)
+TOPICS: Final = page_of("Topics", TOPIC)
 
 
-def _owner(owner: Owner) -> dict[str, Any]:
-    return {
-        "name": owner.name,
-        "session": owner.session,
-        "mode": owner.mode,
-        "since": time_to_json(owner.since_ms),
-        "client": owner.client,
-    }
-
-
-def _waiting(waiting: Waiting) -> dict[str, Any]:
-    since = time_to_json(waiting.since_ms)
-    return {"name": waiting.name, "session": waiting.session, "since": since, "partition": waiting.partition}
-
-
-def producer_to_json(producer: Producer) -> dict[str, Any]:
-    """A producer name with its highest sequence ids."""
-    return {
-        "name": producer.name,
-        "last_sequence_id": producer.last_sequence_id,
-        "last_sequence_ids": {str(partition): last for partition, last in sorted(producer.last_sequence_ids.items())},
-    }
-
-
-def ids_to_json(producer: ProducerIds) -> dict[str, Any]:
-    """All that is known of a producer name."""
-    return {
-        **producer_to_json(producer),
-        "offsets": {str(partition): offset for partition, offset in sorted(producer.offsets.items())},
-        "last_seen": {str(partition): time_to_json(at) for partition, at in sorted(producer.last_seen_ms.items())},
-        "in_use": producer.in_use,
-    }
-
-
-def event_to_json(event: Event) -> dict[str, Any]:
-    """One line of history."""
-    return {
-        "id": event.id,
-        "at": time_to_json(event.at_ms),
-        "kind": event.kind,
-        "topic": event.topic,
-        "partition": event.partition,
-        "generation": event.generation,
-        "session": event.session,
-        "name": event.name,
-        "mode": event.mode,
-        "client": event.client,
-        "node": event.node_id,
-        "detail": event.detail,
-    }
-
-
-def _peer(peer: Peer) -> dict[str, Any]:
-    return {"id": peer.id, "host": peer.host, "port": peer.port}
+def policy_from_json(body: object) -> Policy:
+    """The fields that are to change. Raises ShapeError that names unknown fields and values at once."""
+    if not isinstance(body, dict):
+        raise ShapeError('the body has to be a JSON object such as {"access_mode": "exclusive"}')
+    faults = unknown_fields(body, POLICY.fields)
+    found: dict[str, Any] = {}
+    for name in filter(body.__contains__, POLICY.fields):
+        value, words = body[name], POLICY.fields[name].schema.get("enum")
+        if words is None and not isinstance(value, bool):
+            faults.append(f"{name} has to be true or false, not {quoted(value)}")
+        elif words is not None and value not in words:
+            faults.append(f"{name} has to be one of {', '.join(words)}, not {quoted(value)}")
+        else:
+            found[name] = value if words is None else words[words.index(value)]
+    if faults:
+        raise ShapeError("; ".join(faults))
+    return Policy(**found)

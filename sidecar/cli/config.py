@@ -9,7 +9,7 @@ import rich_click as click
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import config_option, output_option, pass_shared
-from sidecar.cli.output import table, write
+from sidecar.cli.output import listing, write
 from sidecar.cli.setting_flags import resolve_settings, with_setting_flags
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def show(shared: Shared, origin: bool, **flags: Any) -> None:
     resolved = resolve_settings(shared, flags)
     rows = [each._asdict() if origin else {"setting": each.setting, "value": each.value} for each in resolved.shown]
     columns = ("setting", "value", "origin")[: 3 if origin else 2]
-    write(rows, shared.output, lambda: table(columns, [[row[name] for name in columns] for row in rows]))
+    write(rows, shared.output, lambda: listing(rows, columns))
 
 
 @examples("sidecar config schema > sidecar.schema.json")

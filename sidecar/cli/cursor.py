@@ -14,7 +14,7 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import table, write, write_list
+from sidecar.cli.output import by_key, listing, write, write_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sidecar.cli.options import Shared
 
 _SHADOW = click.argument("shadow", shell_complete=shadow_names)
-_COLUMNS: Final = ("group", "state", "members", "partition", "offset", "end", "lag")
+CURSORS: Final = ("group", "state", "members", "partition", "offset", "end", "lag")
 _ENDS: Final = frozenset({"earliest", "latest"})
 
 
@@ -81,7 +81,7 @@ def _question(api: AdminApi, shadow: str, group: str, to: str, partitions: tuple
     found = [each for each in cursors(api, shadow) if each["group"] == group]
     at = found[0]["partitions"] if found else {}
     wanted = {number: each for number, each in at.items() if not partitions or int(number) in partitions}
-    now = ", ".join(f"{number}: {each['offset']} (lag {each['lag']})" for number, each in wanted.items())
+    now = by_key({number: f"{each['offset']} (lag {each['lag']})" for number, each in wanted.items()})
     where = f"partition {', '.join(map(str, partitions))}" if partitions else "every partition"
     return f"The cursor of {group} is {now or 'nowhere yet'} (by partition). Move it in {where} of {shadow} to {to}?"
 
@@ -112,9 +112,5 @@ def _path(shadow: str) -> str:
 
 
 def _as_table(found: list[dict[str, Any]]) -> str:
-    rows = [
-        (each["group"], each["state"], each["members"], partition, at["offset"], at["end"], at["lag"])
-        for each in found
-        for partition, at in each["partitions"].items()
-    ]
-    return table(_COLUMNS, rows)
+    rows = ({**each, "partition": index, **at} for each in found for index, at in each["partitions"].items())
+    return listing(rows, CURSORS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
@@ -12,12 +12,15 @@ from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import pairs, table, write, write_list
-from sidecar.cli.topic import producer_table, topic_argument
+from sidecar.cli.output import by_key, listing, pairs, write, write_list
+from sidecar.cli.topic import PRODUCERS, topic_argument
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
+
+_BESIDE: Final = {"offset": "offsets", "last_seen": "last_seen"}
+"""What is known of a partition beside the id, by its heading."""
 
 
 @click.group(cls=SuggestingGroup)
@@ -35,7 +38,7 @@ def show(shared: Shared, topic: str, name: str | None) -> None:
     """Show the highest sequence ids that are in the log of TOPIC: of producer NAME, or of all, the newest first."""
     if name is None:
         found = list(shared.api().pages(topic_path(topic, "dedup"), page_size=1000))
-        write_list(found, shared.output, lambda: producer_table(found), f"no producer name is known in {topic}")
+        write_list(found, shared.output, lambda: listing(found, PRODUCERS), f"no producer name is known in {topic}")
         return
     one = shared.api().get(topic_path(topic, "dedup", name))
     write(one, shared.output, lambda: _as_text(one))
@@ -61,17 +64,16 @@ def forget(shared: Shared, topic: str, name: str, yes: bool) -> None:
 
 def _question(api: AdminApi, topic: str, name: str) -> str:
     ids = api.get(topic_path(topic, "dedup", name))["last_sequence_ids"]
-    known = ", ".join(f"{partition}: {last}" for partition, last in ids.items())
     return (
-        f"The highest ids of {name!r} in {topic} are {known} (by partition); records that it sends again are appended"
-        " again. Forget its sequence ids?"
+        f"The highest ids of {name!r} in {topic} are {by_key(ids)} (by partition); records that it sends again are"
+        " appended again. Forget its sequence ids?"
     )
 
 
 def _as_text(found: dict[str, Any]) -> str:
     head = {"name": found["name"], "last sequence id": found["last_sequence_id"], "in use": found["in_use"]}
     rows = [
-        (partition, last, found["offsets"][partition], found["last_seen"][partition])
-        for partition, last in found["last_sequence_ids"].items()
+        {"partition": index, "last_sequence_id": last, **{name: found[of][index] for name, of in _BESIDE.items()}}
+        for index, last in found["last_sequence_ids"].items()
     ]
-    return f"{pairs(head)}\n\n{table(('partition', 'last sequence id', 'offset', 'last seen'), rows)}"
+    return f"{pairs(head)}\n\n{listing(rows, ('partition', 'last_sequence_id', *_BESIDE))}"

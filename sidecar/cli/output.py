@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import IO, Any, Final, Literal, cast
 
@@ -29,6 +29,10 @@ class OutputError(click.ClickException):
         complain("error", self.message, file)
 
 
+Column = str | tuple[str, str | Callable[[dict[str, Any]], object]]
+"""A field by its name in JSON, which is the heading too; or a heading with a path of names (`policy.scope`), or with a
+function of the item.
+"""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "none"})
 _COLORS: Final = {"error": "red", "warning": "yellow"}
@@ -93,6 +97,20 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join(lines)
 
 
+def listing(items: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> str:
+    """A table with a line for each item of a list, as REST has it."""
+    named = [(each.replace("_", " "), each) if isinstance(each, str) else each for each in columns]
+    return table([title for title, _ in named], [[_found(item, what) for _, what in named] for item in items])
+
+
+def _found(item: Any, what: str | Callable[[Any], object]) -> object:
+    if not isinstance(what, str):
+        return what(item)
+    for name in what.split("."):
+        item = None if item is None else item.get(name)
+    return item
+
+
 def pairs(found: Mapping[str, object]) -> str:
     """Names and values below each other."""
     width = max(map(len, found), default=0)
@@ -112,8 +130,15 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return _cell(", ".join(f"{key}: {each}" for key, each in cast("Mapping[object, object]", value).items()))
+        return _cell(by_key(cast("Mapping[object, object]", value)))
+    if isinstance(value, list):
+        return _cell(", ".join(cast("list[str]", value)))
     return value if isinstance(value, Painted) else printable(str(value))
+
+
+def by_key(found: Mapping[Any, object]) -> str:
+    """What is known of each, as of partitions, in one line."""
+    return ", ".join(f"{key}: {each}" for key, each in found.items())
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ from sidecar.cli.confirm import confirm, described, has_to_ask, owner_of, yes_op
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import printable, table, write, write_list
+from sidecar.cli.output import listing, printable, write, write_list
 from sidecar.cli.topic import owner_text, topic_argument
 
 if TYPE_CHECKING:
@@ -53,11 +53,10 @@ def list_(shared: Shared, topics: tuple[str, ...]) -> None:
     api = shared.api()
     found = [api.get(topic_path(each)) for each in topics] if topics else api.topics(governed=True)
     rows = [row for each in found for row in _rows(each)]
-    columns = ("topic", "partition", "role", "name", "session", "mode", "since", "generation")
     write_list(
         rows,
         shared.output,
-        lambda: table(columns, [[row[name] for name in columns] for row in rows]),
+        lambda: listing(rows, ("topic", "partition", "role", "name", "session", "mode", "since", "generation")),
         f"nobody owns {', '.join(topics) or 'any topic'} or waits for it",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
@@ -13,13 +13,14 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import complain, pairs, table, write, write_list
+from sidecar.cli.output import complain, listing, pairs, write, write_list
 
 if TYPE_CHECKING:
     from sidecar.cli.options import Shared
 
 _SHADOW = click.argument("shadow", shell_complete=shadow_names)
 _NEW = click.argument("shadow")
+SHADOWS: Final = (("shadow", "name"), "source", "state", "allow", "created", "reason")
 
 
 @click.group(cls=SuggestingGroup)
@@ -69,14 +70,8 @@ def create(
 def list_(shared: Shared, topic: str | None) -> None:
     """List the shadows of TOPIC, or all."""
     found = list(shared.api().pages("/v1/shadows" if topic is None else topic_path(topic, "shadows")))
-    rows = [
-        (each["name"], each["source"], each["state"], ", ".join(each["allow"]), each["created"], each["reason"] or "")
-        for each in found
-    ]
     empty = "no shadows" if topic is None else f"{topic} has no shadows"
-    write_list(
-        found, shared.output, lambda: table(("shadow", "source", "state", "allow", "created", "reason"), rows), empty
-    )
+    write_list(found, shared.output, lambda: listing(found, SHADOWS), empty)
 
 
 @examples("sidecar shadow show orders-audit")
@@ -163,7 +158,7 @@ def _as_text(found: dict[str, Any]) -> str:
         {
             "shadow": found["name"],
             "source": found["source"],
-            "allow": ", ".join(found["allow"]) or "nobody",
+            "allow": found["allow"] or "nobody",
             "auto reset": f"behind {found['auto_reset_backlog_entries']} records"
             if found["auto_reset_backlog_entries"]
             else "never",

@@ -12,12 +12,13 @@ import rich_click as click
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import Format, Painted, painted, pairs, printable_lines, table, write
-from sidecar.cli.topic import topic_table
+from sidecar.cli.output import Format, Painted, listing, painted, pairs, printable_lines, write
+from sidecar.cli.topic import TOPICS
 
 if TYPE_CHECKING:
     from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
+    from sidecar.cli.output import Column
 
 _TIMEOUT: Final = 5.0
 """Seconds; a node waits longer for a Kafka that hangs, and who asks for its status wants to know that now."""
@@ -89,7 +90,7 @@ def _screen(api: AdminApi, *, clients: bool) -> str:
 
 
 def _topics_text(topics: list[dict[str, Any]]) -> str:
-    return topic_table(topics) if topics else _NO_TOPICS
+    return listing(topics, TOPICS) if topics else _NO_TOPICS
 
 
 def _topics(api: AdminApi) -> tuple[list[dict[str, Any]] | None, CommandError | None]:
@@ -108,25 +109,12 @@ def _as_text(found: dict[str, Any]) -> str:
         "advertised": found["advertise"],
         "clients": found["client_connections"],
         **_deduplication(found["deduplication"]),
-        "nodes": ", ".join(f"{each['id']} at {each['host']}:{each['port']}" for each in found["nodes"]),
-        "brokers": ", ".join(f"{each['id']} at {each['host']}:{each['port']}" for each in found["brokers"]),
+        **{of: [f"{each['id']} at {each['host']}:{each['port']}" for each in found[of]] for of in ("nodes", "brokers")},
     }
-    checks = [(check["name"], _verdict(check), check["detail"]) for check in found["checks"]]
-    parts = [pairs(head), table(("check", "state", "detail"), checks)]
+    parts = [pairs(head), listing(found["checks"], CHECKS)]
     if "clients" in found:
-        parts.append(_clients_table(found["clients"]) if found["clients"] else "no clients")
+        parts.append(listing(found["clients"], CLIENTS) if found["clients"] else "no clients")
     return "\n\n".join(parts)
-
-
-def _clients_table(clients: list[dict[str, Any]]) -> str:
-    columns = ("address", "client id", "software", "since", "requests", "bytes in", "bytes out", "in flight")
-    return table(columns, [[_client_cell(each, name.replace(" ", "_")) for name in columns] for each in clients])
-
-
-def _client_cell(client: dict[str, Any], name: str) -> object:
-    if name == "software":
-        return " ".join(filter(None, (client["software_name"], client["software_version"])))
-    return client[name]
 
 
 def _deduplication(count: dict[str, int]) -> dict[str, str]:
@@ -139,3 +127,16 @@ def _verdict(check: dict[str, Any]) -> str:
     if check["ok"]:
         return painted("ok", "green")
     return painted("fail", "red") if check["required"] else painted("warn", "yellow")
+
+
+CHECKS: Final[tuple[Column, ...]] = (("check", "name"), ("state", _verdict), "detail")
+CLIENTS: Final[tuple[Column, ...]] = (
+    "address",
+    "client_id",
+    ("software", lambda client: " ".join(filter(None, (client["software_name"], client["software_version"])))),
+    "since",
+    "requests",
+    "bytes_in",
+    "bytes_out",
+    "in_flight",
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
@@ -13,16 +14,18 @@ from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
 from sidecar.cli.options import asks_a_node, pass_shared
-from sidecar.cli.output import pairs, table, write, write_list
-from sidecar.node.port import AccessMode, Scope
+from sidecar.cli.output import by_key, listing, pairs, write, write_list
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
+    from sidecar.cli.output import Column
 
 _PARTITIONS_SHOWN: Final = 8
+OWNERS: Final = ("partition", ("owner", "name"), "session", "mode", "generation", "since")
+WAITING: Final = (("waiting", "name"), "session", "partition", "since")
+ACCESS_MODES: Final = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
+SCOPES: Final = ("topic", "partition")
 topic_argument = click.argument("topic", shell_complete=topic_names)
 
 
@@ -40,7 +43,7 @@ def list_(shared: Shared, governed: bool) -> None:
     """List topics, and prefixes that have a policy."""
     found = list(shared.api().topics(governed=governed))
     empty = "no topic has a policy" if governed else "no topics"
-    write_list(found, shared.output, lambda: topic_table(found), empty)
+    write_list(found, shared.output, lambda: listing(found, TOPICS), empty)
 
 
 @examples("sidecar topic show orders", "sidecar topic show orders -o yaml")
@@ -61,11 +64,11 @@ def show(shared: Shared, topic: str) -> None:
 )
 @topic.command("set")
 @topic_argument
-@click.option("--access", "access_mode", type=click.Choice([each.value for each in AccessMode]), help="Who may write.")
+@click.option("--access", "access_mode", type=click.Choice(ACCESS_MODES), help="Who may write.")
 @click.option(
     "--dedup/--no-dedup", "deduplication", default=None, help="Append each (producer name, sequence id) once."
 )
-@click.option("--scope", type=click.Choice([each.value for each in Scope]), help="What an owner owns.")
+@click.option("--scope", type=click.Choice(SCOPES), help="What an owner owns.")
 @click.option(
     "--log-append-time/--no-log-append-time",
     default=None,
@@ -144,43 +147,35 @@ def _unset_question(api: AdminApi, topic: str) -> str:
     return f"Nothing of its own fences the writers of {topic} any more.{_owner_of(api, topic)} Forget its policy?"
 
 
-def topic_table(topics: Sequence[dict[str, Any]]) -> str:
-    """One line per topic."""
-    columns = ("topic", "access", "dedup", "scope", "generation", "owner", "waiting", "node", "partitions")
-    return table(columns, [_row(each) for each in topics])
-
-
-def producer_table(producers: Sequence[dict[str, Any]]) -> str:
-    """One line per producer name: where it resumes, and its ids by partition."""
-    rows = [(each["name"], each["last_sequence_id"], _by_partition(each)) for each in producers]
-    return table(("producer", "last sequence id", "by partition"), rows)
-
-
-def _by_partition(producer: dict[str, Any]) -> str:
-    found = [f"{partition}: {last}" for partition, last in producer["last_sequence_ids"].items()]
-    return ", ".join(found[:_PARTITIONS_SHOWN] + (["…"] if len(found) > _PARTITIONS_SHOWN else []))
-
-
 def owner_text(owner: dict[str, Any] | None) -> str:
     """Name and session of an owner."""
     return "" if owner is None else f"{owner['name'] or '(no name)'} ({owner['session']})"
 
 
-def _row(found: dict[str, Any]) -> tuple[object, ...]:
-    policy = found["policy"] or {}
-    owners: dict[str, dict[str, Any]] = found.get("owners") or {}
-    owner = ", ".join(f"{partition}: {owner_text(each)}" for partition, each in owners.items())
-    return (
-        found["topic"],
-        policy.get("access_mode"),
-        policy.get("deduplication"),
-        policy.get("scope"),
-        found["generation"],
-        owner or owner_text(found["owner"]),
-        len(found["waiting"]),
-        found["serving_node"],
-        found["partitions"],
-    )
+def _owners(topic: dict[str, Any]) -> str:
+    owners: dict[str, dict[str, Any]] = topic.get("owners") or {}
+    found = by_key({partition: owner_text(each) for partition, each in owners.items()})
+    return found or owner_text(topic["owner"])
+
+
+def _by_partition(producer: dict[str, Any]) -> str:
+    ids: dict[str, int] = producer["last_sequence_ids"]
+    return by_key(dict(islice(ids.items(), _PARTITIONS_SHOWN))) + (", …" if len(ids) > _PARTITIONS_SHOWN else "")
+
+
+TOPICS: Final[tuple[Column, ...]] = (
+    "topic",
+    ("access", "policy.access_mode"),
+    ("dedup", "policy.deduplication"),
+    ("scope", "policy.scope"),
+    "generation",
+    ("owner", _owners),
+    ("waiting", lambda topic: len(topic["waiting"])),
+    ("node", "serving_node"),
+    "partitions",
+)
+PRODUCERS: Final[tuple[Column, ...]] = (("producer", "name"), "last_sequence_id", ("by partition", _by_partition))
+"""Where each resumes, and its ids by partition."""
 
 
 def _as_text(found: dict[str, Any]) -> str:
@@ -192,17 +187,12 @@ def _as_text(found: dict[str, Any]) -> str:
     head |= {"generation": found["generation"], "owner": owner_text(found["owner"])}
     if owner:
         head |= {"mode": owner["mode"], "since": owner["since"], "client": owner["client"]}
-    head |= {"serving node": found["serving_node"], "shadows": ", ".join(found["shadows"])}
+    head |= {"serving node": found["serving_node"], "shadows": found["shadows"]}
     parts = [pairs(head)]
     if found.get("owners"):
-        rows = [
-            (partition, each["name"], each["session"], each["mode"], each["generation"], each["since"])
-            for partition, each in found["owners"].items()
-        ]
-        parts.append(table(("partition", "owner", "session", "mode", "generation", "since"), rows))
+        parts.append(listing(({"partition": index, **each} for index, each in found["owners"].items()), OWNERS))
     if found["waiting"]:
-        rows = [(each["name"], each["session"], each.get("partition"), each["since"]) for each in found["waiting"]]
-        parts.append(table(("waiting", "session", "partition", "since"), rows))
+        parts.append(listing(found["waiting"], WAITING))
     if found["producers"]:
-        parts.append(producer_table(found["producers"]))
+        parts.append(listing(found["producers"], PRODUCERS))
     return "\n\n".join(parts)

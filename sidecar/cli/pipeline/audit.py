@@ -10,7 +10,7 @@ import rich_click as click
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
-from sidecar.cli.output import table, write
+from sidecar.cli.output import listing, table, write
 from sidecar.cli.pipeline.lags import lags_of
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 _ASK_S: Final = 10.0
 _SHOWN: Final = 3
 """Examples of each kind in a table for people; JSON and the page have more."""
-_EXAMPLE: Final = ("kind", "partition", "offset", "name", "sequence_id", "detail")
+_EXAMPLE: Final = (
+    "topic",
+    "kind",
+    "partition",
+    "offset",
+    ("producer", "name"),
+    ("id", "sequence_id"),
+    ("what", "detail"),
+)
 
 
 @examples(
@@ -108,22 +116,10 @@ def _as_text(found: Sequence[Audit]) -> str:
          f"{each.malformed:,}", "passes" if each.passes else "violated")
         for each in found
     ]  # fmt: skip
-    examples = [
-        (each.topic, *(_shown(one[column]) for column in _EXAMPLE))
-        for each in found
-        for one in _first_few(each.examples)
-    ]
     text = table(columns, rows)
-    if examples:
-        text += "\n\n" + table(("topic", "kind", "partition", "offset", "producer", "id", "what"), examples)
+    if examples := [{"topic": each.topic, **one} for each in found for one in _first_few(each.examples)]:
+        text += "\n\n" + listing(examples, _EXAMPLE)
     return text
-
-
-def _shown(value: Any) -> Any:
-    """What a record's header says, in one line and without a word to the terminal."""
-    if not isinstance(value, str):
-        return value
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in value)
 
 
 def _first_few(examples: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

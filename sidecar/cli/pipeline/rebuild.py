@@ -12,7 +12,7 @@ import rich_click as click
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import config_option, output_option, pass_shared
-from sidecar.cli.output import table, write
+from sidecar.cli.output import listing, write
 from sidecar.cli.pipeline.running import failures_in_a_sentence, runs_on_spark, settings_of, spark_session, tell
 from sidecar.jobs import PORTION
 
@@ -116,4 +116,4 @@ def _fail_where_something_is_left(found: Rebuilt) -> None:
 
 def _as_text(data: Mapping[str, Any]) -> str:
     columns = ("partition", "outcome", "from", "covered", "until", "records", "malformed", "names")
-    return table(columns, [[each[column] for column in columns] for each in data["partitions"]])
+    return listing(data["partitions"], columns)

@@ -6,26 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from metadata.ownership import AccessMode
+from sidecar.exclusive.policies import PolicyFields as Policy
+from sidecar.exclusive.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sidecar.node.shadow_port import ShadowStats
-
-
-class AccessMode(StrEnum):
-    """Who may write to a topic (PIP-68)."""
-
-    SHARED = "shared"
-    EXCLUSIVE = "exclusive"
-    WAIT_FOR_EXCLUSIVE = "wait_for_exclusive"
-    EXCLUSIVE_WITH_FENCING = "exclusive_with_fencing"
-
-
-class Scope(StrEnum):
-    """What one owner owns."""
-
-    TOPIC = "topic"
-    PARTITION = "partition"
 
 
 class IdsState(StrEnum):
@@ -49,22 +37,6 @@ class NodeState(StrEnum):
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What is decided for a topic; None: not decided here.
-
-    In a change: leave that field as it is. In a topic: the effective value, so that None stands only in the policy of
-    a prefix.
-    `log_append_time` True: the topic's `message.timestamp.type` is LogAppendTime.
-    """
-
-    access_mode: AccessMode | None = None
-    deduplication: bool | None = None
-    exclusive_reader: bool | None = None
-    scope: Scope | None = None
-    log_append_time: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

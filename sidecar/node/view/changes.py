@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metadata import GenerationChanged, MetadataUnavailable
-from metadata.ownership import AccessMode
 from sidecar.changelog import MASTER_SLOT, ChangelogError, RetryTimeoutError, partition_slot
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
-from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.takeover import LostRaceError
 from sidecar.exclusive.tenure import GenerationError, NothingDoneError
 from sidecar.gateway.catching_up import BehindError
@@ -48,15 +46,8 @@ class Changes:
             raise port.InvalidError(
                 f"{name} is a shadow, nobody writes to it: govern its source {source.topic.decode()}"
             )
-        wanted = PolicyFields(
-            access_mode=None if change.access_mode is None else AccessMode(change.access_mode.value),
-            deduplication=change.deduplication,
-            exclusive_reader=change.exclusive_reader,
-            scope=None if change.scope is None else Scope(change.scope.value),
-            log_append_time=change.log_append_time,
-        )
         try:
-            await governor.catalog.set(name, wanted, wanted_generations)
+            await governor.catalog.set(name, change, wanted_generations)
         except UnservedError as error:
             raise port.InvalidError(str(error)) from None
         except GenerationChanged as error:

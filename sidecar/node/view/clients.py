@@ -7,7 +7,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from sidecar.exclusive.identity import shown_name
-from sidecar.node.port import AccessMode, ClientFacts
+from sidecar.node.port import ClientFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,12 +39,11 @@ async def page_of(
 
 def _facts(client: Client, node_id: int) -> ClientFacts:
     identity, connection = client.identity, client.connection
-    mode = None if identity is None else identity.mode
     return ClientFacts(
         node_id=node_id,
         client_id="" if identity is None else shown_name(identity.raw.decode(errors="replace")),
         name="" if identity is None else shown_name(identity.name),
-        mode=None if mode is None else AccessMode(mode.value),
+        mode=None if identity is None else identity.mode,
         software=(_told(client.software.name), _told(client.software.version)),
         address=connection.peer,
         since_ms=connection.since_ms,

@@ -151,7 +151,7 @@ def _as_event(position: int, event: state.Event) -> port.Event | None:
         generation=event.generation,
         session=event.session,
         name=event.name,
-        mode=port.AccessMode(mode_of(event.mode).value) if event.mode else None,
+        mode=mode_of(event.mode) if event.mode else None,
         client=event.client,
         node_id=event.node,
         detail=event.detail,

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sidecar.exclusive.policies import PolicyFields
 from sidecar.gateway.owners import standing
 from sidecar.gateway.sequence_ids import KnownIds, state_of
 from sidecar.node import port
@@ -97,13 +96,13 @@ class TopicsView:
 
     def _prefix(self, name: str) -> port.Topic | None:
         policy = rooms_of(self._node).governor.catalog.book.exact(name)
-        return None if policy is None else port.Topic(name, 0, _shown(policy))
+        return None if policy is None else port.Topic(name, 0, policy)
 
     def _topic(self, name: str, partitions: frozenset[int] | None) -> port.Topic | None:
         governor = rooms_of(self._node).governor
         if partitions is None:  # a policy may be there before its topic: it holds from the first batch on
             waiting, own = governor.policy_of(name), governor.catalog.book.exact(name)
-            return None if waiting is None or own is None else port.Topic(name, 0, _shown(waiting))
+            return None if waiting is None or own is None else port.Topic(name, 0, waiting)
         policy = governor.policy_of(name)
         stands = standing(governor, self._node.nodes, name)
         if policy is None:
@@ -116,7 +115,7 @@ class TopicsView:
         return port.Topic(
             name,
             len(partitions),
-            policy=_shown(policy),
+            policy=policy,
             generation=stands.generation,
             owner=owners.pop(None, None),
             owners={index: found for index, found in owners.items() if index is not None}
@@ -140,18 +139,8 @@ def _owner(found: Owner) -> port.Owner:
     return port.Owner(
         name=found.name,
         session=found.session,
-        mode=port.AccessMode(found.mode.value),
+        mode=found.mode,
         since_ms=found.since_ms,
         client=found.client,
         generation=found.generation,
-    )
-
-
-def _shown(policy: PolicyFields) -> port.Policy:
-    return port.Policy(
-        access_mode=None if policy.access_mode is None else port.AccessMode(policy.access_mode.value),
-        deduplication=policy.deduplication,
-        exclusive_reader=policy.exclusive_reader,
-        scope=None if policy.scope is None else port.Scope(policy.scope.value),
-        log_append_time=policy.log_append_time,
     )

@@ -9,7 +9,6 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from sidecar.admin.asked import parameters_of
 from sidecar.admin.openapi import document
 from sidecar.admin.server import AdminServer
-from sidecar.admin.shapes import POLICY_FIELDS
 from sidecar.settings import load
 from sidecar.telemetry.hooks import NodeMetrics
 from tests.openapi import operations
@@ -81,7 +80,3 @@ def test_what_stands_in_braces_is_a_parameter(path: str):
     wanted = {part[1:-1] for part in path.split("/") if part.startswith("{")}
     declared = {each["name"] for each in DOCUMENT["paths"][path].get("parameters", []) if each["in"] == "path"}
     assert declared == wanted
-
-
-def test_the_policy_has_the_fields_that_are_read():
-    assert DOCUMENT["components"]["schemas"]["Policy"]["properties"].keys() == POLICY_FIELDS.keys()

@@ -1,15 +1,9 @@
 import pytest
 
 from sidecar.admin import names
-from sidecar.admin.shapes import (
-    ShapeError,
-    ids_to_json,
-    policy_from_json,
-    quoted,
-    status_to_json,
-    time_to_json,
-    topic_to_json,
-)
+from sidecar.admin.faults import ShapeError, quoted
+from sidecar.admin.fields import time_to_json
+from sidecar.admin.shapes import PRODUCER_IDS, STATUS, TOPIC, policy_from_json
 from sidecar.node.port import (
     AccessMode,
     Check,
@@ -44,7 +38,7 @@ def test_a_topic_has_exactly_the_fields_of_the_contract():
         deduplication=IdsState.READING,
         deduplication_detail="half of it",
     )
-    assert topic_to_json(topic) == {
+    assert TOPIC.to_json(topic) == {
         "topic": "orders",
         "policy": {"access_mode": "exclusive", "deduplication": False, "scope": "topic"},
         "generation": 4,
@@ -66,7 +60,7 @@ def test_a_topic_has_exactly_the_fields_of_the_contract():
 
 
 def test_an_ungoverned_topic_says_null_and_nothing():
-    assert topic_to_json(Topic("plain", 1)) == {
+    assert TOPIC.to_json(Topic("plain", 1)) == {
         "topic": "plain",
         "policy": None,
         "generation": 0,
@@ -83,7 +77,7 @@ def test_an_ungoverned_topic_says_null_and_nothing():
 
 def test_a_producer_name_is_shown_by_partition_with_null_where_an_offset_is_not_known():
     found = ProducerIds("billing", -1, {10: 9, 2: 0}, {10: 70, 2: None}, {10: 1_700_000_000_000, 2: 0}, True)
-    assert ids_to_json(found) == {
+    assert PRODUCER_IDS.to_json(found) == {
         "name": "billing",
         "last_sequence_id": -1,
         "last_sequence_ids": {"2": 0, "10": 9},
@@ -96,11 +90,11 @@ def test_a_producer_name_is_shown_by_partition_with_null_where_an_offset_is_not_
 def test_a_status_counts_topics_by_what_is_known_of_their_sequence_ids():
     counted = Deduplicated(ready=3, reading=2, lost=1)
     status = Status(1, "c", NodeState.SERVING, 0, ("h", 1), None, [], [], 0, 6, deduplication=counted)
-    assert status_to_json(status, "0.1.0")["deduplication"] == {"ready": 3, "reading": 2, "lost": 1}
+    assert STATUS.to_json(status, version="0.1.0")["deduplication"] == {"ready": 3, "reading": 2, "lost": 1}
 
 
 def test_owners_of_partitions_carry_their_generation():
-    found = topic_to_json(Topic("orders", 11, owners={10: OWNER, 2: OWNER}))
+    found = TOPIC.to_json(Topic("orders", 11, owners={10: OWNER, 2: OWNER}))
     assert list(found["owners"]) == ["2", "10"]
     assert found["owners"]["2"]["generation"] == 4
     assert found["owner"] is None
@@ -109,7 +103,7 @@ def test_owners_of_partitions_carry_their_generation():
 def test_a_status_is_ready_if_nothing_required_fails():
     def ready(*checks: Check) -> bool:
         status = Status(1, "default", NodeState.SERVING, 0, ("h", 1), None, [Peer(1, "h", 1)], [], 0, 0, checks)
-        return status_to_json(status, "0.1.0")["ready"]
+        return STATUS.to_json(status, version="0.1.0")["ready"]
 
     assert ready(Check("kafka", True), Check("redis", False, "away", required=False))
     assert not ready(Check("kafka", True), Check("redis", False, "away"))

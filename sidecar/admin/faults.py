@@ -1,0 +1,51 @@
+"""What is wrong with a request, in words for the person who sent it. Pure."""
+
+from __future__ import annotations
+
+from itertools import islice
+from reprlib import Repr
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_TOLD: Final = 5
+"""Faults of one kind that are named in one answer."""
+_QUOTED: Final = 100
+"""Characters of what was sent."""
+
+
+class ShapeError(ValueError):
+    """The request is not what it should be; the message names the faults."""
+
+
+class _Beginning(Repr):
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x[:_QUOTED])
+
+    def repr_dict(self, x: dict[object, object], level: int) -> str:
+        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)  # it sorts all
+
+
+_beginning: Final = _Beginning()
+_beginning.maxlevel = 3
+
+
+def check_known(body: Mapping[str, object], known: Collection[str]) -> None:
+    """Raises ShapeError where fields are not known."""
+    if faults := unknown_fields(body, known):
+        raise ShapeError(*faults)
+
+
+def unknown_fields(body: Mapping[str, object], known: Collection[str]) -> list[str]:
+    """A fault that names the first fields that are not known; none where all are."""
+    unknown = [name for name in body if name not in known]
+    more = f" and {len(unknown) - _TOLD} more" if len(unknown) > _TOLD else ""
+    named = ", ".join(map(quoted, unknown[:_TOLD]))
+    return [f"unknown fields: {named}{more} (known: {', '.join(known)})"] if unknown else []
+
+
+def quoted(value: object) -> str:
+    """What was sent, for a message; of long values the beginning, whatever they hold."""
+    text = _beginning.repr(value)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
