@@ -1,5 +1,5 @@
-"""How settings are found: flags, environment, file, defaults. What is checked is in `schema`, which is imported only
-while settings are being read.
+"""How settings are found: flags, environment, file, defaults. What is checked is in `sources`, which is imported
+only while settings are being read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def resolve(flags: Mapping[str, object] | None = None, config: Path | None = Non
 
     `config` is the file to read instead of the first of `CONFIG_FILES` that exists. Raises SettingsError.
     """
-    from sidecar.settings.schema import resolve as resolve_with_pydantic  # noqa: PLC0415 - as the module says
+    from sidecar.settings.sources import resolve as resolve_with_pydantic  # noqa: PLC0415 - as the module says
 
     return resolve_with_pydantic(flags or {}, config)
 

@@ -4,9 +4,10 @@ import { Refusal, get, path } from './api.js';
 import { askToDeleteShadow } from './acts.js';
 import { build, fill } from './dom.js';
 import { bar, number, since, size, tag } from './format.js';
+import { Pager } from './paged.js';
 import { stateOf } from './shadows.js';
 import { table } from './table.js';
-import { Named, emptiness, facts } from './view.js';
+import { Named, facts } from './view.js';
 
 const PAGE = 100;
 
@@ -14,36 +15,24 @@ export class Shadow extends Named {
   constructor() {
     super({ title: 'Shadow', every: 5_000 });
     this.source = '';
-    /** @type {string | null} the group behind which the page begins */
-    this.token = null;
-    /** @type {string | null} */
-    this.next = null;
     this.facts = /** @type {HTMLElement} */ (build(['div', {}]));
     this.cursors = table('Cursors', (cursor) => cursor.group, CURSORS);
-    this.none = /** @type {HTMLElement} */ (build(['p', { class: 'soft' }]));
-    this.pager = /** @type {HTMLElement} */ (build(['nav', { class: 'pager', 'aria-label': 'Pages of cursors' },
-      ['button', { type: 'button', 'data-go': 'first' }, 'First'], ['button', { type: 'button', 'data-go': 'on' }, 'Next']]));
-    this.content.append(this.facts, build(['h3', {}, 'Cursors']), this.cursors.element, this.none, this.pager);
+    this.pager = new Pager('cursors', () => this.poll.renew());
+    this.content.append(this.facts, build(['h3', {}, 'Cursors']), ...this.cursors.parts, this.pager.element);
     this.element.addEventListener('click', (event) => {
-      const pressed = event.target instanceof HTMLElement ? event.target.dataset : {};
-      if (pressed.act === 'delete') askToDeleteShadow(this.source, this.name, () => this.poll.now());
-      if (pressed.go) {
-        this.token = pressed.go === 'on' ? this.next : null;
-        this.poll.renew();
-      }
+      const pressed = event.target instanceof HTMLElement && event.target.dataset.act;
+      if (pressed === 'delete') askToDeleteShadow(this.source, this.name, () => this.poll.now());
     });
   }
 
   forget() {
-    this.token = null;
+    this.pager.restart();
   }
 
   async load() {
     const shadow = await get(`v1/shadows/${path(this.name)}`);
-    const wanted = new URLSearchParams({ page_size: String(PAGE) });
-    if (this.token !== null) wanted.set('page_token', this.token);
     try {
-      return { shadow, cursors: await get(`v1/shadows/${path(this.name)}/cursors?${wanted}`), why: '' };
+      return { shadow, cursors: await get(`v1/shadows/${path(this.name)}/cursors?${this.pager.query(PAGE)}`), why: '' };
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       return { shadow, cursors: { items: [], next_page_token: null }, why: error.message };
@@ -54,21 +43,11 @@ export class Shadow extends Named {
   show({ shadow, cursors, why }) {
     super.show(shadow);
     this.source = shadow.source;
-    this.next = cursors.next_page_token;
-    if (!cursors.items.length && !why && this.token !== null) { // what was on this page is gone
-      this.token = null;
-      this.poll.renew();
-      return;
-    }
     fill(this.buttons, ['button', { type: 'button', 'data-act': 'delete', class: 'danger' }, 'Delete…']);
     fill(this.facts, facts(aboutShadow(shadow)));
+    if (!this.pager.shows(why ? 1 : cursors.items.length, cursors.next_page_token)) return;
     const largest = Math.max(0, ...cursors.items.map((each) => each.lag));
-    this.cursors.show(cursors.items.map((each) => ({ ...each, largest })));
-    this.cursors.element.hidden = !cursors.items.length;
-    emptiness(this.none, cursors.items.length ? '' : why || 'No group has committed anything yet.');
-    this.pager.hidden = this.token === null && this.next === null;
-    /** @type {HTMLButtonElement} */ (this.pager.children[0]).disabled = this.token === null;
-    /** @type {HTMLButtonElement} */ (this.pager.children[1]).disabled = this.next === null;
+    this.cursors.show(cursors.items.map((each) => ({ ...each, largest })), why || 'No group has committed anything yet.');
   }
 }
 

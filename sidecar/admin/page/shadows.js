@@ -2,10 +2,11 @@
 
 import { Refusal, get, path } from './api.js';
 import { askToCreateShadow } from './acts.js';
-import { build, byId, fill } from './dom.js';
+import { build, byId } from './dom.js';
 import { bar, number, since, size, tag } from './format.js';
+import { Pager } from './paged.js';
 import { table } from './table.js';
-import { View, emptiness } from './view.js';
+import { View } from './view.js';
 
 const PAGE = 20;
 const STATES = { open: 'good', making: 'warn', closed: 'bad' };
@@ -14,32 +15,29 @@ const FILTER = 'shadow-filter';
 export class Shadows extends View {
   constructor() {
     super({ title: 'Shadows', about: 'Read-only names over the logs of topics. Readers and bytes are those of this node, groups and lag those of the cluster.', every: 8_000 });
-    this.page = 0;
     /** @type {any[]} */
     this.items = [];
     /** @type {Map<string, any>} */
     this.stats = new Map();
     this.table = table('Shadows', (shadow) => shadow.name, COLUMNS);
-    this.none = /** @type {HTMLElement} */ (build(['p', { class: 'soft' }]));
-    this.pager = /** @type {HTMLElement} */ (build(['nav', { class: 'pager', 'aria-label': 'Pages of shadows' },
-      ['button', { type: 'button', 'data-go': 'back' }, 'Previous'], ['span', { role: 'status' }], ['button', { type: 'button', 'data-go': 'on' }, 'Next']]));
+    this.pager = new Pager('shadows', () => this.#turn());
     this.buttons.append(
       build(['label', { for: FILTER, class: 'unseen' }, 'Filter by name or source']),
       build(['input', { id: FILTER, type: 'search', placeholder: 'Filter by name or source', autocomplete: 'off', spellcheck: 'false' }]),
       build(['button', { type: 'button', 'data-act': 'create' }, 'Create shadow…']),
     );
-    this.content.append(this.table.element, this.none, this.pager);
-    this.buttons.addEventListener('input', () => this.#turn(0));
+    this.content.append(...this.table.parts, this.pager.element);
+    this.buttons.addEventListener('input', () => {
+      this.pager.restart();
+      this.#turn();
+    });
     this.element.addEventListener('click', (event) => {
-      const pressed = event.target instanceof HTMLElement ? event.target.dataset : {};
-      if (pressed.act === 'create') askToCreateShadow('', () => this.poll.now());
-      if (pressed.go) this.#turn(this.page + (pressed.go === 'on' ? 1 : -1));
+      const pressed = event.target instanceof HTMLElement && event.target.dataset.act;
+      if (pressed === 'create') askToCreateShadow('', () => this.poll.now());
     });
   }
 
-  /** @param {number} page */
-  #turn(page) {
-    this.page = page;
+  #turn() {
     this.#draw();
     this.poll.renew();
   }
@@ -47,7 +45,7 @@ export class Shadows extends View {
   async load() {
     this.items = await every();
     const stats = new Map();
-    for (const shadow of this.#shown()) {
+    for (const shadow of this.#page(this.#matching())) {
       stats.set(shadow.name, await statsOf(shadow.name));
     }
     return stats;
@@ -64,22 +62,22 @@ export class Shadows extends View {
     return this.items.filter((each) => each.name.toLowerCase().includes(text) || each.source.toLowerCase().includes(text));
   }
 
-  #shown() {
-    return this.#matching().slice(this.page * PAGE, (this.page + 1) * PAGE);
+  /** @param {any[]} found */
+  #page(found) {
+    const start = Number(this.pager.token);
+    return found.slice(start, start + PAGE);
   }
 
   #draw() {
     const found = this.#matching();
-    const pages = Math.max(1, Math.ceil(found.length / PAGE));
-    this.page = Math.min(this.page, pages - 1);
+    const items = this.#page(found);
+    const end = Number(this.pager.token) + PAGE;
+    if (!this.pager.shows(items.length, end < found.length ? String(end) : null, ` of ${Math.ceil(found.length / PAGE)}`)) return;
     const largest = Math.max(0, ...[...this.stats.values()].map((each) => each?.total_lag ?? 0));
-    this.table.show(this.#shown().map((each) => ({ ...each, stats: this.stats.get(each.name), largest })));
-    this.table.element.hidden = !found.length;
-    emptiness(this.none, found.length ? '' : this.items.length ? 'No shadow has that in its name or source.' : 'There are no shadows.');
-    this.pager.hidden = pages === 1;
-    fill(this.pager.children[1], `Page ${this.page + 1} of ${pages}`);
-    /** @type {HTMLButtonElement} */ (this.pager.children[0]).disabled = this.page === 0;
-    /** @type {HTMLButtonElement} */ (this.pager.children[2]).disabled = this.page === pages - 1;
+    this.table.show(
+      items.map((each) => ({ ...each, stats: this.stats.get(each.name), largest })),
+      this.items.length ? 'No shadow has that in its name or source.' : 'There are no shadows.',
+    );
   }
 }
 

@@ -15,13 +15,14 @@ import { build, fill, keyed } from './dom.js';
  * @param {string} caption what it lists
  * @param {(item: T) => string} key
  * @param {Column<T>[]} columns the first names the row
- * @returns {{element: HTMLElement, show: (items: T[]) => void}}
+ * @returns {{parts: HTMLElement[], show: (items: T[], why: string) => void}} `show` says `why` where there are no items
  */
 export function table(caption, key, columns) {
   const head = ['tr', { role: 'row' }, ...columns.map((each) => ['th', { scope: 'col', role: 'columnheader', class: kind(each) }, each.title])];
   const body = /** @type {HTMLElement} */ (build(['tbody', { role: 'rowgroup' }]));
   const element = /** @type {HTMLElement} */ (build(['table', { role: 'table' }, ['caption', { class: 'unseen' }, caption], ['thead', { role: 'rowgroup' }, head]]));
   element.append(body);
+  const none = /** @type {HTMLElement} */ (build(['p', { class: 'soft' }]));
 
   /** @returns {Element} */
   function make() {
@@ -32,8 +33,13 @@ export function table(caption, key, columns) {
   }
 
   return {
-    element,
-    show: (items) => keyed(body, items, key, make, (row, item) => columns.forEach((each, index) => fill(row.children[index], ...each.parts(item)))),
+    parts: [element, none],
+    show: (items, why) => {
+      keyed(body, items, key, make, (row, item) => columns.forEach((each, index) => fill(row.children[index], ...each.parts(item))));
+      element.hidden = !items.length;
+      none.hidden = items.length > 0 || !why;
+      fill(none, why);
+    },
   };
 }
 

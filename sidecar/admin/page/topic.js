@@ -13,15 +13,11 @@ export class Topic extends Named {
     /** @type {any} */
     this.topic = null;
     this.facts = build(['div', {}]);
-    this.owners = table('Owners by partition', (each) => each.partition, OWNERS);
-    this.waiting = table('Waiting', (each) => `${each.session} ${each.partition}`, WAITING);
-    this.producers = table('Producers', (each) => each.name, PRODUCERS);
-    this.shadows = table('Shadows', (each) => each.name, SHADOWS);
     this.blocks = {
-      owners: block('Owners by partition', this.owners.element),
-      waiting: block('Waiting, in order', this.waiting.element),
-      producers: block('Producers and last sequence ids', this.producers.element),
-      shadows: block('Shadows', this.shadows.element),
+      owners: block('Owners by partition', (each) => each.partition, OWNERS),
+      waiting: block('Waiting, in order', (each) => `${each.session} ${each.partition}`, WAITING),
+      producers: block('Producers and last sequence ids', (each) => each.name, PRODUCERS),
+      shadows: block('Shadows', (each) => each.name, SHADOWS),
     };
     this.content.append(this.facts, ...Object.values(this.blocks).map((each) => each.element));
     this.element.addEventListener('click', (event) => this.#act(event));
@@ -51,10 +47,10 @@ export class Topic extends Named {
     const owners = Object.entries(topic.owners ?? {}).map(([partition, owner]) => ({ partition, ...owner }));
     const lags = Object.entries(topic.shadowReplication ?? {});
     const largest = Math.max(0, ...lags.map(([, stats]) => stats.total_lag ?? 0));
-    this.blocks.owners.show(this.owners, owners, topic.owners ? 'Nobody owns a partition now.' : '');
-    this.blocks.waiting.show(this.waiting, topic.waiting, topic.policy ? 'Nobody waits.' : '');
-    this.blocks.producers.show(this.producers, producers.items, producers.why);
-    this.blocks.shadows.show(this.shadows, topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), legal ? 'It has no shadow.' : '');
+    this.blocks.owners.show(owners, topic.owners ? 'Nobody owns a partition now.' : '');
+    this.blocks.waiting.show(topic.waiting, topic.policy ? 'Nobody waits.' : '');
+    this.blocks.producers.show(producers.items, producers.why);
+    this.blocks.shadows.show(topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), legal ? 'It has no shadow.' : '');
   }
 
   /** @param {MouseEvent} event */
@@ -95,25 +91,24 @@ async function producersOf(topic) {
 }
 
 /**
+ * A list with its heading.
+ *
  * @param {string} title
- * @param {HTMLElement} content
+ * @param {(item: any) => string} key
+ * @param {any[]} columns
  */
-function block(title, content) {
+function block(title, key, columns) {
+  const list = table(title, key, columns);
   const element = /** @type {HTMLElement} */ (build(['section', { class: 'block' }, ['h3', {}, title]]));
-  const none = /** @type {HTMLElement} */ (build(['p', { class: 'soft' }]));
-  element.append(content, none);
+  element.append(...list.parts);
   return {
     element,
     /**
-     * @param {{show: (items: any[]) => void}} list
      * @param {any[]} items
      * @param {string} why said where there are none; empty: the block is left out then
      */
-    show(list, items, why) {
-      list.show(items);
-      content.hidden = !items.length;
-      fill(none, items.length ? '' : why);
-      none.hidden = items.length > 0;
+    show(items, why) {
+      list.show(items, why);
       element.hidden = !items.length && !why;
     },
   };

@@ -1,78 +1,40 @@
 /** All topics, page by page: the node filters and cuts, so that thousands of them cost no more than one screen. */
 
-import { get, path } from './api.js';
-import { build, byId, fill } from './dom.js';
+import { path } from './api.js';
+import { build, byId } from './dom.js';
 import { number, since, tag } from './format.js';
 import { node } from './health.js';
-import { table } from './table.js';
-import { View, emptiness } from './view.js';
+import { Listed } from './paged.js';
 
 const PAGE = 50;
 const TYPING_MS = 250;
 const NAME = 'topic-filter';
+const GOVERNED = 'topic-governed';
 
-export class Topics extends View {
+export class Topics extends Listed {
   constructor() {
-    super({ title: 'Topics', every: 4_000 });
-    /** @type {string[]} the tokens of the pages in front of the next one; the first page has an empty one */
-    this.tokens = [''];
-    /** @type {string | null} */
-    this.next = null;
-    this.table = table('Topics and prefixes', (topic) => topic.topic, COLUMNS);
-    this.none = /** @type {HTMLElement} */ (build(['p', { class: 'soft' }]));
-    this.pager = /** @type {HTMLElement} */ (build(['nav', { class: 'pager', 'aria-label': 'Pages of topics' },
-      ['button', { type: 'button', 'data-go': 'back' }, 'Previous'], ['span', { role: 'status' }], ['button', { type: 'button', 'data-go': 'on' }, 'Next']]));
+    super({ title: 'Topics', every: 4_000, path: 'v1/topics', page: PAGE, key: (topic) => topic.topic, columns: COLUMNS });
     this.buttons.append(build(['form', { role: 'search', class: 'filter' },
       ['label', { for: NAME, class: 'unseen' }, 'Filter by name'],
       ['input', { id: NAME, type: 'search', placeholder: 'Filter by name', autocomplete: 'off', spellcheck: 'false' }],
-      ['label', {}, ['input', { id: 'topic-governed', type: 'checkbox', checked: true }], ' governed only']]));
-    this.content.append(this.table.element, this.none, this.pager);
-    this.#listen();
-  }
-
-  #listen() {
+      ['label', {}, ['input', { id: GOVERNED, type: 'checkbox', checked: true }], ' governed only']]));
     let typing = 0;
     this.buttons.addEventListener('submit', (event) => event.preventDefault());
     this.buttons.addEventListener('input', () => {
       clearTimeout(typing);
-      typing = setTimeout(() => this.#turn(['']), TYPING_MS);
-    });
-    this.pager.addEventListener('click', (event) => {
-      const go = event.target instanceof HTMLElement && event.target.dataset.go;
-      if (go === 'back' && this.tokens.length > 1) this.#turn(this.tokens.slice(0, -1));
-      if (go === 'on' && this.next !== null) this.#turn([...this.tokens, this.next]);
+      typing = setTimeout(() => {
+        this.pager.restart();
+        this.poll.renew();
+      }, TYPING_MS);
     });
   }
 
-  /** @param {string[]} tokens */
-  #turn(tokens) {
-    this.tokens = tokens;
-    this.poll.renew();
+  wanted() {
+    const text = this.#text();
+    return { governed: String(this.#governed()), ...(text && { contains: text }) };
   }
 
-  async load() {
-    const wanted = new URLSearchParams({ page_size: String(PAGE), governed: String(this.#governed()) });
-    const token = this.tokens[this.tokens.length - 1];
-    if (token) wanted.set('page_token', token);
-    if (this.#text()) wanted.set('contains', this.#text());
-    return get(`v1/topics?${wanted}`);
-  }
-
-  /** @param {{items: any[], next_page_token: string | null}} found */
-  show(found) {
-    this.next = found.next_page_token;
-    if (!found.items.length && this.tokens.length > 1) return this.#turn(['']); // what was on this page is gone
-    this.table.show(found.items);
-    this.table.element.hidden = !found.items.length;
-    emptiness(this.none, found.items.length ? '' : this.#whyNone());
-    const page = this.tokens.length;
-    this.pager.hidden = page === 1 && this.next === null;
-    fill(this.pager.children[1], `Page ${page}`);
-    /** @type {HTMLButtonElement} */ (this.pager.children[0]).disabled = page === 1;
-    /** @type {HTMLButtonElement} */ (this.pager.children[2]).disabled = this.next === null;
-  }
-
-  #whyNone() {
+  whyNone() {
     if (this.#text()) return `No ${this.#governed() ? 'governed ' : ''}topic has “${this.#text()}” in its name.`;
     return this.#governed() ? 'No topic is governed yet: sidecar topic set TOPIC --access exclusive' : 'There are no topics.';
   }
@@ -82,7 +44,7 @@ export class Topics extends View {
   }
 
   #governed() {
-    return /** @type {HTMLInputElement} */ (byId('topic-governed')).checked;
+    return /** @type {HTMLInputElement} */ (byId(GOVERNED)).checked;
   }
 }
 

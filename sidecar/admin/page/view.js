@@ -99,12 +99,3 @@ export class Named extends View {
 export function facts(lines) {
   return ['dl', { class: 'facts' }, ...lines.map(([name, ...parts]) => ['div', {}, ['dt', {}, name], ['dd', {}, ...parts]])];
 }
-
-/**
- * @param {HTMLElement} element
- * @param {string} text shown where there is nothing else; empty: there is something
- */
-export function emptiness(element, text) {
-  element.hidden = !text;
-  fill(element, text);
-}

@@ -180,6 +180,23 @@ def test_who_is_on_a_page_that_has_emptied_is_led_to_the_first(
     expect(page.get_by_role("button", name="Next")).to_be_hidden()
 
 
+def test_many_shadows_are_leafed_through_and_a_filter_begins_anew(visit: Visit, cluster: Cluster) -> None:
+    shadow = {"source": "x", "allow": [], "created": "2026-01-31T12:00:00Z", "state": "open", "reason": None}
+    items = [{"name": f"s{number:02}", "warning": None, **shadow} for number in range(45)]
+    page = visit(cluster.url)
+    page.route("**/v1/shadows?*", lambda route: route.fulfill(json={"items": items, "next_page_token": None}))
+    page.goto(f"{cluster.url}#/shadows")
+    expect(page.get_by_text("Page 1 of 3", exact=True)).to_be_visible()
+    for _ in range(2):
+        page.get_by_role("button", name="Next").click()
+    expect(page.get_by_role("button", name="Next")).to_be_disabled()
+    assert page.locator("main tbody th").all_text_contents() == ["s40", "s41", "s42", "s43", "s44"]
+    page.get_by_label("Filter by name or source").fill("s1")
+    expect(row(page, "s10")).to_be_visible()
+    expect(page.locator("main tbody tr")).to_have_count(10)
+    expect(page.get_by_role("button", name="Next")).to_be_hidden()
+
+
 def test_a_takeover_appears_in_the_feed_and_in_the_table_without_a_reload(visit: Visit, cluster: Cluster) -> None:
     topic = cluster.govern(cluster.name("takeover"), access_mode="exclusive_with_fencing")
     cluster.produce(topic, "before")

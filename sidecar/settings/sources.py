@@ -1,0 +1,121 @@
+"""Settings out of flags, the environment and a file, checked by `schema`. Every problem is found in one go, and each
+names the setting, where its value stood, the value, and what would be right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource
+
+from sidecar.settings.schema import Schema, needs
+from sidecar.settings.told import Resolved, Told, full_name, text_of
+from sidecar.settings.values import (
+    DEDUPLICATES_ALL,
+    ENV_PREFIX,
+    Problem,
+    Settings,
+    SettingsError,
+    find_config,
+    read_toml,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NOT_OURS: Final = ("SIDECAR_STATE_DIR", "SIDECAR_LOCAL_", "SIDECAR_PURE")
+"""Beginnings of variables that belong to `sidecar up` and its embedded parts."""
+_SECURITY: Final = re.compile(r"SIDECAR_(KAFKA_)?(TLS|SASL|SSL|SECURITY)(_(?!SERVICE_|PORT$|PORT_)|$)")
+"""Variables that ask for TLS or SASL; a Kubernetes Service called so has others made (`…_SERVICE_HOST`, `…_PORT`)."""
+
+
+def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
+    """See `sidecar.settings.resolve`."""
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    path = find_config(config)
+    if path is not None:
+        try:
+            _take(_known(read_toml(path), path, problems), f"{path}", values, origins)
+        except SettingsError as error:
+            problems.extend(error.problems)
+    _take(EnvSettingsSource(Schema)(), "environment", values, origins)
+    problems.extend(_unserved_security())
+    _take({name: value for name, value in flags.items() if value is not None}, "flag", values, origins)
+    try:
+        found = Schema(**values)
+    except ValidationError as error:
+        problems.extend(_problems(error, origins))
+        raise SettingsError(problems, _unknown_variables()) from None
+    if problems:
+        raise SettingsError(problems, _unknown_variables())
+    settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields})
+    given = {name: value for name, value in flags.items() if value is not None}
+    told = Told(settings, origins, given, None if path is None else str(path))
+    return Resolved(told, tuple(_warnings(settings)))
+
+
+def _take(found: Mapping[str, Any], origin: str, values: dict[str, Any], origins: dict[str, str]) -> None:
+    for name, value in found.items():
+        values[name] = value
+        origins[name] = origin
+
+
+def _known(table: dict[str, Any], path: Path, problems: list[Problem]) -> dict[str, Any]:
+    for key in sorted(table.keys() - Schema.model_fields.keys()):
+        near = get_close_matches(key.lower(), Schema.model_fields, 1)
+        advice = (
+            f"there is no such setting; did you mean {near[0]}?" if near else "there is no such setting: take it out."
+        )
+        problems.append(Problem(key, str(path), "", advice))
+    return {key: value for key, value in table.items() if key in Schema.model_fields}
+
+
+def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[Problem]:
+    found: dict[str, Problem] = {}
+    for each in error.errors(include_url=False):
+        name = str(each["loc"][0])
+        field = Schema.model_fields[name]
+        said = str(each["ctx"]["error"]) if each["type"] == "value_error" and "ctx" in each else ""
+        advice = (
+            f"{said}. It needs {needs(field)}." if said and "required" not in said else said or f"needs {needs(field)}."
+        )
+        value = "" if name not in origins else text_of(name, each["input"])
+        found.setdefault(name, Problem(full_name(name), origins.get(name, "not set"), value, advice))
+    return list(found.values())
+
+
+def _unserved_security() -> list[Problem]:
+    """Whoever asks for security must not get a node without."""
+    advice = "this version has no TLS and no SASL, to clients or to Kafka: keep both in a closed network; take it out"
+    asked = sorted(name for name, value in os.environ.items() if value and _SECURITY.match(name.upper()))
+    return [Problem(name, "environment", "", advice) for name in asked]
+
+
+def _unknown_variables() -> list[Problem]:
+    """A misspelt variable is told; it is no error, as orchestrators set some of their own."""
+    known = {full_name(name) for name in Schema.model_fields}
+    found: list[Problem] = []
+    for name in sorted(os.environ):
+        ours = name.startswith(ENV_PREFIX) and not name.startswith(_NOT_OURS)
+        if ours and name.upper() not in known and not _SECURITY.match(name.upper()):
+            near = get_close_matches(name, known, 1, cutoff=0.8)
+            advice = f"ignored: there is no such setting{f'; did you mean {near[0]}?' if near else '.'}"
+            found.append(Problem(name, "environment", "", advice))
+    return found
+
+
+def _warnings(settings: Settings) -> list[Problem]:
+    found = _unknown_variables()
+    if settings.redis_timeout_ms >= settings.lease_ms:
+        advice = f"is not below SIDECAR_LEASE_MS ({settings.lease_ms}): one slow answer of Redis can cost the lease."
+        found.append(Problem("SIDECAR_REDIS_TIMEOUT_MS", "settings", str(settings.redis_timeout_ms), advice))
+    if settings.deduplication:
+        found.append(Problem("SIDECAR_DEDUPLICATION", "settings", "true", DEDUPLICATES_ALL))
+    return found
