@@ -12,10 +12,15 @@ class SaslError(Exception):
 
 
 class LoginError(KafkaError):
-    """A broker, or a node, does not let somebody in: 58, 33 or 34."""
+    """A broker, or a node, does not let somebody in: 58, 33 or 34. `reason` is for a log, and may say more than what
+    a client is told.
+    """
 
-    def __init__(self, message: str, code: int = ErrorCode.SASL_AUTHENTICATION_FAILED) -> None:
+    def __init__(
+        self, message: str, code: int = ErrorCode.SASL_AUTHENTICATION_FAILED, reason: str | None = None
+    ) -> None:
         super().__init__(code, message)
+        self.reason = reason or message
 
 
 class TokenError(Exception):

@@ -1,27 +1,22 @@
 """TLS on both sides: contexts from PEM files that are read again when they change, and whose a peer's certificate is.
 
-TLS 1.2 or newer. A context is for connections that begin; those that are open keep theirs. Whatever is in a CA file is
-trusted, an intermediate authority too, as Java's trust stores have it.
+TLS 1.2 or newer. A context is for connections that begin (`files.MadeOfFiles` gives the one of now); open ones keep
+theirs. Whatever is in a CA file is trusted, an intermediate authority too, as Java's trust stores have it.
 """
 
 from __future__ import annotations
 
 import ssl
-import time
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sidecar.security.distinguished_names import subject_of
+from sidecar.security.files import FileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sidecar.security.principal_mapping import PrincipalMapping
-
-LOOK_S: Final = 1.0
-"""Seconds between two looks at the files: three `stat` calls."""
 
 
 class ClientAuth(Enum):
@@ -32,7 +27,7 @@ class ClientAuth(Enum):
     REQUIRED = ssl.CERT_REQUIRED
 
 
-class TlsFileError(ValueError):
+class TlsFileError(FileError):
     """A file that cannot be used; the message names it."""
 
 
@@ -140,61 +135,3 @@ def _check(path: Path, mark: bytes, what: str) -> bytes:
     if mark not in text:
         raise TlsFileError(f"there is no {what} in PEM form in {path}")
     return text
-
-
-Mark = tuple[tuple[int, int, int] | None, ...]
-
-
-class TlsContext:
-    """The context of now. Its files are looked at when it is asked for, once a second at most; where they have changed,
-    a new one is made. Files that cannot be used leave the old one in place until they change again.
-
-    `make` builds a context (`server_context`, `client_context`); `tell` hears of each change: the error, or None where
-    the new files are in use. Raises TlsFileError if the first context cannot be made. `clock` is monotonic, in seconds.
-    """
-
-    def __init__(
-        self,
-        files: TlsFiles,
-        make: Callable[[TlsFiles], ssl.SSLContext],
-        tell: Callable[[TlsFileError | None], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._files = files
-        self._make = make
-        self._tell = tell
-        self._clock = clock
-        self._mark = self._look()
-        self._context = make(files)
-        self._looked = clock()
-
-    def __call__(self) -> ssl.SSLContext:
-        """For a connection that begins now."""
-        now = self._clock()
-        if now - self._looked >= LOOK_S:
-            self._looked = now
-            mark = self._look()
-            if mark != self._mark:
-                self._mark = mark  # taken before the files are read: a change meanwhile is seen the next time
-                self._read_again()
-        return self._context
-
-    def _read_again(self) -> None:
-        try:
-            self._context = self._make(self._files)
-        except TlsFileError as error:
-            self._tell(error)
-        else:
-            self._tell(None)
-
-    def _look(self) -> Mark:
-        return tuple(_mark(path) for path in self._files.paths)
-
-
-def _mark(path: Path) -> tuple[int, int, int] | None:
-    """What changes with a file's content: modification time in ns, size, inode."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.security import tls
+from sidecar.security import files as watching
+from sidecar.security.files import LOOK_S, FileError, MadeOfFiles
 from sidecar.security.principal_mapping import PrincipalMapping
 from sidecar.security.tls import (
-    LOOK_S,
     ClientAuth,
-    TlsContext,
     TlsFileError,
     TlsFiles,
     client_context,
@@ -156,9 +155,9 @@ class Watched:
 
     def __init__(self, own: TlsFiles) -> None:
         self.now = 0.0
-        self.told: list[TlsFileError | None] = []
-        make = partial(server_context, client_auth=ClientAuth.REQUESTED)
-        self.context = TlsContext(own, make, self.told.append, lambda: self.now)
+        self.told: list[FileError | None] = []
+        make = partial(server_context, own, ClientAuth.REQUESTED)
+        self.context = MadeOfFiles(own.paths, make, self.told.append, lambda: self.now)
 
     def later(self) -> ssl.SSLContext:
         self.now += LOOK_S
@@ -217,7 +216,7 @@ def test_a_change_of_the_same_size_at_the_same_time_is_seen_by_the_inode(authori
 def test_the_files_are_looked_at_once_a_second(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(files(authority))
     looked: list[Path] = []
-    monkeypatch.setattr(tls, "_mark", looked.append)
+    monkeypatch.setattr(watching, "_mark", looked.append)
     for _ in range(100):
         watched.now += LOOK_S / 50
         watched.context()

@@ -1,0 +1,74 @@
+"""Something made from files, and made anew when they change: certificates, users."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+MadeT = TypeVar("MadeT")
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at the files: a `stat` call for each."""
+
+
+class FileError(ValueError):
+    """A file that cannot be used; the message names it."""
+
+
+class MadeOfFiles(Generic[MadeT]):
+    """What was made of the files as they are now. They are looked at when it is asked for, once a second at most.
+
+    Files that cannot be used leave in place what there was, until they change again. `make` raises FileError, at first
+    through the constructor; `tell` hears of each change: the error, or None where the new files are in use. `clock` is
+    monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[Path],
+        make: Callable[[], MadeT],
+        tell: Callable[[FileError | None], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._paths = tuple(paths)
+        self._make = make
+        self._tell = tell
+        self._clock = clock
+        self._marks = self._look()  # before the files are read: a change meanwhile is seen the next time
+        self._made = make()
+        self._looked = clock()
+
+    def __call__(self) -> MadeT:
+        """What there is now."""
+        now = self._clock()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            marks = self._look()
+            if marks != self._marks:
+                self._marks = marks
+                self._make_again()
+        return self._made
+
+    def _make_again(self) -> None:
+        try:
+            self._made = self._make()
+        except FileError as error:
+            self._tell(error)
+        else:
+            self._tell(None)
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_mark(path) for path in self._paths]
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file's content: modification time in ns, size, inode."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
