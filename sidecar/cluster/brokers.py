@@ -13,7 +13,7 @@ from sidecar.cluster.hedging import PATIENCE_S, Hedged
 from sidecar.cluster.view import ClusterView
 from sidecar.network.framing import Frame
 from sidecar.network.slices import in_slices
-from sidecar.network.upstream import ReconnectBackoff, UpstreamConnection, UpstreamLostError
+from sidecar.network.upstream import Owner, ReconnectBackoff, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import (
     SHARED_LANE,
@@ -27,6 +27,7 @@ from sidecar.protocol.caller import (
     encode_frame,
     frame_steps,
 )
+from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 
 CLIENT_ID: Final = "sidecar"
 _SILENT_S: Final = 5.0
@@ -62,8 +63,11 @@ class Brokers:
         *,
         connect_timeout: float,
         request_timeout: float,
+        access: BrokerAccess = PLAIN_TCP,
         rng: random.Random | None = None,
     ) -> None:
+        """Timeouts in seconds; `access`: how connections begin, with TLS and login or without."""
+        self._access = access
         self.view = ClusterView()
         self.connect_timeout = connect_timeout
         self.request_timeout = request_timeout
@@ -87,6 +91,12 @@ class Brokers:
         if broker is None:
             raise DisconnectedError(f"broker {broker_id} is not known", sent=False)
         return broker.host, broker.port
+
+    def open(self, owner: Owner, address: tuple[str, int]) -> UpstreamConnection:
+        """A new connection, which begins to connect."""
+        connection = UpstreamConnection(owner, address, self.connect_timeout, self._access)
+        connection.open()
+        return connection
 
     def may_connect(self, broker_id: int) -> bool:
         """False while a broker that failed is left alone (exponential backoff with jitter, at most 2 s)."""
@@ -170,9 +180,7 @@ class Brokers:
             raise DisconnectedError(f"{_name(broker_id)} failed a moment ago", sent=False)
         if found is not None:
             found.close("the broker moved")
-        connection = UpstreamConnection(_LaneOwner(self, key), address, self.connect_timeout)
-        self._connections[key] = connection
-        connection.open()
+        connection = self._connections[key] = self.open(_LaneOwner(self, key), address)
         return connection
 
     def _send(self, connection: UpstreamConnection, request: Request[Any]) -> tuple[int, asyncio.Future[Frame]]:

@@ -17,6 +17,7 @@ from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLay
 from sidecar.protocol.calls import ApiVersions, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataCall, MetadataRequest
+from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
 
 _VERSIONS_TIMEOUT_S: Final = 5.0
 
@@ -30,9 +31,12 @@ class KafkaUpstream(Brokers):
         *,
         connect_timeout: float,
         request_timeout: float,
+        access: BrokerAccess = PLAIN_TCP,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(bootstrap, connect_timeout=connect_timeout, request_timeout=request_timeout, rng=rng)
+        super().__init__(
+            bootstrap, connect_timeout=connect_timeout, request_timeout=request_timeout, access=access, rng=rng
+        )
         self._coordinators: dict[tuple[str, CoordinatorKind], int] = {}
         self._asking: dict[MetadataRequest, asyncio.Task[ClusterState]] = {}
         self._describing: dict[str, asyncio.Task[TopicLayout]] = {}

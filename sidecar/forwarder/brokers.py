@@ -127,8 +127,7 @@ class LeaderLink:
             address = self._upstream.address(self._broker_id)
             if not self._upstream.may_connect(self._broker_id):
                 raise DisconnectedError(f"broker {self._broker_id} failed a moment ago", sent=False)
-            self._connection = UpstreamConnection(self, address, self._upstream.connect_timeout)
-            self._connection.open()
+            self._connection = self._upstream.open(self, address)
         return self._connection
 
     def _fail_waiting(self) -> None:

@@ -77,13 +77,12 @@ class ClientLinks:
         own = self._backoff.get(broker_id)
         if not self._upstream.may_connect(broker_id) or (own is not None and _now() < own.not_before):
             raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
-        connection = UpstreamConnection(self, address, self._upstream.connect_timeout)
+        connection = self._upstream.open(self, address)
         self._connections[broker_id, lane] = connection
         self._keys[connection] = (broker_id, lane)
         self._opened.upstream_opened()
         if self._paused:
             connection.pause()
-        connection.open()
         return connection
 
     def drop(self, broker_id: int, lane: int) -> None:

@@ -2,6 +2,9 @@
 
 A broker answers the requests of a connection one after the other, so the answers are matched by order; a correlation
 id that does not fit means the stream is out of step, and the connection is dropped. Nothing is retried here.
+
+Where brokers ask for a login (SASL), requests wait until it is done, and again while it is renewed before the session
+ends (KIP-368): brokers take nothing else on a connection meanwhile.
 """
 
 from __future__ import annotations
@@ -11,16 +14,23 @@ import random
 import socket
 import struct
 from collections import deque
+from contextlib import suppress
+from itertools import count
 from time import perf_counter
 from typing import Final, Protocol, cast
 
 from sidecar.network.framing import TURN, Frame, FrameReceiver, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
+from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
+from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
+from sidecar.security.errors import LoginError, TokenError
+from sidecar.security.exchange import Connection, Session, login
 
 ANSWER_LIMIT: Final = 2**31 - 1
 _BACKOFF_FIRST: Final = 0.05
 _BACKOFF_MAX: Final = 2.0
+_CLIENT_ID: Final = "sidecar"
 _GOODBYE_S: Final = 10.0
 """How long a broker may take for what a client left behind."""
 _WAITING_LIMIT: Final = 256 * 1024
@@ -84,18 +94,32 @@ class ReconnectBackoff:
         self.not_before = 0.0
 
 
+class _Login:
+    """A login that is under way. `ahead`: answers to requests that were sent before it, and come first."""
+
+    __slots__ = ("ahead", "answer")
+
+    def __init__(self, ahead: int) -> None:
+        self.ahead = ahead
+        self.answer: asyncio.Future[Frame] | None = None
+
+
 class UpstreamConnection(FrameReceiver):
     """A connection to one broker; `send` may be called at once, what is sent before the connection stands waits for
     it.
     """
 
-    def __init__(self, owner: Owner, address: tuple[str, int], connect_timeout: float) -> None:
+    def __init__(
+        self, owner: Owner, address: tuple[str, int], connect_timeout: float, access: BrokerAccess = PLAIN_TCP
+    ) -> None:
+        """`connect_timeout`: seconds for TCP, TLS and the first login together."""
         super().__init__(ANSWER_LIMIT, trusted=True)
         self.address = address
+        self._access = access
         self.closed = False
         self._finishing = False
         self.stood = False
-        """Whether there ever was a connection."""
+        """Whether there ever was a connection that takes requests."""
         self.failure: str | None = None
         """Why it came to nothing: no connection, or one that ended without an answer."""
         self.lost = False
@@ -112,17 +136,69 @@ class UpstreamConnection(FrameReceiver):
         self._connect_timeout = connect_timeout
         self._paused = False
         self._connecting: asyncio.Task[None] | None = None
+        self._ready = False
+        """Whether requests may leave: it stands, and no login is under way."""
+        self._login: _Login | None = None
+        self._renewal: asyncio.TimerHandle | None = None
 
     async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, tls = asyncio.get_running_loop(), self._access.tls
+        doing = "connect to"
         try:
             async with asyncio.timeout(self._connect_timeout):
-                await loop.create_connection(lambda: self, *self.address)
-        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name
-            host, port = self.address
+                if tls is None:
+                    await loop.create_connection(lambda: self, *self.address)
+                else:
+                    name = self.address[0]
+                    await loop.create_connection(lambda: self, *self.address, ssl=tls(), server_hostname=name)
+                if self._login is not None:
+                    doing = "log in at"
+                    await self._log_in()
+        except (OSError, TimeoutError, UnicodeError, LoginError, TokenError, BadAnswerError) as error:
+            host, port = self.address  # UnicodeError: a host that cannot be a name
             reason = "timed out" if isinstance(error, TimeoutError) else str(error)
             # A late loop may see the time run out when the connection stands already, and has sent what waited.
-            self._fail(f"cannot connect to {host}:{port}: {reason}", sent=self._transport is not None)
+            self._fail(f"cannot {doing} {host}:{port}: {reason}", sent=self.stood)
+        finally:
+            self._connecting = None
+
+    async def _log_in(self) -> None:
+        """Raises what `login` raises, and OSError where the connection ends."""
+        assert self._access.credentials is not None
+        session: Session = await login(Connection(self._ask, count(), _CLIENT_ID), self._access.credentials)
+        if self.closed and not self._finishing:
+            return
+        self._login = None
+        self._stand()
+        if session.renew_after_s is not None:
+            self._renewal = asyncio.get_running_loop().call_later(session.renew_after_s, self._renew)
+
+    async def _ask(self, request: bytes) -> Octets:
+        """Send a frame of the login; its answer comes behind those of the requests before it."""
+        if self._transport is None or self._login is None or (self.closed and not self._finishing):
+            raise ConnectionError("the connection ended")
+        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+        self._login.answer = answer
+        self._transport.write(request)
+        frame = await answer
+        return bytes(memoryview(frame.buffer)[frame.start : frame.end])
+
+    def _renew(self) -> None:
+        """Log in again: what is sent meanwhile waits."""
+        if self.closed or self._transport is None:
+            return
+        self._outbox.flush()
+        self._outbox.transport = None
+        self._ready, self._waiting_bytes = False, 0
+        self._login = _Login(ahead=len(self._pending))
+        self._connecting = asyncio.get_running_loop().create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        try:
+            await self._log_in()
+        except (OSError, LoginError, TokenError, BadAnswerError) as error:
+            host, port = self.address
+            self._fail(f"cannot renew the login at {host}:{port}: {error}", sent=True)
         finally:
             self._connecting = None
 
@@ -132,7 +208,7 @@ class UpstreamConnection(FrameReceiver):
 
     @property
     def connected(self) -> bool:
-        return self._transport is not None and not self.closed
+        return self._ready and not self.closed
 
     @property
     def unanswered(self) -> int:
@@ -150,7 +226,7 @@ class UpstreamConnection(FrameReceiver):
         if reply is not None:
             self._pending.append(reply)
             self._sent_at.append(perf_counter())
-        if self._transport is None:
+        if not self._ready:
             frame = frame.own()
             self._wait(frame.size)
         self._outbox.add_frame(frame)
@@ -162,13 +238,13 @@ class UpstreamConnection(FrameReceiver):
         if reply is not None:
             self._pending.append(reply)
             self._sent_at.append(perf_counter())
-        if self._transport is None:
+        if not self._ready:
             self._wait(sum(map(len, parts)))
         for part in parts:
             self._outbox.add(part)
 
     def _wait(self, size: int) -> None:
-        """Count what waits for the connection to stand, and hold the sender back when it is much."""
+        """Count what waits for the connection to take requests, and hold the sender back when it is much."""
         self._waiting_bytes += size
         if self._waiting_bytes > _WAITING_LIMIT and not self._waiting_full:
             self._waiting_full = True
@@ -184,7 +260,7 @@ class UpstreamConnection(FrameReceiver):
     def pause(self) -> None:
         """Stop reading answers: their reader is full."""
         self._paused = True
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and self.stood and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
@@ -199,7 +275,7 @@ class UpstreamConnection(FrameReceiver):
 
     def close(self, reason: str = "closed by this node") -> None:
         """Drop the connection; whoever still waits is told."""
-        sent = self._transport is not None
+        sent = self.stood
         self._end(UpstreamLostError(f"{self.address[0]}:{self.address[1]}: {reason}", sent=sent))
 
     def finish(self) -> None:
@@ -211,19 +287,22 @@ class UpstreamConnection(FrameReceiver):
         if self.closed:
             return
         self.closed = self._finishing = True
-        self.stop_receiving()
         pending, self._pending = self._pending, deque()
         self._owner.upstream_closed(self)
         host, port = self.address
         for reply in pending:
             reply.answer_lost(UpstreamLostError(f"{host}:{port}: nobody waits any more", sent=True))
-        if self._transport is not None:
+        if self._ready and self._transport is not None:
             self._say_goodbye(self._transport)
 
     def _say_goodbye(self, transport: asyncio.Transport) -> None:
+        self.stop_receiving()
         self._outbox.flush()
         transport.resume_reading()
-        transport.write_eof()
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:  # TLS: its own end of the stream follows what is still to be sent
+            transport.close()
         asyncio.get_running_loop().call_later(_GOODBYE_S, transport.abort)
 
     def _fail(self, reason: str, *, sent: bool) -> None:
@@ -232,6 +311,8 @@ class UpstreamConnection(FrameReceiver):
             self.lost = True
             if not self._answered:
                 self.failure = reason
+        elif self._finishing and not self._ready and self._transport is not None:
+            self._transport.abort()
         self._end(UpstreamLostError(reason, sent=sent))
 
     def _end(self, error: UpstreamLostError) -> None:
@@ -241,6 +322,7 @@ class UpstreamConnection(FrameReceiver):
         self.stop_receiving()
         if self._connecting is not None and self._connecting is not asyncio.current_task():
             self._connecting.cancel()
+        self._forget_login()
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()
@@ -251,9 +333,22 @@ class UpstreamConnection(FrameReceiver):
             reply.answer_lost(error)
         TURN.waited = before
 
+    def _forget_login(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if self._login is not None and self._login.answer is not None and not self._login.answer.done():
+            self._login.answer.set_exception(ConnectionError("the connection ended"))
+            with suppress(ConnectionError):  # whoever waited for it may be cancelled
+                self._login.answer.exception()
+
     # FrameReceiver ------------------------------------------------------------------------------------------------
 
     def frame_received(self, frame: Frame) -> None:
+        if self._login is not None:
+            if self._login.ahead == 0:
+                self._login_answered(self._login, frame)
+                return
+            self._login.ahead -= 1
         if frame.size < 8 or not self._pending:
             self.close("unexpected answer")
             return
@@ -272,6 +367,12 @@ class UpstreamConnection(FrameReceiver):
             self.close("an answer that makes no sense")
             reply.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
 
+    def _login_answered(self, login: _Login, frame: Frame) -> None:
+        if login.answer is None or login.answer.done():
+            self.close("unexpected answer")
+            return
+        login.answer.set_result(frame.own())
+
     def bad_length(self, size: int, head: bytes) -> None:
         self.close(f"answer of {size} bytes")
 
@@ -283,11 +384,20 @@ class UpstreamConnection(FrameReceiver):
             transport.abort()
             return
         self._transport = transport
-        self.stood = True
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         probe_when_idle(sock)
         end_when_stuck(sock)
+        if self._access.credentials is not None:
+            self._login = _Login(ahead=0)
+            return
+        self._stand()
+
+    def _stand(self) -> None:
+        """Requests may leave from now on."""
+        transport = self._transport
+        assert transport is not None
+        self.stood = self._ready = True
         self._outbox.transport = transport
         if self._finishing:
             self._say_goodbye(transport)
@@ -300,6 +410,7 @@ class UpstreamConnection(FrameReceiver):
             self._owner.upstream_full(self, self._full)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_login()
         host, port = self.address
         self._fail(f"{host}:{port} closed the connection" + (f": {exc}" if exc else ""), sent=True)
 

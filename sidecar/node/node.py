@@ -40,6 +40,7 @@ from sidecar.protocol import api
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
+from sidecar.security.broker_access import broker_access
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
@@ -47,6 +48,9 @@ from sidecar.telemetry.logs import configure
 
 if TYPE_CHECKING:
     from sidecar.node.port import AdminFactory, AdminService
+    from sidecar.security.broker_access import BrokerAccess
+    from sidecar.security.files import FileError
+    from sidecar.settings import Settings
     from sidecar.settings.told import Told
 
 _KAFKA_RETRY_S: Final = 1.0
@@ -56,6 +60,22 @@ _BACKLOG: Final = 4096
 
 class StartError(Exception):
     """The node cannot start; the message says why and what to do."""
+
+
+def _access(settings: Settings) -> BrokerAccess:
+    """Raises `StartError`."""
+    log = structlog.get_logger()
+
+    def tell(error: FileError | None) -> None:
+        if error is None:
+            log.info("kafka_certificates_read")
+        else:
+            log.error("kafka_certificates_bad", problem=str(error), goes_on_with="those before")
+
+    try:
+        return broker_access(settings, tell)
+    except ValueError as error:
+        raise StartError(f"{error}. See the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…") from None
 
 
 class Node:
@@ -73,6 +93,7 @@ class Node:
             [(server.host, server.port) for server in settings.bootstrap_servers],
             connect_timeout=settings.kafka_connect_timeout_ms / 1000,
             request_timeout=settings.kafka_request_timeout_ms / 1000,
+            access=_access(settings),
         )
         self.upstream.on_connection_error = self.hooks.upstream_error
         self.store = MetadataStore(

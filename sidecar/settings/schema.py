@@ -30,6 +30,7 @@ from sidecar.settings.checks import (
     whole,
 )
 from sidecar.settings.told import SECRETS, full_name, text_of
+from sidecar.settings.towards_kafka import TowardsKafka
 from sidecar.settings.values import DEFAULT_ADMIN_URL, ENV_PREFIX, Address, check_token
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 _GRACE: Final = 3_600_000
 
 
-class Schema(BaseSettings):
-    """Settings of a sidecar node and of the tools that talk to it."""
+class Basics(BaseSettings):
+    """All but those of connections to brokers (`TowardsKafka`)."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
@@ -242,6 +243,10 @@ class Schema(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource]:
         """`resolve` merges the sources by itself, as it has to know where each value comes from."""
         return (init_settings,)
+
+
+class Schema(TowardsKafka, Basics):
+    """Settings of a sidecar node and of the tools that talk to it."""
 
 
 def needs(field: FieldInfo) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
+from sidecar.settings import towards_kafka
 from sidecar.settings.schema import Schema, needs
 from sidecar.settings.told import Resolved, Told, full_name, text_of
 from sidecar.settings.values import (
@@ -53,9 +54,10 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
     except ValidationError as error:
         problems.extend(_problems(error, origins))
         raise SettingsError(problems, _unknown_variables()) from None
+    settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields})
+    problems.extend(towards_kafka.problems(settings, origins))
     if problems:
         raise SettingsError(problems, _unknown_variables())
-    settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields})
     given = {name: value for name, value in flags.items() if value is not None}
     told = Told(settings, origins, given, None if path is None else str(path))
     return Resolved(told, tuple(_warnings(settings)))
@@ -93,8 +95,13 @@ def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[Proble
 
 def _unserved_security() -> list[Problem]:
     """Whoever asks for security must not get a node without."""
-    advice = "this version has no TLS and no SASL, to clients or to Kafka: keep both in a closed network; take it out"
-    asked = sorted(name for name, value in os.environ.items() if value and _SECURITY.match(name.upper()))
+    advice = "there is no such setting, and none without it is as safe: correct it, or take it out"
+    served = {full_name(name) for name in Schema.model_fields}
+    asked = sorted(
+        name
+        for name, value in os.environ.items()
+        if value and _SECURITY.match(name.upper()) and name.upper() not in served
+    )
     return [Problem(name, "environment", "", advice) for name in asked]
 
 

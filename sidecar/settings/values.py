@@ -101,6 +101,21 @@ class Settings:
     max_request_bytes: int
     log_level: str
     log_format: str
+    kafka_security_protocol: str = "PLAINTEXT"
+    kafka_ssl_ca: str | None = None
+    kafka_ssl_certificate: str | None = None
+    kafka_ssl_key: str | None = None
+    kafka_ssl_key_password: str | None = field(default=None, repr=False)
+    kafka_ssl_check_hostname: bool = True
+    kafka_sasl_mechanism: str | None = None
+    kafka_sasl_username: str | None = None
+    kafka_sasl_password: str | None = field(default=None, repr=False)
+    kafka_sasl_password_file: str | None = None
+    kafka_sasl_token_url: str | None = None
+    kafka_sasl_client_id: str | None = None
+    kafka_sasl_client_secret: str | None = field(default=None, repr=False)
+    kafka_sasl_scope: str | None = None
+    kafka_sasl_token_provider: str | None = None
 
     def for_worker(self, index: int) -> Settings:
         """The settings of worker `index`: node id and all ports are higher by it."""

@@ -86,9 +86,10 @@ def test_an_editor_finds_the_schema_beside_the_example():
     assert json.loads((DEPLOY / first.removeprefix("#:schema ")).read_text(encoding="utf-8")) == json_schema()
 
 
-def test_the_example_is_taken_with_everything_in_it_in_force(tmp_path: Path):
+def test_the_example_is_taken_with_everything_in_it_in_force_that_goes_together(tmp_path: Path):
     path = tmp_path / "sidecar.toml"
-    load(path, ALL_OF_IT)
+    secured = ALL_OF_IT.replace('kafka_security_protocol = "PLAINTEXT"', 'kafka_security_protocol = "SASL_SSL"')
+    load(path, secured.replace("kafka_sasl_password_file", "# kafka_sasl_password_file"))
     assert is_valid(path)
     assert is_valid(DEPLOY / "sidecar.toml")
     path.write_text(ALL_OF_IT.replace("lease_ms", "lese_ms", 1), encoding="utf-8")

@@ -177,7 +177,7 @@ def test_a_file_that_was_asked_for_has_to_be_there(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "name", ["TLS_CERT", "SASL_MECHANISMS", "KAFKA_SECURITY_PROTOCOL", "KAFKA_SASL_PASSWORD", "KAFKA_SSL_CAFILE", "TLS"]
+    "name", ["TLS_CERT", "KAFKA_SASL_KERBEROS", "KAFKA_SASL_PASSWORD", "KAFKA_SSL_CA", "KAFKA_SSL_CAFILE", "TLS"]
 )
 def test_who_asks_for_security_that_is_not_there_gets_no_node_without(environment: Environment, name: str):
     environment(**{name: "secret"})
@@ -185,8 +185,39 @@ def test_who_asks_for_security_that_is_not_there_gets_no_node_without(environmen
         resolve()
     [problem] = refused.value.problems
     assert problem.setting == f"SIDECAR_{name}"
-    assert "no TLS and no SASL" in str(problem)
+    assert "no such setting" in str(problem) or "is of no use" in str(problem)
     assert "secret" not in str(problem)
+
+
+LOGIN = {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "PLAIN"}
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}, {"KAFKA_SASL_MECHANISM"}),
+        (LOGIN, {"KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD"}),
+        (
+            {**LOGIN, "KAFKA_SASL_USERNAME": "a", "KAFKA_SASL_PASSWORD": "b", "KAFKA_SASL_PASSWORD_FILE": "c"},
+            {"KAFKA_SASL_PASSWORD_FILE"},
+        ),
+        (
+            {**LOGIN, "KAFKA_SASL_MECHANISM": "OAUTHBEARER", "KAFKA_SASL_CLIENT_ID": "a"},
+            {"KAFKA_SASL_TOKEN_URL", "KAFKA_SASL_CLIENT_SECRET"},
+        ),
+        ({"KAFKA_SECURITY_PROTOCOL": "SSL", "KAFKA_SSL_KEY": "k"}, {"KAFKA_SSL_CERTIFICATE"}),
+    ],
+)
+def test_what_a_login_at_brokers_misses_is_named(environment: Environment, given: dict[str, str], missing: set[str]):
+    environment(**given)
+    assert problems().keys() == {f"SIDECAR_{name}" for name in missing}
+
+
+def test_a_login_at_brokers_is_taken_and_no_secret_of_it_is_shown(environment: Environment):
+    environment(**LOGIN, KAFKA_SASL_USERNAME="node", KAFKA_SASL_PASSWORD="s3cret")
+    found = resolve()
+    assert found.settings.kafka_sasl_password == "s3cret"
+    assert "s3cret" not in repr(found.settings) + repr(found.shown)
 
 
 def test_a_variable_for_security_that_is_empty_asks_for_none(environment: Environment):

@@ -1,0 +1,144 @@
+"""How connections to brokers begin: with TLS or without, with a login or without; made of a node's settings."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sidecar.security.credentials import PasswordCredentials, PasswordFile, TokenCredentials
+from sidecar.security.files import MadeOfFiles
+from sidecar.security.mechanisms import OAUTHBEARER
+from sidecar.security.tls import TlsFiles, client_context
+from sidecar.security.tokens import ClientCredentials, Tokens, load_provider
+from sidecar.security.web import WebClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.security.credentials import Credentials
+    from sidecar.security.files import FileError
+
+
+class BrokerSettings(Protocol):
+    """The settings `SIDECAR_KAFKA_…` of CONTRACT, checked against each other (`sidecar.settings`)."""
+
+    @property
+    def kafka_security_protocol(self) -> str: ...
+    @property
+    def kafka_ssl_ca(self) -> str | None: ...
+    @property
+    def kafka_ssl_certificate(self) -> str | None: ...
+    @property
+    def kafka_ssl_key(self) -> str | None: ...
+    @property
+    def kafka_ssl_key_password(self) -> str | None: ...
+    @property
+    def kafka_ssl_check_hostname(self) -> bool: ...
+    @property
+    def kafka_sasl_mechanism(self) -> str | None: ...
+    @property
+    def kafka_sasl_username(self) -> str | None: ...
+    @property
+    def kafka_sasl_password(self) -> str | None: ...
+    @property
+    def kafka_sasl_password_file(self) -> str | None: ...
+    @property
+    def kafka_sasl_token_url(self) -> str | None: ...
+    @property
+    def kafka_sasl_client_id(self) -> str | None: ...
+    @property
+    def kafka_sasl_client_secret(self) -> str | None: ...
+    @property
+    def kafka_sasl_scope(self) -> str | None: ...
+    @property
+    def kafka_sasl_token_provider(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAccess:
+    """`tls` gives the context for a connection that begins; None: plain TCP. `credentials` None: no login."""
+
+    tls: Callable[[], ssl.SSLContext] | None = None
+    credentials: Credentials | None = None
+
+    @property
+    def protocol(self) -> str:
+        """The name that Kafka has for it."""
+        transport = "PLAINTEXT" if self.tls is None else "SSL"
+        return transport if self.credentials is None else f"SASL_{transport}"
+
+
+PLAIN_TCP: Final = BrokerAccess()
+
+
+def broker_access(settings: BrokerSettings, tell: Callable[[FileError | None], None]) -> BrokerAccess:
+    """From settings; `tell` hears when TLS files change (`MadeOfFiles`).
+
+    Raises ValueError for what cannot be used: a file (the message names it), a name or password that no mechanism
+    carries, a token provider that is not installed.
+    """
+    protocol = settings.kafka_security_protocol
+    tls = None
+    if protocol in ("SSL", "SASL_SSL"):
+        files = _files(settings)
+        make = partial(client_context, files, check_hostname=settings.kafka_ssl_check_hostname)
+        tls = MadeOfFiles(files.paths, make, tell)
+    credentials = _credentials(settings) if protocol.startswith("SASL_") else None
+    return BrokerAccess(tls, credentials)
+
+
+def _files(settings: BrokerSettings) -> TlsFiles:
+    return TlsFiles(
+        certificate=_path(settings.kafka_ssl_certificate),
+        key=_path(settings.kafka_ssl_key),
+        ca=_path(settings.kafka_ssl_ca),
+        key_password=settings.kafka_ssl_key_password,
+    )
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
+
+
+def _credentials(settings: BrokerSettings) -> Credentials:
+    if settings.kafka_sasl_mechanism == OAUTHBEARER:
+        return TokenCredentials(_tokens(settings))
+    password = (
+        PasswordFile(Path(settings.kafka_sasl_password_file))
+        if settings.kafka_sasl_password_file is not None
+        else settings.kafka_sasl_password or ""
+    )
+    return PasswordCredentials(settings.kafka_sasl_mechanism or "", settings.kafka_sasl_username or "", password)
+
+
+def _tokens(settings: BrokerSettings) -> Tokens:
+    options = {
+        "token_url": settings.kafka_sasl_token_url,
+        "client_id": settings.kafka_sasl_client_id,
+        "client_secret": settings.kafka_sasl_client_secret,
+        "scope": settings.kafka_sasl_scope,
+    }
+    if settings.kafka_sasl_token_provider is not None:
+        given = {name: value for name, value in options.items() if value is not None}
+        return Tokens(load_provider(settings.kafka_sasl_token_provider, given))
+    web = WebClient(partial(_web_context, settings.kafka_ssl_ca))
+    return Tokens(
+        ClientCredentials(
+            settings.kafka_sasl_token_url or "",
+            settings.kafka_sasl_client_id or "",
+            settings.kafka_sasl_client_secret or "",
+            settings.kafka_sasl_scope,
+            web,
+        )
+    )
+
+
+def _web_context(ca: str | None) -> ssl.SSLContext:
+    """A token endpoint is trusted by the system's certificates, or by those for brokers."""
+    context = ssl.create_default_context()
+    if ca is not None:
+        context.load_verify_locations(ca)
+    return context

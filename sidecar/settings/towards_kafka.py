@@ -1,0 +1,156 @@
+"""Settings of connections to brokers, TLS and login, and what is wrong with them together (CONTRACT, Towards Kafka).
+
+Imported while settings are being read, never by a running node (`sidecar.settings`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import AfterValidator
+from pydantic_settings import BaseSettings
+
+from sidecar.settings.checks import URL, YES_NO, Needs, about, check_http_url
+from sidecar.settings.values import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sidecar.settings.values import Settings
+
+_TEXT: Final = Needs("text", "^(.|\\s)+$")
+_FILE: Final = Needs("the path of a file", "^.+$")
+
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+PROTOCOLS: Final = Needs("PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
+_MECHANISMS: Final = Needs("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER")
+
+
+def _not_empty(value: str | None) -> str | None:
+    if value == "":
+        raise ValueError("is empty")
+    return value
+
+
+Text = Annotated[str | None, AfterValidator(_not_empty)]
+
+
+def _http_url(value: str | None) -> str | None:
+    return None if value is None else check_http_url(value)
+
+
+class TowardsKafka(BaseSettings):
+    """How this node connects to brokers, and who it is there."""
+
+    kafka_security_protocol: Annotated[
+        Protocol, about("How connections to brokers begin: TLS or not, login or not."), PROTOCOLS
+    ] = "PLAINTEXT"
+    kafka_ssl_ca: Annotated[
+        Text,
+        about(
+            "PEM file of the certificates that brokers' are checked against; those of the system by default.",
+            "/etc/sidecar/ca.pem",
+        ),
+        _FILE,
+    ] = None
+    kafka_ssl_certificate: Annotated[
+        Text,
+        about(
+            "PEM file of the certificate that this node shows to brokers, its chain behind it.",
+            "/etc/sidecar/node.pem",
+        ),
+        _FILE,
+    ] = None
+    kafka_ssl_key: Annotated[
+        Text,
+        about("PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/node.key"),
+        _FILE,
+    ] = None
+    kafka_ssl_key_password: Annotated[
+        Text, about("Password of that key, where it is encrypted.", "change-me"), _TEXT
+    ] = None
+    kafka_ssl_check_hostname: Annotated[
+        bool, about("Whether a broker's certificate has to name the host that was connected to."), YES_NO
+    ] = True
+    kafka_sasl_mechanism: Annotated[
+        Mechanism | None, about("How this node logs in at brokers.", "SCRAM-SHA-512"), _MECHANISMS
+    ] = None
+    kafka_sasl_username: Annotated[Text, about("The name to log in with.", "sidecar"), _TEXT] = None
+    kafka_sasl_password: Annotated[Text, about("Its password.", "change-me"), _TEXT] = None
+    kafka_sasl_password_file: Annotated[
+        Text,
+        about("A file with its password, read for each login, in place of the setting.", "/run/secrets/kafka"),
+        _FILE,
+    ] = None
+    kafka_sasl_token_url: Annotated[
+        str | None,
+        AfterValidator(_http_url),
+        about("OAUTHBEARER: the token endpoint (OAuth client credentials, KIP-768).", "https://login.example/token"),
+        Needs("http://host:port/path or https://host/path", URL["http"]),
+    ] = None
+    kafka_sasl_client_id: Annotated[Text, about("OAUTHBEARER: the client id.", "sidecar"), _TEXT] = None
+    kafka_sasl_client_secret: Annotated[Text, about("OAUTHBEARER: the client's secret.", "change-me"), _TEXT] = None
+    kafka_sasl_scope: Annotated[Text, about("OAUTHBEARER: the scope to ask for.", "kafka"), _TEXT] = None
+    kafka_sasl_token_provider: Annotated[
+        Text,
+        about(
+            "OAUTHBEARER: an installed entry point of `sidecar.token_providers` that gives the tokens instead.",
+            "mycloud",
+        ),
+        _TEXT,
+    ] = None
+
+
+def problems(settings: Settings, origins: Mapping[str, str]) -> list[Problem]:
+    """What does not fit together: each names the setting that is missing, or of no use."""
+    found: list[Problem] = []
+    protocol = settings.kafka_security_protocol
+
+    def report(name: str, advice: str) -> None:
+        found.append(Problem(f"SIDECAR_{name.upper()}", origins.get(name, "not set"), "", advice))
+
+    def is_set(name: str) -> bool:
+        return getattr(settings, name) is not None
+
+    if protocol.startswith("SASL_"):
+        _check_login(settings, report)
+    else:
+        for name in (*_PASSWORD, *_TOKEN, "kafka_sasl_mechanism"):
+            if is_set(name):
+                report(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SASL_SSL has a login")
+    if not protocol.endswith("SSL"):
+        for name in _TLS:
+            if is_set(name):
+                report(name, f"is of no use: SIDECAR_KAFKA_SECURITY_PROTOCOL is {protocol}. SSL and SASL_SSL have TLS")
+    if is_set("kafka_ssl_key") and not is_set("kafka_ssl_certificate"):
+        report("kafka_ssl_certificate", "is missing: SIDECAR_KAFKA_SSL_KEY is the key of one")
+    return found
+
+
+_TLS: Final = ("kafka_ssl_ca", "kafka_ssl_certificate", "kafka_ssl_key", "kafka_ssl_key_password")
+_PASSWORD: Final = ("kafka_sasl_username", "kafka_sasl_password", "kafka_sasl_password_file")
+_TOKEN: Final = (
+    "kafka_sasl_token_url",
+    "kafka_sasl_client_id",
+    "kafka_sasl_client_secret",
+    "kafka_sasl_scope",
+    "kafka_sasl_token_provider",
+)
+
+
+def _check_login(settings: Settings, report: Callable[[str, str], None]) -> None:
+    mechanism = settings.kafka_sasl_mechanism
+    if mechanism is None:
+        report("kafka_sasl_mechanism", "is missing: it says how this node logs in at brokers")
+    elif mechanism != "OAUTHBEARER":
+        if settings.kafka_sasl_username is None:
+            report("kafka_sasl_username", f"is missing: {mechanism} takes a name and a password")
+        if settings.kafka_sasl_password is None and settings.kafka_sasl_password_file is None:
+            report("kafka_sasl_password", f"is missing: {mechanism} takes it, or SIDECAR_KAFKA_SASL_PASSWORD_FILE")
+        if settings.kafka_sasl_password is not None and settings.kafka_sasl_password_file is not None:
+            report("kafka_sasl_password_file", "is the second password: take this or SIDECAR_KAFKA_SASL_PASSWORD out")
+    elif settings.kafka_sasl_token_provider is None:
+        for name in ("kafka_sasl_token_url", "kafka_sasl_client_id", "kafka_sasl_client_secret"):
+            if getattr(settings, name) is None:
+                report(name, "is missing: OAUTHBEARER asks a token endpoint, or SIDECAR_KAFKA_SASL_TOKEN_PROVIDER")
