@@ -28,6 +28,10 @@ RENEW_SPREAD: Final = 0.10
 """A session is renewed after 85 to 95 % of its life, spread so that not all connections do it at once, as Kafka's
 `SaslClientAuthenticator` does.
 """
+RENEW_LEAST_S: Final = 1.0
+"""Sooner than this after a login a broker refuses the next one on the connection with 34
+(`KafkaChannel.maybeBeginServerReauthentication`).
+"""
 _ROUNDS: Final = 8
 """No mechanism needs more than three."""
 
@@ -77,7 +81,7 @@ async def login(
     if lifetime_ms <= 0:
         return Session(None, None)
     lifetime = lifetime_ms / 1_000
-    return Session(lifetime, lifetime * (RENEW_FROM + RENEW_SPREAD * spread()))
+    return Session(lifetime, max(RENEW_LEAST_S, lifetime * (RENEW_FROM + RENEW_SPREAD * spread())))
 
 
 async def _ask(connection: Connection, request: Request[AnswerT]) -> AnswerT:

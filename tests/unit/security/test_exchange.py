@@ -93,6 +93,11 @@ async def test_a_session_is_renewed_before_its_end() -> None:
         assert session.renew_after_s == pytest.approx(60.0 * share)
 
 
+async def test_a_session_is_not_renewed_sooner_than_brokers_allow() -> None:
+    session = await login(Broker([says()], lifetime_ms=1_050).connection, PASSWORD, lambda: 0.0)
+    assert session.renew_after_s == 1.0
+
+
 async def test_a_mechanism_that_the_broker_does_not_have_is_named_with_those_that_it_has() -> None:
     broker = Broker([], mechanisms=("GSSAPI",))
     with pytest.raises(LoginError, match="refuses PLAIN; it offers GSSAPI") as refused:
