@@ -155,6 +155,11 @@ def topic_path(topic: str, *more: str) -> str:
     return "/".join(("/v1/topics", quoted(topic, safe="*"), *map(quoted, more)))
 
 
+def shadow_path(shadow: str, *more: str) -> str:
+    """The path of a shadow, or of something below it."""
+    return "/".join(("/v1/shadows", *map(quoted, (shadow, *more))))
+
+
 def quoted(name: str, safe: str = "") -> str:
     """A name as a path holds it. Raises CommandError for one that no node can be asked for."""
     try:

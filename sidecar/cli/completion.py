@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import shlex
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 import rich_click as click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from sidecar.cli.api import shadow_path, topic_path
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.options import Shared
@@ -63,14 +63,13 @@ def shadow_names(context: click.Context, _parameter: click.Parameter, incomplete
 def group_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Groups that have a cursor in the shadow that stands before."""
     said = context.params.get("shadow") or next(iter(context.args), "")  # in front of `--group` it is not parsed yet
-    shadow = quote(str(said), safe="")
-    return _asked(context, incomplete, lambda api: _named(api, f"/v1/shadows/{shadow}/cursors", "group"))
+    return _asked(context, incomplete, lambda api: _named(api, shadow_path(str(said), "cursors"), "group"))
 
 
 def producer_names(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Producers whose sequence ids are known in the topic that stands before."""
-    topic = quote(str(context.params.get("topic")), safe="")
-    return _asked(context, incomplete, lambda api: _named(api, f"/v1/topics/{topic}/dedup", "name"))
+    topic = str(context.params.get("topic"))
+    return _asked(context, incomplete, lambda api: _named(api, topic_path(topic, "dedup"), "name"))
 
 
 def _named(api: AdminApi, path: str, field: str) -> Iterable[str]:

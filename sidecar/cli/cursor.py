@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import quoted
+from sidecar.cli.api import shadow_path
 from sidecar.cli.completion import group_names, shadow_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import by_key, listing, write, write_list
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ def cursor() -> None:
 @cursor.command(name="list")
 @_SHADOW
 @asks_a_node
-@pass_shared
 def list_(shared: Shared, shadow: str) -> None:
     """List the cursors of SHADOW."""
     found = list(cursors(shared.api(), shadow))
@@ -64,7 +63,6 @@ def list_(shared: Shared, shadow: str) -> None:
 @click.option("--partition", type=click.IntRange(min=0), multiple=True, help="Only there, repeatable.")
 @yes_option
 @asks_a_node
-@pass_shared
 def reset(shared: Shared, shadow: str, group: str, to: str, partition: tuple[int, ...], yes: bool) -> None:
     """Move the cursor of a group in SHADOW. A group that has none gets one.
 
@@ -73,7 +71,7 @@ def reset(shared: Shared, shadow: str, group: str, to: str, partition: tuple[int
     api, target = shared.api(), _target(to)
     confirm(yes, lambda: _question(api, shadow, group, to, partition))
     body = {"to": target} | ({"partitions": list(partition)} if partition else {})
-    found = api.create(f"{_path(shadow)}/{quoted(group)}/reset", body)
+    found = api.create(shadow_path(shadow, "cursors", group, "reset"), body)
     write(found, shared.output, lambda: _as_table([found]))
 
 
@@ -104,11 +102,7 @@ def _target(to: str) -> object:
 
 def cursors(api: AdminApi, shadow: str) -> Iterator[dict[str, Any]]:
     """Every cursor of a shadow, page by page. Raises CommandError."""
-    return api.pages(_path(shadow))
-
-
-def _path(shadow: str) -> str:
-    return f"/v1/shadows/{quoted(shadow)}/cursors"
+    return api.pages(shadow_path(shadow, "cursors"))
 
 
 def _as_table(found: list[dict[str, Any]]) -> str:

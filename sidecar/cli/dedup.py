@@ -11,7 +11,7 @@ from sidecar.cli.completion import producer_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import by_key, listing, pairs, write, write_list
 from sidecar.cli.topic import PRODUCERS, topic_argument
 
@@ -33,7 +33,6 @@ def dedup() -> None:
 @topic_argument
 @click.argument("name", required=False, shell_complete=producer_names)
 @asks_a_node
-@pass_shared
 def show(shared: Shared, topic: str, name: str | None) -> None:
     """Show the highest sequence ids that are in the log of TOPIC: of producer NAME, or of all, the newest first."""
     if name is None:
@@ -50,7 +49,6 @@ def show(shared: Shared, topic: str, name: str | None) -> None:
 @click.argument("name", shell_complete=producer_names)
 @yes_option
 @asks_a_node
-@pass_shared
 def forget(shared: Shared, topic: str, name: str, yes: bool) -> None:
     """Forget producer NAME in TOPIC: what it sends next is new, whatever its ids, also what is in the log already.
 

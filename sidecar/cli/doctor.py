@@ -14,7 +14,7 @@ from sidecar.cli.checks.node import check_advertised, check_files, look_at_node
 from sidecar.cli.checks.redis import check_redis
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import Exit
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import printable, write
 from sidecar.cli.setting_flags import resolve_here
 from sidecar.settings import SettingsError
@@ -35,7 +35,6 @@ _COLORS: Final = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 )
 @click.command()
 @asks_a_node
-@pass_shared
 def doctor(shared: Shared) -> None:
     """Check the settings, Kafka, Redis, the node if one runs, and this machine; say a remedy for each fault.
 

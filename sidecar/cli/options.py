@@ -60,9 +60,9 @@ output_option = _shared_option(
 )
 
 
-def asks_a_node(command: CommandT) -> CommandT:
-    """For commands that talk to a node and print data."""
-    return config_option(admin_url_option(output_option(command)))
-
-
 pass_shared = click.make_pass_decorator(Shared, ensure=True)
+
+
+def asks_a_node(function: Callable[..., None]) -> Callable[..., None]:
+    """For commands that talk to a node and print data; what was said comes as the first argument."""
+    return config_option(admin_url_option(output_option(pass_shared(function))))

@@ -11,7 +11,7 @@ from sidecar.cli.completion import topic_names
 from sidecar.cli.confirm import confirm, described, has_to_ask, owner_of, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import listing, printable, write, write_list
 from sidecar.cli.topic import owner_text, topic_argument
 
@@ -34,7 +34,7 @@ _if_generation_option = click.option(
 
 def _ends_an_owner(function: Callable[..., None]) -> Callable[..., None]:
     """The arguments of commands that end an owner."""
-    command = yes_option(asks_a_node(pass_shared(function)))
+    command = yes_option(asks_a_node(function))
     return topic_argument(partition_option(_if_generation_option(command)))
 
 
@@ -47,7 +47,6 @@ def producer() -> None:
 @producer.command("list")
 @click.argument("topics", nargs=-1, shell_complete=topic_names)
 @asks_a_node
-@pass_shared
 def list_(shared: Shared, topics: tuple[str, ...]) -> None:
     """List owners and waiting sessions of TOPICS, or of all governed topics."""
     api = shared.api()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from sidecar.settings import Problem
+    from sidecar.settings import Problem, Settings
     from sidecar.settings.told import Resolved
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
@@ -79,3 +79,19 @@ def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) ->
         return resolved, ""
     given |= {"bootstrap_servers": running.endpoints.kafka, "redis_url": running.endpoints.redis}
     return resolve(given, config), "Kafka and Redis are those of `sidecar up`"
+
+
+def settings_here(
+    config: Path | None, tell: Callable[[str], None] | None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings of `resolve_here`, which `tell` is told of where they are those of `sidecar up`.
+
+    Raises CommandError.
+    """
+    try:
+        resolved, origin = resolve_here(config, flags)
+    except SettingsError as error:
+        raise settings_error(error) from None
+    if origin and tell is not None:
+        tell(origin)
+    return resolved.settings

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 
-from sidecar.cli.api import quoted, topic_path
+from sidecar.cli.api import shadow_path, topic_path
 from sidecar.cli.completion import shadow_names, topic_names
 from sidecar.cli.confirm import confirm, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import complain, listing, pairs, write, write_list
 
 if TYPE_CHECKING:
@@ -49,24 +49,18 @@ def shadow() -> None:
     help="Reset cursors to the end that more than N records lie behind; 0, the default: never.",
 )
 @asks_a_node
-@pass_shared
 def create(
     shared: Shared, shadow: str, source: str, allow: tuple[str, ...], auto_reset_backlog_entries: int | None
 ) -> None:
     """Create SHADOW, a read-only view of another topic."""
-    body: dict[str, Any] = {"name": shadow} | ({"allow": list(allow)} if allow else {})
-    if auto_reset_backlog_entries is not None:
-        body["auto_reset_backlog_entries"] = auto_reset_backlog_entries
-    found = shared.api().create(topic_path(source, "shadows"), body)
-    _warn(found)
-    write(found, shared.output, lambda: _as_text(found))
+    body = {"name": shadow, **_said(allow or None, auto_reset_backlog_entries)}
+    _show(shared, shared.api().create(topic_path(source, "shadows"), body))
 
 
 @examples("sidecar shadow list", "sidecar shadow list orders -o json")
 @shadow.command(name="list")
 @click.argument("topic", required=False, shell_complete=topic_names)
 @asks_a_node
-@pass_shared
 def list_(shared: Shared, topic: str | None) -> None:
     """List the shadows of TOPIC, or all."""
     found = list(shared.api().pages("/v1/shadows" if topic is None else topic_path(topic, "shadows")))
@@ -78,10 +72,9 @@ def list_(shared: Shared, topic: str | None) -> None:
 @shadow.command()
 @_SHADOW
 @asks_a_node
-@pass_shared
 def show(shared: Shared, shadow: str) -> None:
     """Show SHADOW."""
-    found = shared.api().get(_path(shadow))
+    found = shared.api().get(shadow_path(shadow))
     write(found, shared.output, lambda: _as_text(found))
 
 
@@ -100,23 +93,18 @@ def show(shared: Shared, shadow: str) -> None:
     help="Reset cursors that are more than N records behind; 0: never.",
 )
 @asks_a_node
-@pass_shared
 def set_(
     shared: Shared, shadow: str, allow: tuple[str, ...], allow_nobody: bool, auto_reset_backlog_entries: int | None
 ) -> None:
     """Change who may read SHADOW, and when its cursors are reset. What is not said stays as it is."""
     if allow and allow_nobody:
         raise CommandError("--allow and --allow-nobody contradict each other", Exit.USAGE)
-    body: dict[str, Any] = {"allow": list(allow)} if allow or allow_nobody else {}
-    if auto_reset_backlog_entries is not None:
-        body["auto_reset_backlog_entries"] = auto_reset_backlog_entries
+    body = _said(allow if allow or allow_nobody else None, auto_reset_backlog_entries)
     if not body:
         raise CommandError(
             "nothing to set: say at least one of --allow, --allow-nobody, --auto-reset-backlog-entries", Exit.USAGE
         )
-    found = shared.api().patch(_path(shadow), body)
-    _warn(found)
-    write(found, shared.output, lambda: _as_text(found))
+    _show(shared, shared.api().patch(shadow_path(shadow), body))
 
 
 @examples("sidecar shadow delete orders-audit")
@@ -124,14 +112,13 @@ def set_(
 @_SHADOW
 @yes_option
 @asks_a_node
-@pass_shared
 def delete(shared: Shared, shadow: str, yes: bool) -> None:
     """Delete SHADOW and the cursors of its readers. Its source is not touched.
 
     Asks first, on a terminal.
     """
     api = shared.api()
-    found = api.get(_path(shadow))
+    found = api.get(shadow_path(shadow))
     source = found["source"]
     confirm(yes, lambda: _question(found))
     api.delete(topic_path(source, "shadows", shadow))
@@ -144,13 +131,17 @@ def _question(found: dict[str, Any]) -> str:
     return f"The cursors of {readers} reading {found['name']} go with it; {found['source']} stays. Delete it?"
 
 
-def _path(shadow: str) -> str:
-    return f"/v1/shadows/{quoted(shadow)}"
+def _said(allow: tuple[str, ...] | None, auto_reset_backlog_entries: int | None) -> dict[str, Any]:
+    """A body for REST; what is None is left out."""
+    said = {"allow": allow, "auto_reset_backlog_entries": auto_reset_backlog_entries}
+    return {name: value for name, value in said.items() if value is not None}
 
 
-def _warn(found: dict[str, Any]) -> None:
+def _show(shared: Shared, found: dict[str, Any]) -> None:
+    """What became of it, and why nobody can read it."""
     if found["warning"]:
         complain("warning", found["warning"])
+    write(found, shared.output, lambda: _as_text(found))
 
 
 def _as_text(found: dict[str, Any]) -> str:

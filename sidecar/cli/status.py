@@ -11,7 +11,7 @@ import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import Format, Painted, listing, painted, pairs, printable_lines, write
 from sidecar.cli.topic import TOPICS
 
@@ -35,7 +35,6 @@ _NO_TOPICS: Final = "no governed topics"
 @click.option("--clients", is_flag=True, help="Show who is connected to this node, too.")
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @asks_a_node
-@pass_shared
 def status(shared: Shared, clients: bool, watch: bool) -> None:
     """Show a node, the nodes and brokers it sees, its checks, and governed topics with their owners.
 

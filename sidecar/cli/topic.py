@@ -13,7 +13,7 @@ from sidecar.cli.confirm import confirm, ownership, yes_option
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.group import SuggestingGroup
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import by_key, listing, pairs, write, write_list
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def topic() -> None:
 @topic.command("list")
 @click.option("--governed", is_flag=True, help="Only topics that have a policy.")
 @asks_a_node
-@pass_shared
 def list_(shared: Shared, governed: bool) -> None:
     """List topics, and prefixes that have a policy."""
     found = list(shared.api().topics(governed=governed))
@@ -50,7 +49,6 @@ def list_(shared: Shared, governed: bool) -> None:
 @topic.command()
 @topic_argument
 @asks_a_node
-@pass_shared
 def show(shared: Shared, topic: str) -> None:
     """Show a topic's policy, its owner and who waits for it."""
     found = shared.api().get(topic_path(topic))
@@ -76,7 +74,6 @@ def show(shared: Shared, topic: str) -> None:
 )
 @click.option("--exclusive-reader/--no-exclusive-reader", default=None, help="Let only the claimed reader fetch.")
 @asks_a_node
-@pass_shared
 def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
     """Set some fields of a topic's policy; the others stay as they are. TOPIC may be a prefix: 'payments.*'."""
     change = {name: value for name, value in wanted.items() if value is not None}
@@ -91,7 +88,6 @@ def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
 @topic_argument
 @yes_option
 @asks_a_node
-@pass_shared
 def unset(shared: Shared, topic: str, yes: bool) -> None:
     """Forget a topic's or a prefix's own policy.
 
@@ -112,7 +108,6 @@ def unset(shared: Shared, topic: str, yes: bool) -> None:
 @click.option("--force", is_flag=True, help="Delete its shadows too, with the cursors of their readers.")
 @yes_option
 @asks_a_node
-@pass_shared
 def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
     """Delete TOPIC with its records, as Kafka's own tool does. Its policy stays, for a topic that is made anew.
 

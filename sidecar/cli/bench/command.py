@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
@@ -13,18 +14,18 @@ from sidecar.cli.bench.load import Clients, Load, alternate
 from sidecar.cli.bench.report import Found, as_data, as_text
 from sidecar.cli.bench.stage import ENDING, Stage, describe
 from sidecar.cli.examples import examples
-from sidecar.cli.failure import CommandError, Exit, settings_error
-from sidecar.cli.options import asks_a_node, pass_shared
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import asks_a_node
 from sidecar.cli.output import write
 from sidecar.cli.progress import Rounds
-from sidecar.cli.setting_flags import resolve_here
+from sidecar.cli.setting_flags import settings_here
+from sidecar.cli.signals import handled_by
 from sidecar.protocol.addresses import addresses
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import error_name
-from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sidecar.cli.api import AdminApi
     from sidecar.cli.options import Shared
@@ -88,7 +89,6 @@ _WARM_SHARE: Final = 10
 )
 @click.option("--kafka", metavar="HOST:PORT,…", help="Kafka itself.  [default: SIDECAR_BOOTSTRAP_SERVERS]")
 @asks_a_node
-@pass_shared
 def bench(shared: Shared, bootstrap: str | None, kafka: str | None, no_direct: bool, **said: Any) -> None:
     """Measure how many records a second a producer appends through a node, and how long one takes, beside the same
     straight to Kafka.
@@ -109,7 +109,7 @@ def bench(shared: Shared, bootstrap: str | None, kafka: str | None, no_direct: b
     if not no_direct:
         targets = {DIRECT: _kafka(shared, kafka)} | targets
     _check(targets)
-    with _ended_as_by_ctrl_c():
+    with handled_by(signal.default_int_handler, ENDING):  # topics are deleted then, too
         found = _measure(targets, api, said)
     data = as_data(found, {name: [f"{host}:{port}" for host, port in each] for name, each in targets.items()}, said)
     write(data, shared.output, lambda: as_text(data))
@@ -162,13 +162,7 @@ def _node(api: AdminApi, bootstrap: str | None) -> Sequence[tuple[str, int]]:
 def _kafka(shared: Shared, kafka: str | None) -> Sequence[tuple[str, int]]:
     if kafka is not None:
         return _addresses("--kafka", kafka)
-    try:
-        resolved, origin = resolve_here(shared.config)
-    except SettingsError as error:
-        raise settings_error(error) from None
-    if origin:
-        click.echo(origin, err=True)
-    return resolved.settings.bootstrap_servers
+    return settings_here(shared.config, partial(click.echo, err=True)).bootstrap_servers
 
 
 def _addresses(option: str, text: str) -> Sequence[tuple[str, int]]:
@@ -209,17 +203,3 @@ _UNREACHABLE: Final = {
 
 def _refused(error: RefusedError) -> CommandError:
     return CommandError(f"{error} ({error_name(error.code)}); nothing was measured to the end")
-
-
-@contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM and a terminal that is gone end it so too: topics are deleted. What is ignored (nohup) stays so."""
-    before = {each: signal.getsignal(each) for each in ENDING}
-    for each, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(each, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

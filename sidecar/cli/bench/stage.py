@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import time
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import rich_click as click
@@ -17,12 +17,13 @@ from sidecar.cli.api import ApiError, topic_path
 from sidecar.cli.bench.client import Connection, DeleteTopic, RefusedError
 from sidecar.cli.failure import CommandError, Exit
 from sidecar.cli.output import complain
+from sidecar.cli.signals import handled_by
 from sidecar.pipeline.requests import ClusterLayout, DescribeCluster
 from sidecar.protocol.calls import CreateTopics, NewTopic
 from sidecar.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from sidecar.cli.api import AdminApi
@@ -103,7 +104,7 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with _uninterrupted():
+        with handled_by(_told, ENDING):  # a second Ctrl-C leaves no topics behind; what is done is bounded
             left: list[str] = []
             if self._governed is not None and not self._forget(self._governed):  # first: nodes let go of the topic
                 left.append(f"the policy of {self._governed}")
@@ -128,17 +129,6 @@ class Stage:
         return True
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C, and what else asks to end, does not leave topics behind; what is done meanwhile is bounded."""
-    before = {each: signal.signal(each, lambda *_: _told()) for each in ENDING}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def _told() -> None:
+def _told(_: int, __: object) -> None:
     with suppress(OSError):  # the terminal may be gone
         click.echo("deleting what was created", err=True)

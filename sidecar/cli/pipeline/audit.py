@@ -9,7 +9,6 @@ import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import listing, table, write
 from sidecar.cli.pipeline.lags import lags_of
 from sidecar.cli.pipeline.running import (
@@ -66,9 +65,6 @@ _EXAMPLE: Final = (
 )
 @click.option("--cluster", help="The cluster of nodes. [default: SIDECAR_CLUSTER]")
 @runs_on_spark
-@config_option
-@output_option
-@pass_shared
 def audit(
     shared: Shared,
     topics: tuple[str, ...],

@@ -14,7 +14,6 @@ import rich_click as click
 
 from sidecar.cli.examples import examples
 from sidecar.cli.failure import CommandError, Exit
-from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.output import pairs, write
 from sidecar.cli.pipeline.running import (
     bootstrap_option,
@@ -24,6 +23,7 @@ from sidecar.cli.pipeline.running import (
     spark_session,
     tell,
 )
+from sidecar.cli.signals import handled_by
 from sidecar.jobs import MAX_OFFSETS
 from sidecar.pipeline.folders import absolute
 
@@ -80,9 +80,6 @@ if TYPE_CHECKING:
 )
 @bootstrap_option
 @runs_on_spark
-@config_option
-@output_option
-@pass_shared
 def export(
     shared: Shared,
     shadow: str,
@@ -107,9 +104,16 @@ def export(
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told here, in a sentence
     stop = threading.Event()
 
+    def end(number: int, _: object) -> None:
+        """Behind the commit under way; a second signal ends the process."""
+        tell("ending behind the commit under way")
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
     @contextmanager
     def session() -> Iterator[SparkSession]:
-        with spark_session(master, conf, progress=available_now) as spark, _ended_by_signals(stop):
+        ending = handled_by(end, (signal.SIGTERM, signal.SIGINT))
+        with spark_session(master, conf, progress=available_now) as spark, ending:
             yield spark
 
     with failures_in_a_sentence():
@@ -142,23 +146,6 @@ def _schema(text: str) -> str:
         return file.read_text() if len(text) < 4096 and file.is_file() else text
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"the schema {text} cannot be read: {error}", Exit.USAGE) from None
-
-
-@contextmanager
-def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT end the export behind the commit under way; a second one ends the process."""
-
-    def end(number: int, _: Any) -> None:
-        tell("ending behind the commit under way")
-        stop.set()
-        signal.signal(number, signal.SIG_DFL)
-
-    before = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _as_data(topic: str, path: str, done: Summary) -> dict[str, Any]:

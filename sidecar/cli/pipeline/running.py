@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import rich_click as click
 
-from sidecar.cli.failure import CommandError, Exit, settings_error
+from sidecar.cli.failure import CommandError, Exit
+from sidecar.cli.options import config_option, output_option, pass_shared
 from sidecar.cli.progress import Alive
-from sidecar.cli.setting_flags import resolve_here
+from sidecar.cli.setting_flags import settings_here
 from sidecar.pipeline import errors
-from sidecar.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
 
-def runs_on_spark(command: CommandT) -> CommandT:
-    """The options of a command that runs a job: `master` and `conf`, as `spark_session` takes them."""
+def runs_on_spark(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of a command that runs a job and prints data: `master` and `conf`, as `spark_session` takes them;
+    what was said comes as the first argument.
+    """
     conf = click.option(
         "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's own, as for spark-submit; repeatable."
     )
@@ -37,7 +39,7 @@ def runs_on_spark(command: CommandT) -> CommandT:
         show_default=True,
         help="Where Spark runs: this machine, or spark://HOST:PORT, yarn, k8s://… with this package on the executors.",
     )
-    return master(conf(command))
+    return master(conf(config_option(output_option(pass_shared(function)))))
 
 
 def bootstrap_option(command: CommandT) -> CommandT:
@@ -77,13 +79,7 @@ def settings_of(config: Path | None, given: dict[str, Any], *, tells: bool = Tru
     """The settings of the nodes, as `serve` would use them here: Kafka, Redis, cluster; where nobody says which, those
     of `sidecar up`, which is told unless `tells` is off: for a job that asks neither. Raises CommandError.
     """
-    try:
-        resolved, origin = resolve_here(config, {name: value for name, value in given.items() if value is not None})
-    except SettingsError as error:
-        raise settings_error(error) from None
-    if origin and tells:
-        tell(origin)
-    return resolved.settings
+    return settings_here(config, tell if tells else None, given)
 
 
 @contextmanager
