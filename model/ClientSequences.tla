@@ -215,7 +215,7 @@ Start(n, w, want) ==
        !.seen = IF TailAfterFence THEN Zero ELSE [p \in Parts |-> Len(log[p])]]]
   /\ UNCHANGED <<log, high, last, taken, data, claims, shifts, client>>
 
-\* sidecar/exclusive/topic.py: GovernedTopic.again
+\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.again
 Begin(n) == \E w \in {"session"} \cup (IF Interlude THEN {"other"} ELSE {}) :
               Start(n, w, NoWant)
 

@@ -46,11 +46,13 @@ class Chronicle:
 
     def taken_over(self, topic: Owning, request: Request, before: Holder | None, seconds: float) -> None:
         """A takeover gave a topic or partition an owner, or took it away."""
-        holder = topic.holder
+        holder = topic.owner.holder
         kept = before is not None and holder is not None and before.session == holder.session
         deposed = before.label if before is not None and request.deposes and not kept else None
         mode = request.mode.value
-        self._hooks.takeover(topic.name, mode, seconds, holder.session if holder else "", topic.generation, deposed)
+        self._hooks.takeover(
+            topic.name, mode, seconds, holder.session if holder else "", topic.owner.generation, deposed
+        )
         self._owner_changed(topic, holder.label if holder else None, mode)
         kind = (
             state.Event.FAILOVER if kept else state.Event.DEPOSED if request.session == NOBODY else state.Event.CLAIMED
@@ -62,13 +64,13 @@ class Chronicle:
     def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
         """A topic's generation is the highest of its partitions' where those have owners of their own."""
         if topic.domain.is_master:
-            self._hooks.owner_changed(topic.name, topic.generation, label, mode if label is not None else None)
+            self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
         else:
             self._hooks.owner_changed(topic.name, self._generation_of(topic.name), None, None)
 
     def tell_again(self, topic: Owning) -> None:
         """Metrics may have forgotten how a topic stands."""
-        holder = topic.holder
+        holder = topic.owner.holder
         self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)
 
     def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
@@ -87,13 +89,13 @@ class Chronicle:
 
     async def released(self, topic: Owning, holder: Holder) -> None:
         """The owner let go."""
-        self._hooks.released(topic.name, holder.session, topic.generation)
+        self._hooks.released(topic.name, holder.session, topic.owner.generation)
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.RELEASED, topic, holder)
         held = Ownership(
             topic.domain.resource,
-            Generation(topic.generation),
-            max(0, topic.position),
+            Generation(topic.owner.generation),
+            max(0, topic.owner.position),
             holder.session,
             holder.name,
             node_id=self._around.node_id,
@@ -102,13 +104,13 @@ class Chronicle:
             await self._around.store.release(held)
 
     def _add_event(self, kind: state.Event.Kind, topic: Owning, holder: Holder | None, detail: str = "") -> None:
-        ownership = topic.ownership
+        ownership = topic.owner.record
         event = state.Event(
             id=secrets.token_bytes(16),
             kind=kind,
             at_ms=self._wall_ms(),
             topic=topic.name,
-            generation=holder.generation if kind == state.Event.DEPOSED and holder else topic.generation,
+            generation=holder.generation if kind == state.Event.DEPOSED and holder else topic.owner.generation,
             session=holder.session if holder else "",
             name=holder.name if holder else "",
             mode=mode_number(holder.mode) if holder else control.ACCESS_MODE_UNSPECIFIED,

@@ -186,10 +186,10 @@ class Governor:
         except MetadataUnavailable:
             if last_node != self.node_id:
                 raise
-            topic.serving = True
+            topic.begin_serving()
             return True
         if answer.status is ServeStatus.GRANTED:
-            topic.serving = True
+            topic.begin_serving()
             self._nodes.serving[topic.name.encode()] = self.node_id
             return True
         if answer.status is ServeStatus.HELD:
@@ -208,11 +208,11 @@ class Governor:
     def unknown(self, topic: Owning) -> None:
         """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
         whole = self._topics.get(topic.name)
-        if isinstance(whole, GovernedTopic) and whole is topic and whole.ownership is None and not whole.has_slot:
+        if isinstance(whole, GovernedTopic) and whole is topic and whole.owner.record is None and not whole.has_slot:
             self._drop(whole)
 
     def _drop(self, topic: Topic) -> None:
-        topic.serving = False
+        topic.end_serving()
         del self._topics[topic.name], self._by_name[topic.name.encode()]
         self._nodes.serving.pop(topic.name.encode(), None)
         self.producers.dropped(topic)
@@ -290,7 +290,7 @@ class Governor:
         found = self._begin(topic.name, topic.refusals)
         self._replaced(topic)
         if topic.serving:
-            found.serving = True
+            found.begin_serving()
             self.tasks.start(topic.hand_back())
 
     def _read_deposed(self, key: Key, ownership: state.Ownership | None) -> None:
@@ -409,7 +409,7 @@ class Governor:
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:
-                topic.serving = False
+                topic.end_serving()
                 self.tasks.start(topic.hand_back())
 
     async def refill(self) -> None:

@@ -8,10 +8,13 @@ from sidecar.dedup.environment import Hooks as IdsHooks
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
+    from sidecar.changelog import SlotName
+    from sidecar.dedup.topic import TopicIds
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.ownership import Holder
+    from sidecar.exclusive.upkeep import Upkeep
     from sidecar.protocol.ids import Stamp
     from sidecar.v1 import state_pb2 as state
 
@@ -78,6 +81,14 @@ class Served(Protocol):
     name: str
     serving: bool
 
+    def begin_serving(self) -> None:
+        """The right to serve it is this node's."""
+        ...
+
+    def end_serving(self) -> None:
+        """No heartbeat asserts any more that this node serves it."""
+        ...
+
 
 class Moving(Served, Protocol):
     """One that may go to another node."""
@@ -92,13 +103,11 @@ class Moving(Served, Protocol):
         ...
 
 
-class Owning(Served, Protocol):
-    """A topic, or a partition with an owner of its own, as events, metrics and Redis show it."""
+class OwnerKnown(Protocol):
+    """What is known of an owner. `record` is what the changelog says, at `position` in the ownership topic."""
 
-    domain: Domain
-    ownership: state.Ownership | None
+    record: state.Ownership | None
     position: int
-    """Offset in the ownership topic of the record that says so."""
 
     @property
     def generation(self) -> int:
@@ -110,11 +119,48 @@ class Owning(Served, Protocol):
         """Who owns it, present or not."""
         ...
 
+
+class Waiting(Protocol):
+    """Who waits."""
+
+    def sessions(self) -> tuple[str, ...]:
+        """In order."""
+        ...
+
+
+class Owning(Served, Protocol):
+    """A topic, or a partition with an owner of its own, as events, metrics and Redis show it."""
+
+    domain: Domain
+
+    @property
+    def owner(self) -> OwnerKnown: ...
+    @property
+    def queue(self) -> Waiting: ...
     @property
     def stamp(self) -> Stamp | None:
         """The slot epoch that its owner writes under here, where it does."""
         ...
 
-    def queue(self) -> tuple[str, ...]:
-        """The sessions that wait for it, in order."""
+
+class WholeTopic(Protocol):
+    """The topic that a partition with an owner of its own belongs to."""
+
+    upkeep: Upkeep
+
+    @property
+    def ids(self) -> TopicIds | None:
+        """The sequence ids of the topic, where it has any."""
+        ...
+
+    async def take(self, partition: int) -> Stamp:
+        """The right to serve the topic and its master slot, whose stamp is returned."""
+        ...
+
+    def taken(self, slot: SlotName) -> None:
+        """The partition's slot was taken for its owner."""
+        ...
+
+    def tidy(self, partition: int) -> None:
+        """Nothing is under way at the partition any more."""
         ...

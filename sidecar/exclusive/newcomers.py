@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.domain import Domain
+    from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.interfaces import Owning
     from sidecar.protocol.batch import BatchHeader
 
 _PATIENCE_S: Final = 5.0
@@ -235,6 +237,14 @@ class Newcomers:
 
     # Refusals -----------------------------------------------------------------------------------------------------
 
+    def taint(self, connections: Iterable[int]) -> None:
+        """These carried a session that lost the topic."""
+        self.tainted.update(connections)
+
+    def may_be_ghost(self, connection: int, now: float) -> None:
+        """Somebody comes under the owner's own name while that one is connected."""
+        self.ghosts.setdefault(connection, now)
+
     def fenced(self, claimant: Claimant, wall_ms: int, *, listed: bool = False) -> None:
         """A deposed session tried again, or another one on its connection. `listed`: the changelog has it."""
         self.tainted.add(claimant.connection)
@@ -271,3 +281,57 @@ class Newcomers:
                 self.leave(session)
             else:
                 self._waiting[session] = claimant, since, now + self._grace
+
+
+class TopicQueue:
+    """Who waits for one topic or partition: places are those of `newcomers`, and every change is kept in Redis."""
+
+    def __init__(self, topic: Owning, newcomers: Newcomers, environment: Environment) -> None:
+        self._topic = topic
+        self._newcomers = newcomers
+        self._env = environment
+        self._kept: tuple[str, ...] = ()
+
+    def wait(self, claimant: Claimant, now: float) -> None:
+        """A claimant waits, for as long as clients take to try again."""
+        self._newcomers.wait(claimant, now)
+        self.changed()
+
+    def keep_place(self, claimant: Claimant, seconds: float, came: float) -> None:
+        """A claimant waits that came at `came` (monotonic seconds), for so many seconds unless it says so again or
+        `leave` is called.
+        """
+        self._newcomers.wait(claimant, self._env.now(), seconds, came=came)
+        self.changed()
+
+    def leave(self, session: str) -> None:
+        """It waits no more."""
+        self._newcomers.leave(session)
+        self.changed()
+        self._env.stirred(self._topic)
+
+    def changed(self) -> None:
+        """Others may wait than before."""
+        if self._newcomers.order is not self._kept:
+            self._kept = self._newcomers.order
+            self._env.queues.changed(self._topic)
+
+    def sessions(self) -> tuple[str, ...]:
+        """The sessions that wait, in order."""
+        return self._newcomers.queue(self._env.now())
+
+    def head(self) -> str | None:
+        """The session whose turn is next."""
+        return next(iter(self.sessions()), None)
+
+    def count(self) -> int:
+        """How many wait: next to nothing to find out where nobody does, as of thousands of partitions."""
+        return self._newcomers.count(self._env.now()) if self._newcomers.order else 0
+
+    def in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:
+        """Who waits, in order, and since when (Unix milliseconds), for people."""
+        wall, now = self._env.wall_ms(), self._env.now()
+        return [
+            (claimant.session, (claimant, wall - int((now - since) * 1000)))
+            for claimant, since in self._newcomers.waiting(now)
+        ]

@@ -19,6 +19,8 @@ A topic is in one of four states, and `step` is the only place where it gets int
 A plain session (`conn:…`) never comes back: `MovedAway` leaves its state as it is. While a takeover or another
 operation is under way (`operations`) the state is that from before it, and no batch is judged by it. Who waits and who
 was deposed is not part of the state: `newcomers` and the ownership record know. PIP-68.
+
+`owner` keeps the state of one topic.
 """
 
 from __future__ import annotations

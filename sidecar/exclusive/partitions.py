@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
-from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.requests import Split
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.tenure import NothingDoneError, writer_names
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from sidecar.changelog import Change, Key, SlotName
+    from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.newcomers import Refusals
@@ -55,8 +56,7 @@ class PartitionedTopic:
         self._tenure: Tenure | None = None
         self._idle: dict[SlotName, WriterSlot] = {}
         self._taking = asyncio.Lock()
-        self._without_ids = -1
-        self.ids = self._new_ids()
+        self._ids = PolicyIds(name, environment, self._is_live, self._fence_wanted, by_partition=True)
         for entry in environment.changelog.view.of_topic(name):
             index = _partition_of(entry.key)
             if entry.key.kind is Kind.OWNERSHIP and index is not None:
@@ -73,13 +73,18 @@ class PartitionedTopic:
     def tidy(self, partition: int) -> None:
         """Forget a partition that nobody has anything to do with: clients may name any number."""
         part = self.partitions.get(partition)
-        if part and not (part.busy or part.has_slot or part.newcomers.order or part.ownership is not None):
+        if part and not (part.busy or part.has_slot or part.newcomers.order or part.owner.record is not None):
             del self.partitions[partition]
 
     @property
     def parts(self) -> Iterable[GovernedTopic]:
         """Everything here that can have an owner."""
         return list(self.partitions.values())
+
+    @property
+    def ids(self) -> TopicIds | None:
+        """The sequence ids, where the policy wants them."""
+        return self._ids.now
 
     @property
     def generation(self) -> int:
@@ -127,6 +132,14 @@ class PartitionedTopic:
         found.offer(offer)
         self.tidy(offer.partition)
 
+    def begin_serving(self) -> None:
+        """As `GovernedTopic.begin_serving`."""
+        self.serving = True
+
+    def end_serving(self) -> None:
+        """As `GovernedTopic.end_serving`."""
+        self.serving = False
+
     def connection_closed(self, connection: int) -> None:
         """A client connection of this node is gone."""
         for part in self.parts:
@@ -144,19 +157,8 @@ class PartitionedTopic:
 
     def policy_changed(self) -> None:
         """Sequence ids begin or end: every partition goes on under its next epoch, the topic being fenced anew."""
-        if (self.ids is not None) is self._env.deduplicates(self.name):
-            return
-        if self.ids is not None:
-            self.ids.end()
-            self._without_ids = self._env.changelog.position
-        self.ids = self._new_ids()
-        self._fence_wanted()
-
-    def _new_ids(self) -> TopicIds | None:
-        if not self._env.deduplicates(self.name):
-            return None
-        since = self._without_ids
-        return TopicIds(self.name, self._env.ids, self._is_live, self._fence_wanted, by_partition=True, since=since)
+        if self._ids.follow_policy():
+            self._fence_wanted()
 
     def _is_live(self, session: str) -> bool:
         return any(part.is_live(session) for part in self.partitions.values())
@@ -164,7 +166,6 @@ class PartitionedTopic:
     def _fence_wanted(self) -> None:
         self._tenure = None
         for part in self.parts:
-            part.ids = self.ids
             part.writer.drop_epoch(MOVED)
 
     # The master slot --------------------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ class PartitionedTopic:
         """Another node wrote down who owns a partition."""
         partition = _partition_of(change.key)
         if partition is not None and not self.serving:
-            self.of(partition).load()
+            self.of(partition).takeovers.reread()
 
     def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""
@@ -265,10 +266,9 @@ class PartitionedTopic:
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
         await asyncio.gather(*[part.hand_back() for part in self.parts])
-        if self.ids is not None:
-            await self.ids.save_all()
-            self.ids.end()
-        self._tenure, self._idle, self.serving = None, {}, False
+        await self._ids.save()
+        self.end_serving()
+        self._tenure, self._idle = None, {}
         self._env.hooks.topic_forgotten(self.name)
         for part in self.parts:
             part.writer.drop_epoch(MOVED)

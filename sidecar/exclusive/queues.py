@@ -36,7 +36,7 @@ class Queues:
         for topic in changed:
             if topic.serving:
                 with suppress(MetadataUnavailable):  # the next heartbeat brings it again
-                    resource, queue = topic.domain.resource, topic.queue()
+                    resource, queue = topic.domain.resource, topic.queue.sessions()
                     await self._around.store.keep_queue(
                         topic.name, self._around.node_id, self._around.boot, queue, resource=resource
                     )

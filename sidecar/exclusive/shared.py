@@ -61,7 +61,9 @@ class Together(Protocol):
     name: str
     upkeep: Upkeep
     refusals: Refusals
-    ids: TopicIds | None
+
+    @property
+    def ids(self) -> TopicIds | None: ...
 
 
 class SharedSession:
@@ -155,7 +157,7 @@ class SharedSession:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has more partitions by now; try again")
             names = writer_names(self._env.changelog.view, self.name)
             ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
-        self.writer.epoch = SlotEpoch(tenure, self._env.forwarder, self.writer, ids, self._env.around.epoch_records)
+        self.writer.begin(SlotEpoch(tenure, self._env.forwarder, self.writer, ids, self._env.around.epoch_records))
 
     async def grow(self, partition: int) -> None:
         await self._sessions.grown(partition)

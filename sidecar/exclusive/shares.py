@@ -50,7 +50,7 @@ class Shares:
         )
         for topic, to in islice(strange, _AT_ONCE):
             self.moving.add(topic.name)
-            topic.serving = False  # no heartbeat asserts it any more
+            topic.end_serving()
             self._tasks.start(self._hand_over(topic, to))
 
     async def _hand_over(self, topic: Moving, to: int) -> None:

@@ -54,11 +54,11 @@ class Upkeep:
     __slots__ = (
         "_clock",
         "_examined_ms",
+        "_is_unseen",
         "_limit_ms",
         "_share",
         "distrusts",
         "fenced_at",
-        "is_unseen",
         "known",
         "not_before",
         "stamped",
@@ -76,8 +76,7 @@ class Upkeep:
         self.fenced_at = -math.inf
         """When the newest fence began."""
         self.not_before = -math.inf
-        self.is_unseen = False
-        """Something was written since leaders were asked what they remember."""
+        self._is_unseen = False
         self.distrusts = False
         """A header was found to have told of other times than the leader found in its records."""
         self._share = 1.0
@@ -136,9 +135,22 @@ class Upkeep:
         wants_rule = self.known and self.terms.stamped and not self.stamped
         return wants_rule or now - self.fenced_at > self.terms.interval * self._share
 
-    def is_old(self, newest_ms: int) -> bool:
-        """Whether a batch whose newest record is surely of this time (Unix ms), or newer, has to be examined."""
-        return self._clock.now_ms() - newest_ms > self._examined_ms
+    def takes(self, newest_ms: int) -> bool:
+        """Whether a batch whose newest record is surely of this time (Unix ms), or newer, may be written: it counts as
+        written then. Else its records have to be examined.
+        """
+        if self._clock.now_ms() - newest_ms > self._examined_ms:
+            return False
+        self._is_unseen = True
+        return True
+
+    def wrote(self) -> None:
+        """Something may have been written since leaders were asked what they remember."""
+        self._is_unseen = True
+
+    def asked(self) -> None:
+        """Leaders are asked now what they remember."""
+        self._is_unseen = False
 
     def examine(self, topic: str, batch: memoryview, *, at_once: bool) -> Outcome | None:
         """The answer for a batch whose records are too old or damaged; None if it may be written. Decompresses the
@@ -159,7 +171,7 @@ class Upkeep:
     @property
     def wants_look(self) -> bool:
         """Whether a leader may remember another time of the topic's writers than their headers told."""
-        return self.is_unseen and self.known and not self.stamped and self.terms.oldest < math.inf
+        return self._is_unseen and self.known and not self.stamped and self.terms.oldest < math.inf
 
     def remembered(self, timestamp_ms: int) -> bool:
         """A leader has this as the newest time (Unix ms) of one of the topic's writers. True where no header that was

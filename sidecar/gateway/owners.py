@@ -76,14 +76,14 @@ def standing(governor: Governor, nodes: NodeDirectory, name: str, *, queue: bool
         [
             Waiter(part.domain.partition, claimant.label, session, since)
             for part in (parts if queue else ())
-            for session, (claimant, since) in part.queue_in_ms()
+            for session, (claimant, since) in part.queue.in_ms()
         ],
         serving,
     )
 
 
 def _owner(part: GovernedTopic, *, elsewhere: bool) -> Owner | None:
-    holder, ownership = part.holder if elsewhere else part.current_holder, part.ownership
+    holder, ownership = part.owner.holder if elsewhere else part.owner.current, part.owner.record
     if holder is None:
         return None
     return Owner(

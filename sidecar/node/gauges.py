@@ -54,8 +54,8 @@ def queue_of(governor: Governor, topic: str) -> Queue:
     """Who waits for a topic, or for its partitions, at this node."""
     waiting = stranded = 0
     for part in governor.topic(topic).parts if governor.serves(topic) else ():
-        if there := part.waiting():
+        if there := part.queue.count():
             waiting += there
-            if part.current_holder is None and not part.shared.connected():
+            if part.owner.current is None and not part.shared.connected():
                 stranded += there
     return Queue(waiting, stranded)

@@ -152,7 +152,7 @@ class Machine:
         topic = room.governor.topic(self._scene.topic)
         epochs = [part for part in topic.parts if part.writer.epoch is not None]
         if epochs:
-            self._random.choice(epochs)._lose_epoch()
+            self._random.choice(epochs).takeovers.lose_epoch()
         else:
             topic._fence_wanted()
 

@@ -302,7 +302,7 @@ async def test_refused_attempts_leave_nothing_behind(room: Room, services: Servi
     assert pending_timers(loop) <= timers
     assert room.gates.passed == passed  # nobody was asked
     assert (served.newcomers.ghosts, served.newcomers.tainted, served.newcomers.struck) == ({}, set(), {})
-    assert served.queue_in_ms() == []
+    assert served.queue.in_ms() == []
     assert set(room.governor.producers._of_connection) == {owner.connection_id}
     assert room.governor.forwarder.held_bytes == 0
     assert served.generation == 1

@@ -66,8 +66,8 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     topic = room.topic(name)
     topic.offer(Offer(claimant, "", 0, NO_BATCH, memoryview(b""), 0, lambda: True, claimed.set_result))
     assert (await claimed).error == 0
-    assert topic.holder is not None
-    assert topic.holder.session == session
+    assert topic.owner.holder is not None
+    assert topic.owner.holder.session == session
     for _ in range(2):
         assert await stranger.send(name, b"evil", sequence=0) == HELD
     assert await owner.send(name, b"1") == 0

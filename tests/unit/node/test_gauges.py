@@ -14,7 +14,8 @@ class PaperTopic:
 
     def __init__(self, *, serving: bool, waiting: int, looked: Callable[[], None]) -> None:
         shared = SimpleNamespace(connected=list[str])
-        part = SimpleNamespace(waiting=lambda: waiting, current_holder=None, shared=shared)
+        queue, owner = SimpleNamespace(count=lambda: waiting), SimpleNamespace(current=None)
+        part = SimpleNamespace(queue=queue, owner=owner, shared=shared)
         self.parts = (part,)
         self._serving, self._looked = serving, looked
 
