@@ -220,7 +220,7 @@ Begin(n) == \E w \in {"session"} \cup (IF Interlude THEN {"other"} ELSE {}) :
               Start(n, w, NoWant)
 
 \* All markers are in: read the changelog.
-\* sidecar/exclusive/slot_records.py: SlotRecords.known
+\* sidecar/exclusive/slots.py: SlotRecords.known
 ReadLast(n) ==
   /\ node[n].pc = "fencing"
   /\ \A p \in FenceSet : high[p] >= node[n].e

@@ -219,7 +219,7 @@ Commit(n) ==
       /\ UNCHANGED <<log, coord, known, granted, holds>>
 
 \* Behind its own record the node has the master slot still.
-\* sidecar/exclusive/slot_records.py: SlotRecords.check_master
+\* sidecar/exclusive/slots.py: SlotRecords.check_master
 Serve(n) ==
   LET t == task[n]
       right == [sl |-> t.sl, e |-> t.es[t.sl], m |-> IF t.sl = Master THEN t.es[Master] ELSE t.m,

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.exclusive.records import mode_of
-from sidecar.exclusive.requests import Claim
-from sidecar.exclusive.tenure import NothingDoneError, generation_floor, is_outdated, owner_record
+from sidecar.exclusive.requests import Claim, NothingDoneError
+from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sidecar.changelog import Entry, Opened
-    from sidecar.exclusive.domain import Domain
+    from sidecar.exclusive.interfaces import Surroundings
     from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.slots import Domain, Tenure
     from sidecar.v1 import state_pb2 as state
 
 CLAIM_LEASE_MS: Final = 10_000

@@ -16,9 +16,8 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
 from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
-from sidecar.exclusive.tenure import generation_of
+from sidecar.exclusive.slots import Domain, generation_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.interfaces import Surroundings
 
 _SEEN_S: Final = 5.0
 _APPLIED_S: Final = 10.0

@@ -20,9 +20,9 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.interfaces import Hooks, Owning
+    from sidecar.exclusive.interfaces import Hooks, Owning, Surroundings
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.slots import Tenure
     from sidecar.network.tasks import Tasks
 
 

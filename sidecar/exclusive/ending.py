@@ -14,7 +14,7 @@ from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.ownership import Freed
 from sidecar.exclusive.requests import Fence, Split
-from sidecar.exclusive.tenure import check_generation, generation_of
+from sidecar.exclusive.slots import check_generation, generation_of
 from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 

@@ -10,10 +10,9 @@ if TYPE_CHECKING:
     from sidecar.dedup.environment import Surroundings as Ids
     from sidecar.exclusive.bindings import Bindings
     from sidecar.exclusive.chronicle import Chronicle
-    from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.interfaces import Hooks, Owning, Served
+    from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
     from sidecar.exclusive.queues import Queues
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.slots import Domain
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from sidecar.dedup.content import Content
     from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.slots import Tenure
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
@@ -191,11 +192,11 @@ class SlotEpoch:
         return [index for index, space in self._spaces.items() if space.next != space.base]
 
     def touched(self) -> list[int]:
-        """See `sidecar.exclusive.tenure.AtWork`."""
+        """See `sidecar.exclusive.tails.AtWork`."""
         return [index for index, lane in self._lanes.items() if lane.used]
 
     def acknowledged(self, partition: int) -> int:
-        """See `sidecar.exclusive.tenure.AtWork`."""
+        """See `sidecar.exclusive.tails.AtWork`."""
         space = self._spaces[partition]
         behind = space.stamped(space.next)
         return behind - 1 if behind else NOTHING

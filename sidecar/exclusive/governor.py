@@ -28,8 +28,8 @@ from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.queues import Queues
+from sidecar.exclusive.requests import NothingDoneError
 from sidecar.exclusive.shares import Shares
-from sidecar.exclusive.tenure import NothingDoneError
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.protocol.caller import Lane
 from sidecar.protocol.errors import ErrorCode
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from sidecar.changelog import Change, Changelog, Key, SlotName
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
-    from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.interfaces import Hooks, Owning, Served
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
+    from sidecar.exclusive.slots import Domain
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sidecar.dedup.environment import Hooks as IdsHooks
+from sidecar.forwarder.sequences import EPOCH_RECORDS
 
 if TYPE_CHECKING:
+    from metadata import MetadataStore
     from metadata.ownership import AccessMode
-    from sidecar.changelog import SlotName
-    from sidecar.dedup.topic import TopicIds
+    from sidecar.changelog import Changelog
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.upkeep import Upkeep
+    from sidecar.exclusive.slots import Domain
+    from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
     from sidecar.v1 import state_pb2 as state
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every takeover of this node needs."""
+
+    node_id: int
+    boot: str
+    cluster: str
+    upstream: Upstream
+    changelog: Changelog
+    store: MetadataStore
+    epoch_records: int = EPOCH_RECORDS
+    """Records of an idempotent session in one partition after which its slot epoch is replaced."""
 
 
 class Producing(Protocol):
@@ -140,27 +156,4 @@ class Owning(Served, Protocol):
     @property
     def stamp(self) -> Stamp | None:
         """The slot epoch that its owner writes under here, where it does."""
-        ...
-
-
-class WholeTopic(Protocol):
-    """The topic that a partition with an owner of its own belongs to."""
-
-    upkeep: Upkeep
-
-    @property
-    def ids(self) -> TopicIds | None:
-        """The sequence ids of the topic, where it has any."""
-        ...
-
-    async def take(self, partition: int) -> Stamp:
-        """The right to serve the topic and its master slot, whose stamp is returned."""
-        ...
-
-    def taken(self, slot: SlotName) -> None:
-        """The partition's slot was taken for its owner."""
-        ...
-
-    def tidy(self, partition: int) -> None:
-        """Nothing is under way at the partition any more."""
         ...

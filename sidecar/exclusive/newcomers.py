@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.interfaces import Owning
+    from sidecar.exclusive.slots import Domain
     from sidecar.protocol.batch import BatchHeader
 
 _PATIENCE_S: Final = 5.0

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from sidecar.exclusive.ownership import FREE, Awaited, Found, Free, MovedAway, is_held, seconds_left, step
 from sidecar.exclusive.records import mode_of
+from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
 from sidecar.exclusive.succession import is_plain
-from sidecar.exclusive.tenure import generation_floor, is_outdated, owner_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from metadata.ownership import Ownership
     from sidecar.changelog import Entry
-    from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.ownership import Event, Leaving, Owned, State
+    from sidecar.exclusive.slots import Domain
     from sidecar.v1 import state_pb2 as state
 
 

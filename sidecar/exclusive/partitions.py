@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policy_ids import PolicyIds
-from sidecar.exclusive.requests import Split
+from sidecar.exclusive.requests import NothingDoneError, Split
+from sidecar.exclusive.slots import Domain, writer_names
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import NothingDoneError, writer_names
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.forwarder.append import Outcome
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.tenure import Tenure
+    from sidecar.exclusive.slots import Tenure
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
@@ -56,7 +55,7 @@ class PartitionedTopic:
         self._tenure: Tenure | None = None
         self._idle: dict[SlotName, WriterSlot] = {}
         self._taking = asyncio.Lock()
-        self._ids = PolicyIds(name, environment, self._is_live, self._fence_wanted, by_partition=True)
+        self._ids = PolicyIds(name, environment, self._is_live, self.fence_wanted, by_partition=True)
         for entry in environment.changelog.view.of_topic(name):
             index = _partition_of(entry.key)
             if entry.key.kind is Kind.OWNERSHIP and index is not None:
@@ -158,12 +157,13 @@ class PartitionedTopic:
     def policy_changed(self) -> None:
         """Sequence ids begin or end: every partition goes on under its next epoch, the topic being fenced anew."""
         if self._ids.follow_policy():
-            self._fence_wanted()
+            self.fence_wanted()
 
     def _is_live(self, session: str) -> bool:
         return any(part.is_live(session) for part in self.partitions.values())
 
-    def _fence_wanted(self) -> None:
+    def fence_wanted(self) -> None:
+        """As `GovernedTopic.fence_wanted`."""
         self._tenure = None
         for part in self.parts:
             part.writer.drop_epoch(MOVED)

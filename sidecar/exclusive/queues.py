@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from metadata import MetadataUnavailable
 
 if TYPE_CHECKING:
-    from sidecar.exclusive.interfaces import Owning
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.interfaces import Owning, Surroundings
     from sidecar.network.tasks import Tasks
 
 _GATHER_S: Final = 0.05

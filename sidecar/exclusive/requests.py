@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from metadata.ownership import AccessMode
 from sidecar.forwarder.sequences import RefusedSequences
+from sidecar.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,4 +131,10 @@ class Share(Adopt):
 class Split(Adopt):
     """Partitions may have owners of their own from now on, or the topic has no policy any more: the last owner of the
     whole owns it no longer.
+    """
+
+
+class NothingDoneError(KafkaError):
+    """Another node serves the topic, or nobody may take it at this moment: nothing was begun, so it may be asked for
+    again, here or there.
     """

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.changelog import ChangelogError, RetryTimeoutError, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.requests import Memory, Request, WriteBeside
+from sidecar.exclusive.slots import Domain, writer_names
 from sidecar.exclusive.succession import is_plain
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import writer_names
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.append import Outcome
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.operations import Offer
-    from sidecar.exclusive.tenure import Tenure
+    from sidecar.exclusive.slots import Tenure
     from sidecar.exclusive.upkeep import Upkeep
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.lane import Lane

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.exclusive.interfaces import Moving
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.interfaces import Moving, Surroundings
     from sidecar.network.tasks import Tasks
 
 _SETTLED_LEASES: Final = 2

@@ -22,7 +22,7 @@ its fence: either it finds that record, and fences the slot, or its fence is fou
 `model/` has these steps as actions: functions name theirs (`Model: NoteTails`), and actions name their functions.
 
 This module performs the steps, one method each, in the order of `Takeover._attempt`. `claims` decides who may ask for
-them, `requests` say for what. `slot_records` reads the ownership topic; `succession` and `records` make what step 6
+them, `requests` say for what. `slots` reads the ownership topic; `succession` and `records` make what step 6
 writes.
 """
 
@@ -35,10 +35,9 @@ from typing import TYPE_CHECKING, Final
 from sidecar.changelog import Record, ownership_key, unpack_offsets
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.arbitration import Arbitration
-from sidecar.exclusive.domain import Domain
-from sidecar.exclusive.former_writers import FormerWriters
-from sidecar.exclusive.slot_records import SlotRecords
-from sidecar.exclusive.tenure import Tenure, stamp_of, tail_reader
+from sidecar.exclusive.records import FormerWriters
+from sidecar.exclusive.slots import Domain, SlotRecords, Tenure, stamp_of
+from sidecar.exclusive.tails import tail_reader, trusted_ends
 from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
 from sidecar.protocol.ids import Offset, ProducerId
 from sidecar.v1 import state_pb2 as state
@@ -48,12 +47,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
-    from sidecar.exclusive.former_writers import Covered
+    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.records import Covered
     from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.slot_records import Known
+    from sidecar.exclusive.slots import Known
     from sidecar.exclusive.succession import Sequences
     from sidecar.exclusive.tails import Look, Tail, TailReader
-    from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import FencedTopic
     from sidecar.protocol.ids import Stamp
 
@@ -116,7 +115,7 @@ class Takeover:
         self._request = request
         self._trusted_ms = trusted_ms
         self._has_ids = ids is not None
-        self._former = FormerWriters(domain, ids)
+        self._former = FormerWriters(domain.topic, ids, is_master=domain.is_master)
         self._records = SlotRecords(around.changelog.view, around.changelog.clock, domain, request, master)
         self._arbitration = Arbitration(around, domain, request)
 
@@ -174,7 +173,7 @@ class Takeover:
     async def _note_tails(self, start: _Start) -> _Noted:
         """Where the sessions stand that had these slots, also in the changelog: the fence makes leaders forget it."""
         # Model: NoteTails.
-        reader = tail_reader(self._around, self._topic)
+        reader = tail_reader(self._around.upstream, self._topic)
         look = await reader.look(start.partitions)
         formers = start.known.others | self._records.followed(start.topic_id)
         if start.known.opened is not None:
@@ -185,7 +184,9 @@ class Takeover:
             if not entry.value.session.startswith("pid:"):
                 continue  # nobody's, or of somebody who never comes back
             former, writer = Domain(self._topic, name), stamp_of(entry)
-            since = self._begins(former, entry, start) | self._records.trusted(former, entry, look, self._trusted_ms)
+            since = self._begins(former, entry, start) | trusted_ends(
+                self._around.changelog.view, self._around.changelog.clock, former, entry, look, self._trusted_ms
+            )
             view, indexes = self._around.changelog.view, former.of(look.ends)
             found[name] = reader.before(view, name, writer, look, indexes, since)
             news += reader.records(view, name, start.topic_id, writer, found[name], self._records.now_ms)

@@ -15,7 +15,6 @@ from sidecar.exclusive import claims
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.bindings import FOREIGN, NOT_YOURS
 from sidecar.exclusive.claims import Claimant, Situation, Step
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.ending import Ending
 from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
 from sidecar.exclusive.operations import GRANTED, Offer
@@ -23,8 +22,9 @@ from sidecar.exclusive.owner import TopicOwner
 from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Owned
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.shared import SharedSessions
+from sidecar.exclusive.slots import Domain
 from sidecar.exclusive.succession import is_plain
-from sidecar.exclusive.topic_takeovers import TopicTakeovers
+from sidecar.exclusive.topic_takeovers import TopicTakeovers, WholeTopic
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.append import Outcome
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.epoch import SlotEpoch
-    from sidecar.exclusive.interfaces import WholeTopic
     from sidecar.exclusive.ownership import Holder
     from sidecar.forwarder.lane import Lane
     from sidecar.forwarder.whole import WholeRequest

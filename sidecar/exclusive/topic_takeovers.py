@@ -20,9 +20,9 @@ from sidecar.exclusive.interfaces import Owning
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.ownership import Awaited, Freed, Holder, Owned, TakenOver, is_held
 from sidecar.exclusive.records import mode_of, was_deposed
-from sidecar.exclusive.requests import Adopt, Claim, Depose, Resume, Share
+from sidecar.exclusive.requests import Adopt, Claim, Depose, NothingDoneError, Resume, Share
+from sidecar.exclusive.slots import GenerationError, writer_names
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import GenerationError, NothingDoneError, writer_names
 from sidecar.exclusive.upkeep import Renewal, renew_fence
 from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.append import Outcome
@@ -30,19 +30,42 @@ from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from sidecar.changelog import SlotName
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Verdict
     from sidecar.exclusive.environment import Environment
-    from sidecar.exclusive.interfaces import WholeTopic
     from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
     from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.owner import TopicOwner
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.shared import SharedSessions
-    from sidecar.exclusive.tenure import Tenure
+    from sidecar.exclusive.slots import Tenure
     from sidecar.exclusive.upkeep import Upkeep
     from sidecar.exclusive.writer import SlotWriter
     from sidecar.protocol.ids import Stamp
+
+
+class WholeTopic(Protocol):
+    """The topic that a partition with an owner of its own belongs to."""
+
+    upkeep: Upkeep
+
+    @property
+    def ids(self) -> TopicIds | None:
+        """The sequence ids of the topic, where it has any."""
+        ...
+
+    async def take(self, partition: int) -> Stamp:
+        """The right to serve the topic and its master slot, whose stamp is returned."""
+        ...
+
+    def taken(self, slot: SlotName) -> None:
+        """The partition's slot was taken for its owner."""
+        ...
+
+    def tidy(self, partition: int) -> None:
+        """Nothing is under way at the partition any more."""
+        ...
 
 
 class TopicParts(Owning, Protocol):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive import succession
-from sidecar.exclusive.tenure import acknowledged_tails, has_forgotten, tail_reader
+from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     retire_producer,
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from sidecar.changelog import Clock
-    from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.tenure import AtWork, Surroundings, Tenure
+    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.slots import Domain, Tenure
+    from sidecar.exclusive.tails import AtWork
     from sidecar.fencing import KeepAlive, WriterSlot
 
 _RECORDS_AT_ONCE: Final = 500
@@ -239,7 +240,7 @@ async def renew_fence(around: Surroundings, tenure: Tenure, epoch: AtWork | None
     layout = await around.upstream.whole_layout(domain.topic)
     if layout.topic_id != tenure.topic_id or set(domain.of(layout.leaders)) - set(tenure.partitions):
         return Renewal.CHANGED
-    changelog, reader = around.changelog, tail_reader(around, domain.topic)
+    changelog, reader = around.changelog, tail_reader(around.upstream, domain.topic)
     wrote = () if epoch is None else epoch.wrote()
     look = await reader.look(tenure.partitions)
     if has_forgotten(look, domain.topic, tenure.slot.stamp, wrote):

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.records import mode_of
-from sidecar.exclusive.tenure import generation_of
+from sidecar.exclusive.slots import Domain, generation_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
 from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.interfaces import Surroundings
 from sidecar.exclusive.keeper import Keeper
-from sidecar.exclusive.tenure import Surroundings, stamp_of
+from sidecar.exclusive.slots import stamp_of
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.severing import Severing

@@ -15,8 +15,9 @@ from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.records import mode_of
+from sidecar.exclusive.requests import NothingDoneError
+from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
-from sidecar.exclusive.tenure import GenerationError, NothingDoneError
 from sidecar.gateway.catching_up import BehindError
 from sidecar.gateway.owners import standing
 from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, Why, state_of

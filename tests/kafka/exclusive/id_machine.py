@@ -154,7 +154,7 @@ class Machine:
         if epochs:
             self._random.choice(epochs).takeovers.lose_epoch()
         else:
-            topic._fence_wanted()
+            topic.fence_wanted()
 
     async def change_weather(self, _: Room) -> None:
         """From now on few answers are lost on their way, or many, and some batches are late, or none."""

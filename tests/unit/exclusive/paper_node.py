@@ -21,9 +21,8 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_positions
 from sidecar.changelog.records import read_batches
 from sidecar.exclusive import requests, succession
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.tenure import Tenure
+from sidecar.exclusive.slots import Domain, Tenure
 from sidecar.forwarder.append import Append, Outcome
 from sidecar.forwarder.lane import Lane, Owner
 from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict

@@ -15,10 +15,9 @@ from sidecar.changelog import (
     slot_key,
     tail_key,
 )
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.forgetting import is_ripe, left_of
+from sidecar.exclusive.slots import Domain, generation_of
 from sidecar.exclusive.succession import REMEMBERED_MS
-from sidecar.exclusive.tenure import generation_of
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.newcomers import Newcomers, Refusals, RefusedLedger
+from sidecar.exclusive.slots import Domain
 from sidecar.protocol.batch import BatchHeader
 
 GRACE = 3.0

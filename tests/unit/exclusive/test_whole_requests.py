@@ -11,9 +11,8 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import Position
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.tenure import Tenure
+from sidecar.exclusive.slots import Domain, Tenure
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sidecar.exclusive.succession import NOTHING
-from sidecar.exclusive.tails import Look, Tail
-from sidecar.exclusive.tenure import AtWork, acknowledged_tails, has_forgotten
+from sidecar.exclusive.tails import AtWork, Look, Tail, acknowledged_tails, has_forgotten
 from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 

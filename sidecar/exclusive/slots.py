@@ -1,32 +1,187 @@
-"""What the ownership topic says of a topic's slots, as a takeover of one of them reads it. No IO, nothing is kept.
+"""The writer slots of a topic: the whole topic's (slot 0, the master slot), one for each partition with an owner of its
+own (slot pN), one for each session beside others (1, 2, …). What a slot is for, what the ownership topic says of it,
+and what a takeover of it returns. No IO, nothing is kept.
 
 Records of a topic of another id under the same name are of a topic that is gone, and do not count.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.changelog import MASTER_SLOT
+from metadata.ownership import Generation, Ownership
+from sidecar.changelog import MASTER_SLOT, Key, SlotName, partition_of, partition_slot, serving_key, slot_key
+from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.exclusive import records, succession
-from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Claim, Fence
-from sidecar.exclusive.tenure import check_generation, is_outdated, stamp_of
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from uuid import UUID
 
-    from sidecar.changelog import Clock, Entry, Opened, Position, SlotName, View
+    from sidecar.changelog import Clock, Entry, Opened, Position, StampedJournal, View
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.succession import Mention
-    from sidecar.exclusive.tails import Look
+    from sidecar.fencing import WriterSlot
+    from sidecar.forwarder.sequences import RefusedSequences
     from sidecar.protocol.caller import TopicLayout
-    from sidecar.protocol.ids import Stamp
     from sidecar.v1 import state_pb2 as state
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A slot of a topic."""
+
+    topic: str
+    slot: SlotName = MASTER_SLOT
+
+    @classmethod
+    def of_partition(cls, topic: str, partition: int) -> Domain:
+        """One partition of a topic whose partitions have owners of their own."""
+        return cls(topic, partition_slot(partition))
+
+    @property
+    def partition(self) -> int | None:
+        """The one partition that it is about; None: all of them."""
+        return partition_of(self.slot)
+
+    @property
+    def is_master(self) -> bool:
+        """It is the whole topic: whoever takes it shuts out every other slot."""
+        return self.slot == MASTER_SLOT
+
+    @property
+    def is_shared(self) -> bool:
+        """One session among others has it: it has no owner and no generation."""
+        return not self.is_master and self.partition is None
+
+    @property
+    def resource(self) -> str:
+        """Its name where one owner is arbitrated. Topic names hold no slash."""
+        return self.topic if self.is_master else f"{self.topic}/{self.slot}"
+
+    def covers(self, partition: int) -> bool:
+        """Whether its slot may write there."""
+        return self.partition in (None, partition)
+
+    def of(self, partitions: Iterable[int]) -> list[int]:
+        """Those of a topic's partitions that it is about, in order."""
+        return sorted(index for index in partitions if self.covers(index))
+
+    def overlaps(self, slot: SlotName) -> bool:
+        """Whether another slot's owner might write where this one's does."""
+        other = partition_of(slot)
+        return self.partition is None or other is None or self.partition == other
+
+    @property
+    def key(self) -> Key:
+        """Of the record that opens its epochs."""
+        return slot_key(self.topic, self.slot) if self.is_shared else serving_key(self.topic, self.slot)
+
+    def opened(self, view: View) -> Entry[state.Serving] | Entry[state.Slot] | None:
+        """The record that opened its newest epoch."""
+        return view.slot(self.topic, self.slot) if self.is_shared else view.serving(self.topic, self.slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """The outcome: an epoch that this node alone writes under, for a session."""
+
+    domain: Domain
+    topic_id: UUID
+    stamp: Stamp
+    slot: WriterSlot
+    journal: StampedJournal
+    session: str
+    name: str
+    generation: int
+    bases: Mapping[int, Position]
+    refused: Mapping[int, RefusedSequences]
+    partitions: tuple[int, ...]
+    ownership: state.Ownership
+    """Whose the topic or partition is, as the changelog says; without a generation where it was never owned."""
+    position: int
+    """Offset in the ownership topic of the record that says so."""
+    others: Mapping[SlotName, WriterSlot]
+    """The other slots of the topic, fenced with it: nothing of an earlier epoch of theirs gets in."""
+    ids_from: Mapping[int, int] | None = None
+    """Where each log ended when the topic began to have sequence ids; None where it has none."""
+    begins: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Offsets in front of everything that is written under this epoch."""
+
+
+class GenerationError(Exception):
+    """What was to happen under certain generations did not: `current` is another."""
+
+    def __init__(self, resource: str, current: int) -> None:
+        super().__init__(f"the generation of {resource} is {current}")
+        self.current = current
+
+
+def owner_record(resource: str, entry: Entry[state.Ownership], node_id: int) -> Ownership:
+    """A changelog record as Redis keeps it."""
+    value = entry.value
+    return Ownership(
+        resource=resource,
+        generation=Generation(value.generation),
+        position=entry.offset,
+        session=None if value.released_ms or not value.session else value.session,
+        name=value.name,
+        mode=records.mode_of(value.mode),
+        since_ms=value.since_ms,
+        node_id=node_id,
+        producer_id=entry.writer.producer_id if entry.writer else -1,
+        producer_epoch=entry.writer.epoch if entry.writer else -1,
+    )
+
+
+def is_outdated(view: View, domain: Domain, entry: Entry[state.Ownership]) -> bool:
+    """Whether the topic as a whole had another owner since a partition's was written down: the scope was changed."""
+    whole = None if domain.is_master else view.ownership(domain.topic)
+    return whole is not None and whole.offset > entry.offset
+
+
+def generation_floor(view: View, domain: Domain) -> int:
+    """The highest generation that anybody had of what a slot is for, when the scope was another one."""
+    slots = {MASTER_SLOT, *view.opened_now(domain.topic)}  # of a topic that was gone the master slot's alone is kept
+    owners = [view.ownership(domain.topic, slot) for slot in slots if domain.overlaps(slot)]
+    return max((found.value.generation for found in owners if found is not None), default=0)
+
+
+def generation_of(view: View, domain: Domain) -> int:
+    """The generation of a topic or partition, 0 where nobody ever owned it."""
+    own = view.ownership(domain.topic, domain.slot)
+    return max(own.value.generation if own is not None else 0, generation_floor(view, domain))
+
+
+def check_generation(view: View, domain: Domain, generations: frozenset[int] | None) -> None:
+    """Raises `GenerationError` unless the generation is one of these; None: any."""
+    current = generation_of(view, domain)
+    if generations is not None and current not in generations:
+        raise GenerationError(domain.resource, current)
+
+
+def writer_names(view: View, topic: str) -> WriterNames:
+    """Whose the batches of a topic's slots are, as far as the changelog tells."""
+    found = WriterNames()
+    for entry in view.opened(topic).values():
+        value = entry.value
+        for former in value.former:
+            name = FORGOTTEN if former.forgotten else producer_name(former.name)
+            found.add(former.producer_id, former.last_epoch, name)
+        found.add(value.producer_id, value.producer_epoch, producer_name(value.name))
+    return found
+
+
+def stamp_of(opened: Entry[Opened] | None) -> Stamp:
+    """The epoch that a record opened; -1 where there is none."""
+    if opened is None:
+        return Stamp(ProducerId(-1), ProducerEpoch(-1))
+    return Stamp(ProducerId(opened.value.producer_id), ProducerEpoch(opened.value.producer_epoch))
 
 
 class Known(NamedTuple):
@@ -185,23 +340,3 @@ class SlotRecords:
         entries = self._opened(topic_id).values()
         is_known = any(succession.mention(session, each.value, each.offset, {}, self.now_ms) for each in entries)
         return {} if is_known else memory.stands_at
-
-    def trusted(self, former: Domain, entry: Entry[Opened], look: Look, trusted_ms: float) -> dict[int, int]:
-        """The ends of the partitions whose leader remembers no batch of a slot and cannot have forgotten one.
-
-        Reading starts there instead of at the begin of the slot's epoch: others may have written much since, and
-        retention may have deleted it. A leader that knows a higher epoch has forgotten this one. A leader that knows a
-        batch of the slot may hold it in front of its end. `trusted_ms`: how far back leaders surely remember every
-        producer. Empty while the brokers' time is not known.
-        """
-        oldest = self.now_ms - trusted_ms if self._clock.is_confirmed else math.inf
-        writer = stamp_of(entry)
-        ends: dict[int, int] = {}
-        for index, end in look.ends.items():
-            active = look.remembered[TopicPartition(self._topic, index)].of(writer.producer_id)
-            if active is not None and (active.stamp.epoch > writer.epoch or active.last_sequence >= 0):
-                continue
-            tail = self._view.tail(self._topic, former.slot, index)
-            if max(entry.at_ms, min(tail.at_ms, tail.value.at_ms) if tail is not None else 0) > oldest:
-                ends[index] = end
-        return ends

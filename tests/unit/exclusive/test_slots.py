@@ -7,9 +7,8 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import Clock, Position, Record, View, pack_positions, serving_key, shared_slot, slot_key
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.requests import Memory, WriteBeside
-from sidecar.exclusive.slot_records import SlotRecords
+from sidecar.exclusive.slots import Domain, SlotRecords
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
