@@ -59,25 +59,44 @@ async def _no_beat() -> None:
 
 class PolicyCatalog:
     """`book` is what this node applies, `version` the newest of the policies in it: one that was deleted counts no
-    more, as nodes that start later never heard of it. `live` is what the last heartbeat said of the others. `beat`
-    sends one now, `settings_changed` is called where a topic's settings in Kafka changed, `changed` where this node
-    changed a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
+    more, as nodes that start later never heard of it. `live` is what the last heartbeat said of the others.
     """
 
-    def __init__(self, around: Surroundings, default: PolicyFields | None = None) -> None:
-        """`default`: this node's setting for topics that no policy covers."""
+    def __init__(
+        self,
+        around: Surroundings,
+        default: PolicyFields | None = None,
+        changed: Callable[[str, str, int], None] = lambda name, body, at_ms: None,
+    ) -> None:
+        """`default`: this node's setting for topics that no policy covers. `changed` is called where this node changed
+        a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
+        """
         self.book = PolicyBook({}, default)
         self._default = default
         self.version = 0
         self._highest = 0
         """The newest version that was ever read: none is given twice."""
         self.live: LiveNodes | None = None
-        self.beat: Callable[[], Awaitable[None]] = _no_beat
-        self.settings_changed: Callable[[], None] = lambda: None
-        self.changed: Callable[[str, str, int], None] = lambda name, body, at_ms: None
+        self._beat: Callable[[], Awaitable[None]] = _no_beat
+        self._settings_changed: Callable[[], None] = lambda: None
+        self._changed = changed
         self._around = around
         self._governing: dict[str, asyncio.Lock] = {}
         self._missing: dict[str, tuple[int, float]] = {}
+
+    def attach(
+        self, *, beat: Callable[[], Awaitable[None]], settings_changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`beat` sends a heartbeat now, `settings_changed` is called where a topic's settings in Kafka changed."""
+        self._beat, self._settings_changed = beat, settings_changed
+
+    def heard(self, live: LiveNodes) -> None:
+        """What a heartbeat says of the other nodes."""
+        self.live = live
+
+    def reread_settings(self) -> None:
+        """The settings of topics in Kafka may have changed."""
+        self._settings_changed()
 
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
@@ -205,7 +224,7 @@ class PolicyCatalog:
             raise UnservedError(f"log_append_time: topic {topic} does not exist yet; create it first")
         if done.error:
             raise KafkaError(done.error, f"message.timestamp.type of {topic}: {done.message or 'refused'}")
-        self.settings_changed()
+        self.reread_settings()
 
     async def _write_down(self, name: str, policy: PolicyFields | None, version: int = 0) -> None:
         """Have every node follow a change, and tell of it; None: the policy is gone."""
@@ -216,7 +235,7 @@ class PolicyCatalog:
         try:
             await self._applied()
         finally:
-            self.changed(name, "" if policy is None else policy.body(), at_ms)
+            self._changed(name, "" if policy is None else policy.body(), at_ms)
 
     async def _applied(self) -> None:
         """Returns once every live node applies what this one does, or has let its lease run out. Raises TimeoutError
@@ -224,12 +243,12 @@ class PolicyCatalog:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(_APPLIED_S, 2 * self._around.store.lease_ms / 1000)
-        await self.beat()
+        await self._beat()
         while not self.is_applied_everywhere():
             if loop.time() > deadline:
                 raise TimeoutError("another node lives, and does not apply the new policy yet")
             await asyncio.sleep(_POLL_S)
-            await self.beat()
+            await self._beat()
 
     def _known(self) -> Policies:
         entries = {entry.key.topic: entry.value for entry in self._around.changelog.view.policies()}

@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from metadata import MetadataUnavailable
-from metadata.nodes import Holder as MetadataHolder
-from metadata.nodes import ServeStatus
 from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import MASTER_SLOT, Kind
 from sidecar.cluster.logs import LogReader
@@ -24,22 +21,20 @@ from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.chronicle import Chronicle
 from sidecar.exclusive.forgetting import Forgetting
 from sidecar.exclusive.newcomers import Refusals
+from sidecar.exclusive.owner import DeposedSessions
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.queues import Queues
-from sidecar.exclusive.requests import NothingDoneError
-from sidecar.exclusive.shares import Shares
+from sidecar.exclusive.serving import ServingRights
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.protocol.caller import Lane
-from sidecar.protocol.errors import ErrorCode
-from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.changelog import Change, Changelog, Key, SlotName
+    from sidecar.changelog import Change, Changelog
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
@@ -86,28 +81,30 @@ class Governor:
         self.queue_limit = queue_limit
         logs = LogReader(around.upstream, Lane("sequence-ids"))
         self.ids = Ids(logs, around.changelog, around.store, tasks, hooks, headers, names_limit)
-        self.catalog = PolicyCatalog(around, PolicyFields(deduplication=True) if deduplication else None)
         self.chronicle = Chronicle(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
-        self.catalog.changed = self.chronicle.policy_changed
+        default = PolicyFields(deduplication=True) if deduplication else None
+        self.catalog = PolicyCatalog(around, default, self.chronicle.policy_changed)
         self.queues = Queues(around, tasks)
         self.bindings = Bindings(around.changelog.view)
         self.draining = False
         self.producers = Producers(self, tasks, around.upstream)
         self.terms: KeepAlive | None = None
         self._resolver = resolver
-        self._nodes = nodes
         self._topics: dict[str, Topic] = {}
         self._by_name: dict[bytes, Topic] = {}
-        self._deposed: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
+        self._deposed = DeposedSessions()
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
         self._gone: set[str] = set()
-        self._shares = Shares(around, nodes, tasks)
+        self._rights = ServingRights(around, nodes, tasks, self.catalog.is_applied_everywhere)
         self.forgetting = Forgetting(around, logs, self)
-        self._myself = MetadataHolder(around.node_id, around.boot)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []
         """Told of a topic, and the partition where that has an owner of its own, whose owner may be another one."""
+
+    def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
+        """Go on with other settings."""
+        self.disconnect_grace, self.queue_limit = disconnect_grace, queue_limit
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
@@ -115,7 +112,7 @@ class Governor:
         self._apply_policies()
         view = self.changelog.view
         for entry in view.entries(Kind.OWNERSHIP):
-            self._read_deposed(entry.key, entry.value)
+            self._deposed.note(entry.key, entry.value)
             if view.opened_now(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
                 self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
@@ -150,23 +147,14 @@ class Governor:
         return policy is not None and bool(policy.deduplication)
 
     def is_served_elsewhere(self, topic: str) -> bool:
-        node = self._nodes.serving.get(topic.encode(), self.node_id)
-        return node != self.node_id and node in self._nodes.placement.nodes
+        return self._rights.is_elsewhere(topic)
 
     def is_deposed(self, domain: Domain, session: str) -> bool:
-        return any(
-            session in deposed
-            for slot, (_, deposed) in self._deposed.get(domain.topic, {}).items()
-            if slot != domain.slot and domain.overlaps(slot)
-        )
+        return self._deposed.has(domain, session)
 
     def deposed_from(self, session: str) -> tuple[str, int] | None:
         """The topic that a session lost, and under which generation; None where it lost none."""
-        for topic, slots in self._deposed.items():
-            for generation, deposed in slots.values():
-                if session in deposed:
-                    return topic, generation
-        return None
+        return self._deposed.lost_by(session)
 
     def forget_refusals(self, session: str) -> None:
         """Nothing of a session counts as refused on any topic."""
@@ -174,26 +162,7 @@ class Governor:
             topic.refusals.forget(session)
 
     async def may_serve(self, topic: Served) -> bool:
-        if self.draining or topic.name in self._shares.moving:
-            return False
-        if not self.catalog.is_applied_everywhere():
-            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
-        serving = self.changelog.view.serving(topic.name)
-        last_node = serving.value.node if serving is not None else None
-        try:
-            answer = await self.around.store.serve(topic.name, self.node_id, self.around.boot, last_node=last_node)
-        except MetadataUnavailable:
-            if last_node != self.node_id:
-                raise
-            topic.begin_serving()
-            return True
-        if answer.status is ServeStatus.GRANTED:
-            topic.begin_serving()
-            self._nodes.serving[topic.name.encode()] = self.node_id
-            return True
-        if answer.status is ServeStatus.HELD:
-            return False
-        raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
+        return not self.draining and await self._rights.take(topic)
 
     def stirred(self, topic: Owning) -> None:
         for watcher in self.watchers:
@@ -213,7 +182,7 @@ class Governor:
     def _drop(self, topic: Topic) -> None:
         topic.end_serving()
         del self._topics[topic.name], self._by_name[topic.name.encode()]
-        self._nodes.serving.pop(topic.name.encode(), None)
+        self._rights.forget(topic.name)
         self.producers.dropped(topic)
         self.hooks.topic_forgotten(topic.name)
 
@@ -255,7 +224,7 @@ class Governor:
         if change.key.kind is Kind.POLICY:
             self._apply_policies()
         elif change.key.kind is Kind.OWNERSHIP:
-            self._read_deposed(change.key, change.after.value if change.after is not None else None)
+            self._deposed.note(change.key, change.after.value if change.after is not None else None)
             topic = self._topics.get(change.key.topic)
             if topic is not None:
                 topic.changed(change)  # where another node serves it, what that one writes down is all that is known
@@ -272,7 +241,7 @@ class Governor:
     def _apply_policies(self) -> None:
         book = self.catalog.read()
         self._resolver.set_policies(book.topics, book.governed_prefixes)
-        self.catalog.settings_changed()
+        self.catalog.reread_settings()
         for name, topic in list(self._topics.items()):
             if book.effective(name) is None:
                 del self._topics[name], self._by_name[name.encode()]
@@ -291,17 +260,6 @@ class Governor:
         if topic.serving:
             found.begin_serving()
             self.tasks.start(topic.hand_back())
-
-    def _read_deposed(self, key: Key, ownership: state.Ownership | None) -> None:
-        slot = key.slot or MASTER_SLOT
-        if ownership is None or not ownership.deposed:
-            slots = self._deposed.get(key.topic, {})
-            slots.pop(slot, None)
-            if not slots:
-                self._deposed.pop(key.topic, None)
-        else:
-            sessions = frozenset(deposed.session for deposed in ownership.deposed)
-            self._deposed.setdefault(key.topic, {})[slot] = ownership.generation, sessions
 
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
@@ -365,15 +323,13 @@ class Governor:
 
     def _find_orphans(self) -> set[str]:
         """Topics that were served once, and are no more."""
-        me, placement, serving = self.node_id, self._nodes.placement, self._nodes.serving
         found: set[str] = set()
         for entry in self.changelog.view.entries(Kind.SERVING):
             name = entry.key.topic.encode()
             if (
                 entry.key.slot == MASTER_SLOT
-                and name not in serving
+                and self._rights.is_first_in_line(name)
                 and self._resolver.kind(name) is TopicKind.GOVERNED
-                and placement.of_topic(name) == me
             ):
                 found.add(self.topic(entry.key.topic).name)
         return found
@@ -395,16 +351,16 @@ class Governor:
 
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
         """A heartbeat's answer: who lives and serves what; `lost` are topics that another live node serves."""
-        self.catalog.live = live
-        self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
+        self.catalog.heard(live)
+        self._rights.heard(live.serving)
         for topic in self._topics.values():
             for part in topic.parts if topic.serving else ():
                 if part.newcomers.order:
                     self.queues.changed(part)  # Redis may have lost it
-            if live.serving.get(topic.name) not in (None, self._myself):
+            if self._rights.is_anothers(live.serving.get(topic.name)):
                 topic.served_elsewhere()
         if not self.draining:
-            self._shares.hand_out(self._topics.values())
+            self._rights.hand_out(self._topics.values())
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sidecar.changelog import MASTER_SLOT
 from sidecar.exclusive.ownership import FREE, Awaited, Found, Free, MovedAway, is_held, seconds_left, step
 from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from metadata.ownership import Ownership
-    from sidecar.changelog import Entry
+    from sidecar.changelog import Entry, Key, SlotName
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.ownership import Event, Leaving, Owned, State
     from sidecar.exclusive.slots import Domain
@@ -122,3 +123,38 @@ class TopicOwner:
 
     def _as_in_redis(self, entry: Entry[state.Ownership]) -> Ownership:
         return owner_record(self._domain.resource, entry, self._env.node_id)
+
+
+class DeposedSessions:
+    """The sessions that lost something for ever, by the records of all topics."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
+
+    def note(self, key: Key, record: state.Ownership | None) -> None:
+        """The record of a topic's slot says this now; None: there is none any more."""
+        slot = key.slot or MASTER_SLOT
+        if record is None or not record.deposed:
+            slots = self._found.get(key.topic, {})
+            slots.pop(slot, None)
+            if not slots:
+                self._found.pop(key.topic, None)
+        else:
+            sessions = frozenset(deposed.session for deposed in record.deposed)
+            self._found.setdefault(key.topic, {})[slot] = record.generation, sessions
+
+    def has(self, domain: Domain, session: str) -> bool:
+        """Whether a session lost what a slot is for when the scope was another one."""
+        return any(
+            session in deposed
+            for slot, (_, deposed) in self._found.get(domain.topic, {}).items()
+            if slot != domain.slot and domain.overlaps(slot)
+        )
+
+    def lost_by(self, session: str) -> tuple[str, int] | None:
+        """The topic that a session lost, and under which generation; None where it lost none."""
+        for topic, slots in self._found.items():
+            for generation, deposed in slots.values():
+                if session in deposed:
+                    return topic, generation
+        return None

@@ -9,9 +9,8 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.exclusive.admission import checked_header
+from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.existing import PENDING, ExistingPartitions
 from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
@@ -142,12 +141,12 @@ class Producers:
                 client.refusals = 0
             done(result)
 
-        answer = Answering(self, client, part, batch, answered)
         try:
-            answer.header = header = checked_header(batch)
+            header = checked_header(batch)
         except KafkaError as error:
-            answer(Outcome(error.code, message=error.message))
+            answered(Outcome(error.code, message=error.message))
             return
+        answer = Answering(self, client, part, header, batch, answered)
         claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._topics.served(part.topic)
         if self._topics.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))

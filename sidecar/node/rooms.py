@@ -74,7 +74,6 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         restored=node.hooks.redis_restored,
         loops=loops,
     )
-    governor.catalog.beat = membership.beat_now
     records = ShadowRecords(changelog, node.nodes, membership)
     shadows = ShadowCatalog(node.upstream, changelog, node.resolver, records)
     cursors = CursorRoom(node.upstream, node.resolver, node.nodes, shadows, records, gateway.tasks, node.hooks)
@@ -91,7 +90,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         node.hooks.operation_failed,
         lambda topic: [stamp_of(entry).producer_id for entry in changelog.view.opened(topic).values()],
     )
-    governor.catalog.settings_changed = keeper.read_soon
+    governor.catalog.attach(beat=membership.beat_now, settings_changed=keeper.read_soon)
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(
         loops,

@@ -310,7 +310,7 @@ async def open_room(
         )  # fmt: skip
         governor.start()
         membership = parts.membership(governor, lambda: governor.catalog.version)
-        governor.catalog.beat = membership.beat_now
+        governor.catalog.attach(beat=membership.beat_now)
         await membership.join()
         parts.tasks.start(governor.keep_ids())
         room = Room(governor, parts.gates, told, parts.boot)

@@ -293,7 +293,7 @@ MUTANTS: Final = (
         "What is refused is remembered for any partition that a client names, whether it is there or not.",
         (
             Edit(
-                "sidecar/exclusive/existing.py",
+                "sidecar/exclusive/admission.py",
                 "        if partition < 0:\n",
                 "        return None\n        if partition < 0:\n",
             ),
