@@ -16,6 +16,7 @@ from sidecar.exclusive.ownership import Freed
 from sidecar.exclusive.requests import Fence, Split
 from sidecar.exclusive.slots import check_generation, generation_of
 from sidecar.protocol.ids import Offset
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Ending:
 
     # By somebody's word ---------------------------------------------------------------------------------------------
 
-    async def give_up(self, session: str) -> bool:
+    async def give_up(self, session: Session) -> bool:
         """A session lets go of what it owns; False where it does not own it. Raises as a takeover does."""
         await self._topic.writer.operations.over()
         holder = self._topic.owner.current

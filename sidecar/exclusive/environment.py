@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from sidecar.protocol.session import Session
+
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
@@ -62,7 +64,7 @@ class Environment(Protocol):
         """Whether another live node serves a topic, by the last heartbeat."""
         ...
 
-    def is_deposed(self, domain: Domain, session: str) -> bool:
+    def is_deposed(self, domain: Domain, session: Session) -> bool:
         """Whether a session lost what a slot is for when the scope was another one."""
         ...
 

@@ -69,7 +69,7 @@ class SlotEpoch:
         self._forwarder = forwarder
         self._owner = owner
         self._loop = asyncio.get_running_loop()  # asking for it is a system call (getpid)
-        self._idempotent = tenure.session.startswith("pid:")
+        self._idempotent = tenure.session.is_idempotent
         self._spaces: dict[int, SequenceSpace] = {}
         self._lanes: dict[int, Lane] = {}
         for index in tenure.partitions:

@@ -29,6 +29,7 @@ from sidecar.exclusive.queues import Queues
 from sidecar.exclusive.serving import ServingRights
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.protocol.caller import Lane
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,14 +150,14 @@ class Governor:
     def is_served_elsewhere(self, topic: str) -> bool:
         return self._rights.is_elsewhere(topic)
 
-    def is_deposed(self, domain: Domain, session: str) -> bool:
+    def is_deposed(self, domain: Domain, session: Session) -> bool:
         return self._deposed.has(domain, session)
 
-    def deposed_from(self, session: str) -> tuple[str, int] | None:
+    def deposed_from(self, session: Session) -> tuple[str, int] | None:
         """The topic that a session lost, and under which generation; None where it lost none."""
         return self._deposed.lost_by(session)
 
-    def forget_refusals(self, session: str) -> None:
+    def forget_refusals(self, session: Session) -> None:
         """Nothing of a session counts as refused on any topic."""
         for topic in self._topics.values():
             topic.refusals.forget(session)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.slots import Domain
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
+    from sidecar.protocol.session import Session
     from sidecar.v1 import state_pb2 as state
 
 
@@ -52,7 +53,7 @@ class Producing(Protocol):
     @property
     def connection_id(self) -> int: ...
     @property
-    def session(self) -> str:
+    def session(self) -> Session:
         """`conn:ID`: what the client is called while it has no producer id."""
         ...
 

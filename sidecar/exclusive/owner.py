@@ -10,7 +10,7 @@ from sidecar.changelog import MASTER_SLOT
 from sidecar.exclusive.ownership import FREE, Awaited, Found, Free, MovedAway, is_held, seconds_left, step
 from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
-from sidecar.exclusive.succession import is_plain
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ class TopicOwner:
         """The newest record of the changelog, which may be another node's."""
         return self._env.changelog.view.ownership(self._domain.topic, self._domain.slot)
 
-    def is_deposed(self, session: str) -> bool:
+    def is_deposed(self, session: Session) -> bool:
         """Whether a record says that a session lost this for ever."""
         return session in self.listed or self._env.is_deposed(self._domain, session)
 
@@ -96,11 +96,10 @@ class TopicOwner:
         self.note(value, entry.offset)
         if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self._domain, entry):
             return None
-        until = self._env.now() + (0.0 if is_plain(value.session) else self._env.reconnect_grace)
+        session = Session(value.session)
+        until = self._env.now() + (0.0 if session.is_plain else self._env.reconnect_grace)
         mode = mode_of(value.mode)
-        return Awaited(
-            value.session, value.name, mode, value.generation, until=until, recorded=self._as_in_redis(entry)
-        )
+        return Awaited(session, value.name, mode, value.generation, until=until, recorded=self._as_in_redis(entry))
 
     def moved_away(self) -> None:
         """Another node serves it now: if that one goes, its owner may come here for a while from then on."""
@@ -113,7 +112,11 @@ class TopicOwner:
         if owner is None or owner.session is None or self.current is not None:
             return False
         until = self._env.now() + self._env.reconnect_grace
-        self.step(Found(Awaited(owner.session, owner.name, owner.mode, owner.generation, until=until, recorded=owner)))
+        self.step(
+            Found(
+                Awaited(Session(owner.session), owner.name, owner.mode, owner.generation, until=until, recorded=owner)
+            )
+        )
         return True
 
     def in_redis(self) -> list[Ownership]:
@@ -143,7 +146,7 @@ class DeposedSessions:
             sessions = frozenset(deposed.session for deposed in record.deposed)
             self._found.setdefault(key.topic, {})[slot] = record.generation, sessions
 
-    def has(self, domain: Domain, session: str) -> bool:
+    def has(self, domain: Domain, session: Session) -> bool:
         """Whether a session lost what a slot is for when the scope was another one."""
         return any(
             session in deposed
@@ -151,7 +154,7 @@ class DeposedSessions:
             if slot != domain.slot and domain.overlaps(slot)
         )
 
-    def lost_by(self, session: str) -> tuple[str, int] | None:
+    def lost_by(self, session: Session) -> tuple[str, int] | None:
         """The topic that a session lost, and under which generation; None where it lost none."""
         for topic, slots in self._found.items():
             for generation, deposed in slots.values():

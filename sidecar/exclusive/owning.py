@@ -234,7 +234,7 @@ class TopicOwners:
         holder, own = part.owner.current, claim.claimant
         if holder is None:
             return None
-        is_heir = own.session.startswith("conn:") and own.connection in holder.connections
+        is_heir = own.session.is_plain and own.connection in holder.connections
         return holder if holder.session == own.session or is_heir else None
 
     def is_served_elsewhere(self, claim: TopicClaim) -> bool:

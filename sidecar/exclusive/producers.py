@@ -22,6 +22,7 @@ from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProduceResult
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -76,11 +77,11 @@ class Topics(Protocol):
         """Kafka knows no topic of this name."""
         ...
 
-    def deposed_from(self, session: str) -> tuple[str, int] | None:
+    def deposed_from(self, session: Session) -> tuple[str, int] | None:
         """The topic that a session lost, and under which generation."""
         ...
 
-    def forget_refusals(self, session: str) -> None:
+    def forget_refusals(self, session: Session) -> None:
         """Nothing of a session counts as refused on any topic."""
         ...
 
@@ -96,7 +97,7 @@ class Producers:
         """Whether a client of this node was given the producer id 0, of which there is one in a cluster."""
         self._topics = topics
         self._of_connection: dict[int, set[Topic]] = {}
-        self._successors: OrderedDict[str, str] = OrderedDict()
+        self._successors: OrderedDict[Session, Session] = OrderedDict()
 
     # Batches ------------------------------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class Producers:
 
     def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, Topic]:
         """Who produces to a topic under a producer id, for the first time on this connection."""
-        session = f"pid:{producer_id}" if producer_id >= 0 else client.session
+        session = Session.by_producer_id(producer_id) if producer_id >= 0 else client.session
         label, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
         shown = shown_name(label)
@@ -243,7 +244,7 @@ class Producers:
         """
         if producer_id is None:
             return None
-        session = f"pid:{producer_id}"
+        session = Session.by_producer_id(producer_id)
         foreign = None if transactional else self._topics.bindings.check(session, shown_name(client.producer[0]))
         if foreign is not None:
             return foreign
@@ -267,13 +268,14 @@ class Producers:
         self.gave_first_id |= new_producer_id == 0
         if not transactional:
             self._topics.bindings.given(new_producer_id, shown_name(client.producer[0]))
-            self._topics.forget_refusals(f"pid:{new_producer_id}")  # of somebody who used it before it was given
+            # Of somebody who used it before it was given.
+            self._topics.forget_refusals(Session.by_producer_id(new_producer_id))
         if named_producer_id is not None and named_producer_id != new_producer_id:
-            self._successors[f"pid:{new_producer_id}"] = f"pid:{named_producer_id}"
+            self._successors[Session.by_producer_id(new_producer_id)] = Session.by_producer_id(named_producer_id)
             while len(self._successors) > _SUCCESSORS_KEPT:
                 self._successors.popitem(last=False)
 
-    def followed_by(self, session: str) -> str | None:
+    def followed_by(self, session: Session) -> Session | None:
         """The session of the same client that this one follows, as its InitProducerId named it."""
         return self._successors.get(session)
 

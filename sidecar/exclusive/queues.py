@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from sidecar.exclusive.interfaces import Owning, Surroundings
@@ -40,8 +41,8 @@ class Queues:
                         topic.name, self._around.node_id, self._around.boot, queue, resource=resource
                     )
 
-    async def of(self, topic: Owning) -> list[str]:
+    async def of(self, topic: Owning) -> list[Session]:
         """Who waited at the node that served a topic before, in order; nobody where Redis is away."""
         with suppress(MetadataUnavailable):
-            return await self._around.store.queue(topic.domain.resource)
+            return list(map(Session, await self._around.store.queue(topic.domain.resource)))
         return []

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from metadata.ownership import AccessMode
 from sidecar.changelog import pack_offsets, pack_positions, unpack_offsets
 from sidecar.exclusive.requests import NOBODY, Claim, Share, Split
-from sidecar.exclusive.succession import REMEMBERED_MS, is_plain, pack_refused
+from sidecar.exclusive.succession import REMEMBERED_MS, pack_refused
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -44,11 +45,11 @@ _FORMER_KEPT: Final = 200
 _FORMER_KEPT_WITHOUT_IDS: Final = 20
 
 
-def was_deposed(value: state.Ownership, session: str) -> bool:
+def was_deposed(value: state.Ownership, session: Session) -> bool:
     """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
     before its connection closes, so another owner behind it deposed it.
     """
-    return is_plain(session) or any(deposed.session == session for deposed in value.deposed)
+    return session.is_plain or any(deposed.session == session for deposed in value.deposed)
 
 
 def mode_of(number: int) -> AccessMode:
@@ -111,7 +112,9 @@ def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
 
 def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
     """The newest of those that lost something, and of the others: these never displace those."""
-    in_order = sorted((found for found in deposed if not is_plain(found.session)), key=lambda found: found.last_try_ms)
+    in_order = sorted(
+        (found for found in deposed if not Session(found.session).is_plain), key=lambda found: found.last_try_ms
+    )
     lost = [_lost(found.session, found.generation, found.last_try_ms) for found in in_order if found.generation]
     others = [_lost(found.session, 0, found.last_try_ms) for found in in_order if not found.generation]
     return [*lost[-DEPOSED_KEPT:], *others[-STRANGERS_KEPT:]]
@@ -123,7 +126,7 @@ def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Owner
         return known
     found = state.Ownership()
     found.CopyFrom(known)
-    if deposes and not is_plain(known.session) and all(each.session != known.session for each in known.deposed):
+    if deposes and not Session(known.session).is_plain and all(each.session != known.session for each in known.deposed):
         found.deposed.append(_lost(known.session, known.generation, now_ms))
     found.session, found.name, found.released_ms = "", "", now_ms
     return found
@@ -133,7 +136,7 @@ def opening(
     topic_id: UUID,
     node: int,
     stamp: Stamp,
-    session: tuple[str, str],
+    session: tuple[Session, str],
     generation: int | None,
     sequences: Sequences,
     now_ms: int,

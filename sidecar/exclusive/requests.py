@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from metadata.ownership import AccessMode
 from sidecar.forwarder.sequences import RefusedSequences
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.session import NO_SESSION, Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Position
     from sidecar.protocol.ids import Stamp
 
-NOBODY: Final = "admin:fence"
+NOBODY: Final = Session("admin:fence")
 """The session under which an administrator's fence claims: nobody owns the topic afterwards."""
 
 
@@ -52,7 +53,7 @@ class Request:
     `memory`: where the session stands as this node knows by itself.
     """
 
-    session: str = ""
+    session: Session = NO_SESSION
     name: str = ""
     mode: AccessMode = AccessMode.EXCLUSIVE
     client: str = ""
@@ -106,7 +107,7 @@ class Fence(Request):
     `generations`: wanted only where the generation is one of these; None: any.
     """
 
-    session: str = NOBODY
+    session: Session = NOBODY
     mode: AccessMode = AccessMode.EXCLUSIVE_WITH_FENCING
     generations: frozenset[int] | None = None
 

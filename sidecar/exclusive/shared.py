@@ -22,13 +22,13 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.requests import Memory, Request, WriteBeside
 from sidecar.exclusive.slots import Domain, writer_names
-from sidecar.exclusive.succession import is_plain
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.append import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -126,7 +126,7 @@ class SharedSession:
 
     def dropped(self, epoch: SlotEpoch) -> None:
         """Remember where the session stands."""
-        if not is_plain(self.session):
+        if not self.session.is_plain:
             self._memory = epoch.memory()
 
     async def _take(self, request: Request) -> None:
@@ -240,7 +240,7 @@ class SharedSessions:
         owned = view.ownership(self.topic)
         since = owned.offset if owned is not None else -1
         found = any(
-            Domain(self.topic, slot).is_shared and entry.offset > since and entry.value.session.startswith("pid:")
+            Domain(self.topic, slot).is_shared and entry.offset > since and Session(entry.value.session).is_idempotent
             for slot, entry in view.opened(self.topic).items()
         )
         self.awaited_until = self.env.now() + self.env.reconnect_grace if found else 0.0
@@ -260,7 +260,7 @@ class SharedSessions:
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return
-        elif found.client_id != claimant.client_id and not is_plain(claimant.session):
+        elif found.client_id != claimant.client_id and not claimant.session.is_plain:
             self.env.forwarder.released(len(offer.batch))  # its record is being written
             offer.done(FOREIGN)
             return
@@ -321,7 +321,7 @@ class SharedSessions:
 
     def left_alone(self, session: SharedSession) -> None:
         """It has no connection any more."""
-        if is_plain(session.session):
+        if session.session.is_plain:
             session.writer.drop_epoch(MOVED)
             self.forget(session)
         elif not session.is_leaving and self._sessions.get(session.session) is session:

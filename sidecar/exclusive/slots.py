@@ -18,6 +18,7 @@ from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Claim, Fence
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,7 +97,7 @@ class Tenure:
     stamp: Stamp
     slot: WriterSlot
     journal: StampedJournal
-    session: str
+    session: Session
     name: str
     generation: int
     bases: Mapping[int, Position]
@@ -318,7 +319,7 @@ class SlotRecords:
             if index is not None and (shift.producer_id, shift.producer_epoch) == (writer.producer_id, writer.epoch)
         }
 
-    def client_id(self, session: str, topic_id: UUID) -> str | None:
+    def client_id(self, session: Session, topic_id: UUID) -> str | None:
         """The client.id that a session belongs to, as the request says it, or the newest record that does."""
         if session == self._request.session and self._request.client_id is not None:
             return self._request.client_id

@@ -40,6 +40,7 @@ from sidecar.exclusive.slots import Domain, SlotRecords, Tenure, stamp_of
 from sidecar.exclusive.tails import tail_reader, trusted_ends
 from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
 from sidecar.protocol.ids import Offset, ProducerId
+from sidecar.protocol.session import NO_SESSION, Session
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class Takeover:
         found: dict[SlotName, dict[int, Tail]] = {}
         news: list[Record] = []
         for name, entry in formers.items():
-            if not entry.value.session.startswith("pid:"):
+            if not Session(entry.value.session).is_idempotent:
                 continue  # nobody's, or of somebody who never comes back
             former, writer = Domain(self._topic, name), stamp_of(entry)
             since = self._begins(former, entry, start) | trusted_ends(
@@ -263,7 +264,7 @@ class Takeover:
 
     async def _own(self, noted: _Noted, fence: Stamp, ends: Mapping[int, int]) -> Mapping[int, Position] | None:
         """Where the session stands by its own producer id: it wrote while the topic had no policy."""
-        producer_id = succession.own_producer_id(self._request.session)
+        producer_id = self._request.session.producer_id
         if producer_id is None:
             return {}
         return await noted.reader.own(producer_id, noted.look, fence, ends, others_write=self._domain.is_shared)
@@ -319,7 +320,7 @@ class Takeover:
             slot.stamp,
             slot,
             journal,
-            owner.session,
+            Session(owner.session),
             owner.name,
             generation,
             sequences.bases,
@@ -346,7 +347,7 @@ class Takeover:
         """The record of the slot's new epoch."""
         opened, request = start.known.opened, self._request
         former = opened.value if opened is not None else None
-        session, name = ("", "") if request.is_for_nobody else (owner.session, owner.name)
+        session, name = (NO_SESSION, "") if request.is_for_nobody else (Session(owner.session), owner.name)
         return records.opening(
             topic_id,
             self._around.node_id,
@@ -359,7 +360,7 @@ class Takeover:
             former=self._former.listed(former, stamp, request.name),
             ids_from=ids_from,
             begins=ends,
-            client_id=self._records.client_id(owner.session, topic_id),
+            client_id=self._records.client_id(Session(owner.session), topic_id),
             under=self._records.under(),
         )
 

@@ -23,7 +23,6 @@ from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Owned
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.slots import Domain
-from sidecar.exclusive.succession import is_plain
 from sidecar.exclusive.topic_takeovers import TopicTakeovers, WholeTopic
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
@@ -31,6 +30,7 @@ from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -111,7 +111,7 @@ class GovernedTopic:
         sessions = [found.session for found in self.shared.connected()]
         if self.owner.holder is not None:
             sessions.append(self.owner.holder.session)
-        return not self.busy and not any(is_plain(session) for session in sessions)
+        return not self.busy and not any(session.is_plain for session in sessions)
 
     def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""
@@ -251,7 +251,7 @@ class GovernedTopic:
             queue_limit=self._env.queue_limit,
         )
 
-    def _is_deposed(self, session: str) -> bool:
+    def _is_deposed(self, session: Session) -> bool:
         """Whether a session lost the topic for ever, also as part of, or with, another scope's."""
         return session in self.newcomers.struck or self.owner.is_deposed(session)
 
@@ -351,7 +351,7 @@ class GovernedTopic:
         self.owner.step(Disconnected(connection, self.owner.alone_until))
         self.ending.check()
 
-    def join(self, session: str, connection: int) -> bool:
+    def join(self, session: Session, connection: int) -> bool:
         """A connection of the owner's that carried no batch; False where the session does not own it here. One that
         comes within the grace of an owner without any ends it.
         """

@@ -28,6 +28,7 @@ from sidecar.fencing import read_keep_alives
 from sidecar.forwarder.append import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from sidecar.changelog import SlotName
@@ -257,7 +258,7 @@ class TopicTakeovers:
         owned: Owned | None = None
         if value.session and not value.released_ms:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
-            owned = Owned(value.session, value.name, mode_of(value.mode), value.generation, joined)
+            owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
             topic.writer.begin(
                 SlotEpoch(tenure, self._env.forwarder, topic.writer, topic.ids, self._env.around.epoch_records)
             )
@@ -272,7 +273,9 @@ class TopicTakeovers:
         topic, owner = self._topic, self._topic.owner
         last = owner.record
         if last is not None and last.session:
-            self._env.chronicle.shared(topic, Holder(last.session, last.name, mode_of(last.mode), last.generation))
+            self._env.chronicle.shared(
+                topic, Holder(Session(last.session), last.name, mode_of(last.mode), last.generation)
+            )
         owner.step(Freed())
         if tenure.ownership.generation:
             owner.note(tenure.ownership, tenure.position)

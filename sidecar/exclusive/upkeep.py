@@ -15,7 +15,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from sidecar.dedup.content import payload_at_once, payload_of
-from sidecar.exclusive import succession
 from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
@@ -249,7 +248,7 @@ async def renew_fence(around: Surroundings, tenure: Tenure, epoch: AtWork | None
         await keep_slot_alive(around, domain, tenure.slot, tenure.partitions, snapshots=tenure.ids_from is not None)
     except FencedError:
         return Renewal.LOST
-    if epoch is None or succession.own_producer_id(epoch.tenure.session) is None:
+    if epoch is None or epoch.tenure.session.producer_id is None:
         return Renewal.KEPT  # who never comes back needs no place
     tails = acknowledged_tails(look, epoch)
     stamp, now_ms = epoch.tenure.stamp, changelog.clock.now_ms()

@@ -24,6 +24,7 @@ from sidecar.gateway.own.tickets import Stand
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class OwnApis:
             return True
         view = self._rooms.governor.changelog.view
         owned = (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM))
-        return any(entry.value.session == "pid:0" for entry in owned)
+        return any(Session(entry.value.session).producer_id == 0 for entry in owned)
 
     # Release ----------------------------------------------------------------------------------------------------------
 

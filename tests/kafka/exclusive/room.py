@@ -32,6 +32,7 @@ from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, walk
 from sidecar.protocol.produce_upstream import decode_answer
+from sidecar.protocol.session import Session
 from tests.kafka.exclusive.producers import batch_of, id_headers
 from tests.kafka.gates import Gates, opened
 from tests.wait import wait_for_async
@@ -154,7 +155,7 @@ class Party:
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self.connection_id = connection
-        self.session = f"conn:{room.governor.node_id}-{room.boot}-{connection}"
+        self.session = Session.by_connection(room.governor.node_id, room.boot, connection)
         self.address = f"party {connection}"
         self.producer_id = producer_id
         self.sequence = 0

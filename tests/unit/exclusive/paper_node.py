@@ -28,6 +28,7 @@ from sidecar.forwarder.lane import Lane, Owner
 from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_kafka import Partition
 from tests.unit.forwarder.paper import record_batch
@@ -235,8 +236,8 @@ class PaperNode:
             session=session, producer_id=SLOT_ID, producer_epoch=epoch, base=pack_positions(bases), left=left
         )
         tenure = Tenure(
-            Domain("orders"), TOPIC_ID, stamp, cast(Any, None), cast(Any, None), session, session, 1, bases, {},
-            tuple(range(len(self.cluster.partitions))), state.Ownership(), 0, {},
+            Domain("orders"), TOPIC_ID, stamp, cast(Any, None), cast(Any, None), Session(session), session, 1,
+            bases, {}, tuple(range(len(self.cluster.partitions))), state.Ownership(), 0, {},
         )  # fmt: skip
         self.epoch = SlotEpoch(tenure, cast(Any, self.forwarder), self, limit=self.cluster.epoch_records)
 
@@ -264,7 +265,7 @@ class PaperNode:
         if self.needs_takeover or self.epoch is None or self.epoch.tenure.session != session:
             done(Outcome(NO_LEADER))
             return
-        plain = not session.startswith("pid:")
+        plain = not session.startswith(Session("pid:"))
         data = record_batch([b"%d" % value for value in values])
         header = read_header(data, 0, len(data))
         header = header._replace(producer_id=-1 if plain else 1, producer_epoch=epoch, base_sequence=sequence)
@@ -289,4 +290,4 @@ class PaperNode:
 def claim_of(
     session: str, client_epoch: int = 0, refused: dict[int, RefusedSequences] | None = None
 ) -> requests.Request:
-    return requests.Claim(session, "", AccessMode.EXCLUSIVE, client_epoch=client_epoch, refused=refused or {})
+    return requests.Claim(Session(session), "", AccessMode.EXCLUSIVE, client_epoch=client_epoch, refused=refused or {})

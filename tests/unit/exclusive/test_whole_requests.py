@@ -22,6 +22,7 @@ from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.batch import crc_matches, read_header, read_numbers, stamp
 from sidecar.protocol.primitives import I32, Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult
+from sidecar.protocol.session import Session as SessionId
 from sidecar.v1 import state_pb2 as state
 from tests.unit.forwarder.paper import STAMP, record_batch
 from tests.unit.forwarder.scripted import KnownUpstream, Owner, Request, ScriptedBroker, broker
@@ -61,12 +62,15 @@ class SlotOwner(Owner):
         raise AssertionError("there are no sequence ids here")
 
 
+OWNER = SessionId("pid:11")
+
+
 class Session:
     """An idempotent session that owns "orders", with what it sends next."""
 
     def __init__(self, forwarder: Forwarder, client_epoch: int = 0) -> None:
         tenure = Tenure(
-            Domain("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), "pid:11", "billing", 1,
+            Domain("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), OWNER, "billing", 1,
             dict.fromkeys(PARTITIONS, Position(client_epoch, 0)), {}, PARTITIONS, state.Ownership(), 0, {},
         )  # fmt: skip
         self.epoch = SlotEpoch(tenure, forwarder, SlotOwner())
