@@ -17,7 +17,7 @@ from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
 from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
-from sidecar.exclusive.slots import Domain, generation_of
+from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -205,10 +205,12 @@ class PolicyCatalog:
             return ANY
         changelog, wanted = self._around.changelog, generations.wanted
         await changelog.tailer.read_to_end(_SEEN_S)
-        domain = Domain(name) if generations.partition is None else Domain.of_partition(name, generations.partition)
-        slots = {slot for slot in changelog.view.opened(name) if domain.overlaps(slot)}
-        resources = {domain.resource, *[Domain(name, slot).resource for slot in slots]}
-        return Under(wanted, generation_of(changelog.view, domain), tuple(sorted(resources)))
+        scope = (
+            SlotScope(name) if generations.partition is None else SlotScope.of_partition(name, generations.partition)
+        )
+        slots = {slot for slot in changelog.view.opened(name) if scope.overlaps(slot)}
+        resources = {scope.resource, *[SlotScope(name, slot).resource for slot in slots]}
+        return Under(wanted, generation_of(changelog.view, scope), tuple(sorted(resources)))
 
     async def refill(self) -> None:
         """Tell an emptied Redis."""

@@ -71,12 +71,12 @@ class Ending:
             released.CopyFrom(ownership)
             released.released_ms = self._env.wall_ms()
             try:
-                record = Record(ownership_key(topic.name, topic.domain.slot), released)
-                owner.note(released, await epoch.tenure.journal.append([record]))
+                record = Record(ownership_key(topic.name, topic.scope.slot), released)
+                owner.note(released, await epoch.taken.journal.append([record]))
                 await self._env.changelog.tailer.reached(Offset(owner.position), timeout=_SEEN_S)
             finally:
                 topic.writer.drop_epoch(MOVED)
-        await self._env.chronicle.released(topic, holder)
+        await self._env.events.released(topic, holder)
 
     # By somebody's word ---------------------------------------------------------------------------------------------
 
@@ -104,9 +104,9 @@ class Ending:
     async def _expect(self, generations: frozenset[int] | None) -> None:
         """Raises `GenerationError` where it is another by now, also at another node."""
         topic, view = self._topic, self._env.changelog.view
-        if not topic.serving and generations is not None and generation_of(view, topic.domain) not in generations:
+        if not topic.serving and generations is not None and generation_of(view, topic.scope) not in generations:
             await self._env.changelog.tailer.read_to_end(_SEEN_S)
-        check_generation(view, topic.domain, generations)
+        check_generation(view, topic.scope, generations)
 
     async def _fence(self, generations: frozenset[int] | None) -> None:
         await self._expect(generations)
@@ -116,7 +116,7 @@ class Ending:
         await self._expect(generations)
         if self._topic.writer.epoch is None:
             await self._takeovers.again()
-            check_generation(self._env.changelog.view, self._topic.domain, generations)
+            check_generation(self._env.changelog.view, self._topic.scope, generations)
         await self.let_go()
 
     async def ungoverned(self) -> None:

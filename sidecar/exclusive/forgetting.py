@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from metadata import MetadataUnavailable
 from sidecar.changelog import MASTER_SLOT, Kind, RawRecord, Record, ownership_key, read_batches
 from sidecar.dedup.environment import FAILURES
-from sidecar.exclusive.slots import Domain, stamp_of
+from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.fencing import FencingRefusedError, WriterSlot, fence_slot, open_slots, transactional_id
 from sidecar.v1 import state_pb2 as state
@@ -182,7 +182,7 @@ class Forgetting:
         journal = changelog.snapshot_journal(stamp, name)
         for first in range(0, len(snapshots), _RECORDS_AT_ONCE):
             await journal.append([RawRecord(key, None) for key in snapshots[first : first + _RECORDS_AT_ONCE]])
-        resources = sorted({name, *(Domain(name, key.slot or MASTER_SLOT).resource for key in left.known)})
+        resources = sorted({name, *(SlotScope(name, key.slot or MASTER_SLOT).resource for key in left.known)})
         if not await around.store.forget(name, around.node_id, around.boot, left.generation, resources, partitions):
             return False
         records = changelog.journal(stamp)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.slots import Domain
+    from sidecar.exclusive.slots import SlotScope
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
     from sidecar.protocol.session import Session
@@ -148,7 +148,7 @@ class Waiting(Protocol):
 class Owning(Served, Protocol):
     """A topic, or a partition with an owner of its own, as events, metrics and Redis show it."""
 
-    domain: Domain
+    scope: SlotScope
 
     @property
     def owner(self) -> OwnerKnown: ...

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.interfaces import Owning
-    from sidecar.exclusive.slots import Domain
+    from sidecar.exclusive.slots import SlotScope
     from sidecar.protocol.batch import BatchHeader
 
 _PATIENCE_S: Final = 5.0
@@ -137,19 +137,19 @@ class Refusals:
         found.refused(client_epoch, first, records)
         self._ledger.noted((self, session), 1 + len(found.spans) - before, connection)
 
-    def has(self, session: Session, domain: Domain) -> bool:
+    def has(self, session: Session, scope: SlotScope) -> bool:
         """Whether anything of a session was refused in the partitions of a slot that is not written down."""
-        return session in self._found and any(domain.covers(partition) for partition in self._found[session])
+        return session in self._found and any(scope.covers(partition) for partition in self._found[session])
 
-    def of(self, session: Session, domain: Domain) -> dict[int, RefusedSequences]:
+    def of(self, session: Session, scope: SlotScope) -> dict[int, RefusedSequences]:
         """What was refused to a session in the partitions of a slot."""
         by_partition = self._found.get(session, {})
-        return {partition: found for partition, found in by_partition.items() if domain.covers(partition)}
+        return {partition: found for partition, found in by_partition.items() if scope.covers(partition)}
 
-    def forgive(self, session: Session, domain: Domain) -> None:
+    def forgive(self, session: Session, scope: SlotScope) -> None:
         """They are written down with the session's slot."""
         forgiven = 0
-        for partition, found in self.of(session, domain).items():
+        for partition, found in self.of(session, scope).items():
             del self._found[session][partition]
             forgiven += 1 + len(found.spans)
         if not self._found.get(session, True):
@@ -314,7 +314,7 @@ class TopicQueue:
         """It waits no more."""
         self._newcomers.leave(session)
         self.changed()
-        self._env.stirred(self._topic)
+        self._env.owner_may_have_changed(self._topic)
 
     def changed(self) -> None:
         """Others may wait than before."""

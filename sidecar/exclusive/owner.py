@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Entry, Key, SlotName
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.ownership import Event, Leaving, Owned, State
-    from sidecar.exclusive.slots import Domain
+    from sidecar.exclusive.slots import SlotScope
     from sidecar.v1 import state_pb2 as state
 
 
@@ -29,12 +29,12 @@ class TopicOwner:
     `record` is what the changelog says, at `position` in the ownership topic; None and -1 where it says nothing.
     """
 
-    def __init__(self, domain: Domain, environment: Environment) -> None:
+    def __init__(self, scope: SlotScope, environment: Environment) -> None:
         self.record: state.Ownership | None = None
         self.position = -1
         self.listed: Mapping[str, tuple[str, int]] = {}
         """The sessions that the record lists as deposed: (name, last try in Unix ms)."""
-        self._domain = domain
+        self._scope = scope
         self._env = environment
         self._state: State = FREE
         self._floor = 0
@@ -69,11 +69,11 @@ class TopicOwner:
     @property
     def entry(self) -> Entry[state.Ownership] | None:
         """The newest record of the changelog, which may be another node's."""
-        return self._env.changelog.view.ownership(self._domain.topic, self._domain.slot)
+        return self._env.changelog.view.ownership(self._scope.topic, self._scope.slot)
 
     def is_deposed(self, session: Session) -> bool:
         """Whether a record says that a session lost this for ever."""
-        return session in self.listed or self._env.is_deposed(self._domain, session)
+        return session in self.listed or self._env.is_deposed(self._scope, session)
 
     def step(self, event: Event) -> None:
         """Whose it is changes here alone."""
@@ -87,14 +87,14 @@ class TopicOwner:
     def read(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
         entry = self.entry
-        self._floor = generation_floor(self._env.changelog.view, self._domain)
+        self._floor = generation_floor(self._env.changelog.view, self._scope)
         self.step(Found(None if entry is None else self._named(entry)))
 
     def _named(self, entry: Entry[state.Ownership]) -> Awaited | None:
         """The owner that a record names, who may come back."""
         value = entry.value
         self.note(value, entry.offset)
-        if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self._domain, entry):
+        if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self._scope, entry):
             return None
         session = Session(value.session)
         until = self._env.now() + (0.0 if session.is_plain else self._env.reconnect_grace)
@@ -125,7 +125,7 @@ class TopicOwner:
         return [] if entry is None else [self._as_in_redis(entry)]
 
     def _as_in_redis(self, entry: Entry[state.Ownership]) -> Ownership:
-        return owner_record(self._domain.resource, entry, self._env.node_id)
+        return owner_record(self._scope.resource, entry, self._env.node_id)
 
 
 class DeposedSessions:
@@ -146,12 +146,12 @@ class DeposedSessions:
             sessions = frozenset(deposed.session for deposed in record.deposed)
             self._found.setdefault(key.topic, {})[slot] = record.generation, sessions
 
-    def has(self, domain: Domain, session: Session) -> bool:
+    def has(self, scope: SlotScope, session: Session) -> bool:
         """Whether a session lost what a slot is for when the scope was another one."""
         return any(
             session in deposed
-            for slot, (_, deposed) in self._found.get(domain.topic, {}).items()
-            if slot != domain.slot and domain.overlaps(slot)
+            for slot, (_, deposed) in self._found.get(scope.topic, {}).items()
+            if slot != scope.slot and scope.overlaps(slot)
         )
 
     def lost_by(self, session: Session) -> tuple[str, int] | None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.governor import Governor, Topic
+    from sidecar.exclusive.governed_topics import GovernedTopics, Topic
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.topic import GovernedTopic
     from sidecar.forwarder.append import Outcome
@@ -106,7 +106,7 @@ def refused(claimant: Claimant, code: int, message: str | None) -> Look:
 class TopicOwners:
     """Claims to topics and partitions on this node."""
 
-    def __init__(self, governor: Governor) -> None:
+    def __init__(self, governor: GovernedTopics) -> None:
         self._governor = governor
 
     # Before a claim -------------------------------------------------------------------------------------------------

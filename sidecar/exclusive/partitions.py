@@ -14,7 +14,7 @@ from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutErr
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.requests import NothingDoneError, Split
-from sidecar.exclusive.slots import Domain, writer_names
+from sidecar.exclusive.slots import SlotScope, writer_names
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.slots import Tenure
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
@@ -47,12 +47,12 @@ class PartitionedTopic:
     def __init__(self, name: str, environment: Environment, refusals: Refusals) -> None:
         self.name = name
         self.refusals = refusals
-        self.domain = Domain(name)
+        self.scope = SlotScope(name)
         self.serving = False
         self.upkeep = Upkeep(environment.terms, environment.changelog.clock)
         self.partitions: dict[int, GovernedTopic] = {}
         self._env = environment
-        self._tenure: Tenure | None = None
+        self._taken: TakenSlot | None = None
         self._idle: dict[SlotName, WriterSlot] = {}
         self._taking = asyncio.Lock()
         self._ids = PolicyIds(name, environment, self._is_live, self.fence_wanted, by_partition=True)
@@ -65,11 +65,11 @@ class PartitionedTopic:
         """The owner of one partition, and everybody who would be."""
         found = self.partitions.get(partition)
         if found is None:
-            domain = Domain.of_partition(self.name, partition)
-            found = self.partitions[partition] = GovernedTopic(self.name, self._env, self.refusals, domain, self)
+            scope = SlotScope.of_partition(self.name, partition)
+            found = self.partitions[partition] = GovernedTopic(self.name, self._env, self.refusals, scope, self)
         return found
 
-    def tidy(self, partition: int) -> None:
+    def forget_if_idle(self, partition: int) -> None:
         """Forget a partition that nobody has anything to do with: clients may name any number."""
         part = self.partitions.get(partition)
         if part and not (part.busy or part.has_slot or part.newcomers.order or part.owner.record is not None):
@@ -129,7 +129,7 @@ class PartitionedTopic:
             return
         found = self.of(offer.partition)
         found.offer(offer)
-        self.tidy(offer.partition)
+        self.forget_if_idle(offer.partition)
 
     def begin_serving(self) -> None:
         """As `GovernedTopic.begin_serving`."""
@@ -164,7 +164,7 @@ class PartitionedTopic:
 
     def fence_wanted(self) -> None:
         """As `GovernedTopic.fence_wanted`."""
-        self._tenure = None
+        self._taken = None
         for part in self.parts:
             part.writer.drop_epoch(MOVED)
 
@@ -178,34 +178,34 @@ class PartitionedTopic:
         async with self._taking:
             if not await self._env.may_serve(self):
                 raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
-            tenure = self._tenure
-            if tenure is not None and partition not in tenure.partitions:
+            taken = self._taken
+            if taken is not None and partition not in taken.partitions:
                 layout = await self._env.around.upstream.whole_layout(self.name)
                 if partition not in layout.leaders:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
-                tenure = None  # it was added: nobody may have a slot that is not fenced there
-            if tenure is None or not self._is_current(tenure):
-                tenure = await self._adopt()
-            return tenure.stamp
+                taken = None  # it was added: nobody may have a slot that is not fenced there
+            if taken is None or not self._is_current(taken):
+                taken = await self._adopt()
+            return taken.stamp
 
-    def _is_current(self, tenure: Tenure) -> bool:
-        return self._env.changelog.view.epoch(tenure.stamp.producer_id) == tenure.stamp.epoch
+    def _is_current(self, taken: TakenSlot) -> bool:
+        return self._env.changelog.view.epoch(taken.stamp.producer_id) == taken.stamp.epoch
 
-    async def _adopt(self) -> Tenure:
+    async def _adopt(self) -> TakenSlot:
         """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
         began = self.upkeep.now()
         ids = self.ids
-        takeover = Takeover(self._env.around, self.domain, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
-        tenure = await takeover.run()
+        takeover = Takeover(self._env.around, self.scope, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
+        taken = await takeover.run()
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
-        self._tenure = tenure
+        self._taken = taken
         if ids is not None:
             names = writer_names(self._env.changelog.view, self.name)
-            ids.begin(tenure.topic_id, tenure.stamp, tenure.partitions, tenure.ids_from or {}, names)
-        self._idle = dict(tenure.others)
+            ids.begin(taken.topic_id, taken.stamp, taken.partitions, taken.ids_from or {}, names)
+        self._idle = dict(taken.others)
         self.upkeep.kept(began)
-        return tenure
+        return taken
 
     def taken(self, slot: SlotName) -> None:
         """The owner of a partition has its slot."""
@@ -213,25 +213,25 @@ class PartitionedTopic:
 
     async def keep_alive(self) -> None:
         """Renew the fences of all slots of the topic."""
-        began, tenure = self.upkeep.now(), self._tenure
-        if tenure is not None:
-            if await renew_fence(self._env.around, tenure, None) is Renewal.KEPT:
-                await self._keep_slots(tenure)
+        began, taken = self.upkeep.now(), self._taken
+        if taken is not None:
+            if await renew_fence(self._env.around, taken, None) is Renewal.KEPT:
+                await self._keep_slots(taken)
                 self.upkeep.kept(began)
                 return
-            self._tenure = None
+            self._taken = None
         async with self._taking:
-            if self._tenure is None and await self._env.may_serve(self):
+            if self._taken is None and await self._env.may_serve(self):
                 await self._adopt()
 
-    async def _keep_slots(self, tenure: Tenure) -> None:
+    async def _keep_slots(self, taken: TakenSlot) -> None:
         parts = [part for part in self.parts if part.has_slot]
         for first in range(0, len(parts), _AT_ONCE):
             await asyncio.gather(*[part.keep_alive() for part in parts[first : first + _AT_ONCE]])
         for name, slot in list(self._idle.items()):
-            domain = Domain(self.name, name)
+            scope = SlotScope(self.name, name)
             try:
-                await keep_slot_alive(self._env.around, domain, slot, domain.of(tenure.partitions))
+                await keep_slot_alive(self._env.around, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 self._idle.pop(name, None)  # a partition's owner has it, or the topic is another node's
             except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
@@ -268,11 +268,11 @@ class PartitionedTopic:
         await asyncio.gather(*[part.hand_back() for part in self.parts])
         await self._ids.save()
         self.end_serving()
-        self._tenure, self._idle = None, {}
+        self._taken, self._idle = None, {}
         self._env.hooks.topic_forgotten(self.name)
         for part in self.parts:
             part.writer.drop_epoch(MOVED)
 
 
 def _partition_of(key: Key) -> int | None:
-    return Domain(key.topic, key.slot or MASTER_SLOT).partition
+    return SlotScope(key.topic, key.slot or MASTER_SLOT).partition

@@ -54,7 +54,7 @@ _FIRST_WHOLE: Final = 7
 
 
 class Topics(Protocol):
-    """The governed topics of the node; `governor` implements it."""
+    """The governed topics of the node; `governed_topics` implements it."""
 
     draining: bool
     forwarder: Forwarder

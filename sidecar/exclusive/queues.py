@@ -36,7 +36,7 @@ class Queues:
         for topic in changed:
             if topic.serving:
                 with suppress(MetadataUnavailable):  # the next heartbeat brings it again
-                    resource, queue = topic.domain.resource, topic.queue.sessions()
+                    resource, queue = topic.scope.resource, topic.queue.sessions()
                     await self._around.store.keep_queue(
                         topic.name, self._around.node_id, self._around.boot, queue, resource=resource
                     )
@@ -44,5 +44,5 @@ class Queues:
     async def of(self, topic: Owning) -> list[Session]:
         """Who waited at the node that served a topic before, in order; nobody where Redis is away."""
         with suppress(MetadataUnavailable):
-            return list(map(Session, await self._around.store.queue(topic.domain.resource)))
+            return list(map(Session, await self._around.store.queue(topic.scope.resource)))
         return []

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class SlotScope:
     """A slot of a topic."""
 
     topic: str
     slot: SlotName = MASTER_SLOT
 
     @classmethod
-    def of_partition(cls, topic: str, partition: int) -> Domain:
+    def of_partition(cls, topic: str, partition: int) -> SlotScope:
         """One partition of a topic whose partitions have owners of their own."""
         return cls(topic, partition_slot(partition))
 
@@ -89,10 +89,10 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class TakenSlot:
     """The outcome: an epoch that this node alone writes under, for a session."""
 
-    domain: Domain
+    scope: SlotScope
     topic_id: UUID
     stamp: Stamp
     slot: WriterSlot
@@ -140,30 +140,30 @@ def owner_record(resource: str, entry: Entry[state.Ownership], node_id: int) -> 
     )
 
 
-def is_outdated(view: View, domain: Domain, entry: Entry[state.Ownership]) -> bool:
+def is_outdated(view: View, scope: SlotScope, entry: Entry[state.Ownership]) -> bool:
     """Whether the topic as a whole had another owner since a partition's was written down: the scope was changed."""
-    whole = None if domain.is_master else view.ownership(domain.topic)
+    whole = None if scope.is_master else view.ownership(scope.topic)
     return whole is not None and whole.offset > entry.offset
 
 
-def generation_floor(view: View, domain: Domain) -> int:
+def generation_floor(view: View, scope: SlotScope) -> int:
     """The highest generation that anybody had of what a slot is for, when the scope was another one."""
-    slots = {MASTER_SLOT, *view.opened_now(domain.topic)}  # of a topic that was gone the master slot's alone is kept
-    owners = [view.ownership(domain.topic, slot) for slot in slots if domain.overlaps(slot)]
+    slots = {MASTER_SLOT, *view.opened_now(scope.topic)}  # of a topic that was gone the master slot's alone is kept
+    owners = [view.ownership(scope.topic, slot) for slot in slots if scope.overlaps(slot)]
     return max((found.value.generation for found in owners if found is not None), default=0)
 
 
-def generation_of(view: View, domain: Domain) -> int:
+def generation_of(view: View, scope: SlotScope) -> int:
     """The generation of a topic or partition, 0 where nobody ever owned it."""
-    own = view.ownership(domain.topic, domain.slot)
-    return max(own.value.generation if own is not None else 0, generation_floor(view, domain))
+    own = view.ownership(scope.topic, scope.slot)
+    return max(own.value.generation if own is not None else 0, generation_floor(view, scope))
 
 
-def check_generation(view: View, domain: Domain, generations: frozenset[int] | None) -> None:
+def check_generation(view: View, scope: SlotScope, generations: frozenset[int] | None) -> None:
     """Raises `GenerationError` unless the generation is one of these; None: any."""
-    current = generation_of(view, domain)
+    current = generation_of(view, scope)
     if generations is not None and current not in generations:
-        raise GenerationError(domain.resource, current)
+        raise GenerationError(scope.resource, current)
 
 
 def writer_names(view: View, topic: str) -> WriterNames:
@@ -198,11 +198,11 @@ class SlotRecords:
     slot is taken.
     """
 
-    def __init__(self, view: View, clock: Clock, domain: Domain, request: Request, master: Stamp | None) -> None:
+    def __init__(self, view: View, clock: Clock, scope: SlotScope, request: Request, master: Stamp | None) -> None:
         self._view = view
         self._clock = clock
-        self._domain = domain
-        self._topic = domain.topic
+        self._scope = scope
+        self._topic = scope.topic
         self._request = request
         self._master = master
 
@@ -214,12 +214,12 @@ class SlotRecords:
     def known(self, topic_id: UUID) -> Known:
         """As things stand now."""
         # Model: ReadLast.
-        domain = self._domain
-        ownership = None if domain.is_shared else self._view.ownership(self._topic, domain.slot)
+        scope = self._scope
+        ownership = None if scope.is_shared else self._view.ownership(self._topic, scope.slot)
         if ownership is not None and ownership.value.topic_id != topic_id.bytes:
             ownership = None
         opened = self._opened(topic_id)
-        return Known(ownership, opened.pop(domain.slot, None), opened if domain.is_master else {})
+        return Known(ownership, opened.pop(scope.slot, None), opened if scope.is_master else {})
 
     def _opened(self, topic_id: UUID) -> dict[SlotName, Entry[Opened]]:
         """The newest record of every slot of the topic."""
@@ -229,7 +229,7 @@ class SlotRecords:
     def _others(self, topic_id: UUID) -> dict[SlotName, Entry[Opened]]:
         """The same without the slot that is taken; none where the request is for no session."""
         entries = self._opened(topic_id).items() if self._request.session else ()
-        return {name: entry for name, entry in entries if name != self._domain.slot}
+        return {name: entry for name, entry in entries if name != self._scope.slot}
 
     def followed(self, topic_id: UUID) -> dict[SlotName, Entry[Opened]]:
         """Other slots that the session had: each was fenced, above the epoch of its record, with the master slot."""
@@ -244,14 +244,14 @@ class SlotRecords:
         """
         request = self._request
         if isinstance(request, Fence):
-            check_generation(self._view, self._domain, request.generations)
+            check_generation(self._view, self._scope, request.generations)
         if ownership is None:
             return False
         if request.is_for_nobody:
             return True
         if any(deposed.session == request.session for deposed in ownership.value.deposed):
             raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{request.name} was fenced from {self._topic}")
-        if is_outdated(self._view, self._domain, ownership):
+        if is_outdated(self._view, self._scope, ownership):
             return False
         asked = request.asked if isinstance(request, Claim) else None
         same = ownership.value.session == request.session
@@ -261,17 +261,17 @@ class SlotRecords:
         """The partitions concerned, all that were ever written through a slot among them: brokers that lag may know
         fewer. Raises `KafkaError`.
         """
-        there = self._domain.of(layout.leaders)
+        there = self._scope.of(layout.leaders)
         written = {
             index
             for entry in self._opened(layout.topic_id).values()
-            for index in self._domain.of(entry.value.base.partition)
+            for index in self._scope.of(entry.value.base.partition)
         }
         if missing := sorted(written.difference(there)):
             message = f"no broker that answers knows of partition {missing[0]} of {self._topic}; try again"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
         if not there:
-            message = f"{self._topic} has no partition {self._domain.partition}"
+            message = f"{self._topic} has no partition {self._scope.partition}"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         return tuple(there)
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Clock, Entry, Opened, SlotName, View
-    from sidecar.exclusive.slots import Domain, Tenure
+    from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import ActiveProducer, PartitionProducers
@@ -311,7 +311,7 @@ class TailReader:
 class AtWork(Protocol):
     """A slot epoch as far as its node's memory knows it."""
 
-    tenure: Tenure
+    taken: TakenSlot
 
     def wrote(self) -> Collection[int]:
         """The partitions where something of this epoch is known to be in the log."""
@@ -327,7 +327,7 @@ class AtWork(Protocol):
 
 
 def trusted_ends(
-    view: View, clock: Clock, former: Domain, entry: Entry[Opened], look: Look, trusted_ms: float
+    view: View, clock: Clock, former: SlotScope, entry: Entry[Opened], look: Look, trusted_ms: float
 ) -> dict[int, int]:
     """The ends of the partitions whose leader remembers no batch of a slot and cannot have forgotten one.
 
@@ -365,7 +365,7 @@ def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
     one never touched.
     """
     # Model: KeepTail.
-    topic, writer, touched = epoch.tenure.domain.topic, epoch.tenure.stamp, epoch.touched()
+    topic, writer, touched = epoch.taken.scope.topic, epoch.taken.stamp, epoch.touched()
     found: dict[int, Tail] = {}
     for index, end in look.ends.items():
         claim, acknowledged = look.claim(topic, index, writer), epoch.acknowledged(index)

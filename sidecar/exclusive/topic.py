@@ -22,7 +22,7 @@ from sidecar.exclusive.owner import TopicOwner
 from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Owned
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.slots import Domain
+from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.topic_takeovers import TopicTakeovers, WholeTopic
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
@@ -57,14 +57,14 @@ class GovernedTopic:
         name: str,
         environment: Environment,
         refusals: Refusals,
-        domain: Domain | None = None,
+        scope: SlotScope | None = None,
         whole: WholeTopic | None = None,
     ) -> None:
-        """`whole` is the topic that a partition with an owner of its own belongs to: its slot is `domain`'s."""
+        """`whole` is the topic that a partition with an owner of its own belongs to: its slot is `scope`'s."""
         clock = environment.changelog.clock
         self.name = name
         self.environment = self._env = environment
-        self.domain = domain or Domain(name)
+        self.scope = scope or SlotScope(name)
         self.whole = whole
         self.serving = False
         self.upkeep = whole.upkeep if whole is not None else Upkeep(environment.terms, clock)
@@ -74,7 +74,7 @@ class GovernedTopic:
         self.queue = TopicQueue(self, self.newcomers, environment)
         self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if whole is None else None
         self.shared = SharedSessions(self, environment, self.grow_shared)
-        self.owner = TopicOwner(self.domain, environment)
+        self.owner = TopicOwner(self.scope, environment)
         self.takeovers = TopicTakeovers(self)
         self.ending = Ending(self, self.takeovers)
 
@@ -93,12 +93,12 @@ class GovernedTopic:
     @property
     def stamp(self) -> Stamp | None:
         """See `Owning`."""
-        return self.writer.epoch.tenure.stamp if self.writer.epoch is not None else None
+        return self.writer.epoch.taken.stamp if self.writer.epoch is not None else None
 
     @property
     def has_slot(self) -> bool:
         """Whether this node has taken its slot."""
-        return self.takeovers.tenure is not None
+        return self.takeovers.taken is not None
 
     @property
     def busy(self) -> bool:
@@ -139,7 +139,7 @@ class GovernedTopic:
         epoch = self._epoch_of(claimant)
         if (
             epoch is None
-            or (epoch.ids is not None and self.refusals.has(claimant.session, self.domain))
+            or (epoch.ids is not None and self.refusals.has(claimant.session, self.scope))
             or not epoch.covers(partition)
             or epoch.verdict(partition, header) is not Verdict.FORWARD
             or not self.upkeep.takes(
@@ -186,7 +186,7 @@ class GovernedTopic:
             and claimant.generation is None
             and claimant.mode is not AccessMode.SHARED
         ):
-            if self.writer.epoch.ids is not None and self.refusals.has(claimant.session, self.domain):
+            if self.writer.epoch.ids is not None and self.refusals.has(claimant.session, self.scope):
                 operations.begin(self.again, offer)
             else:
                 self._forward(offer, self.writer.epoch)
@@ -272,9 +272,9 @@ class GovernedTopic:
     def operation_over(self) -> None:
         """See `Writing`."""
         self.ending.check()
-        self._env.stirred(self)
-        if self.whole is not None and self.domain.partition is not None:
-            self.whole.tidy(self.domain.partition)
+        self._env.owner_may_have_changed(self)
+        if self.whole is not None and self.scope.partition is not None:
+            self.whole.forget_if_idle(self.scope.partition)
 
     async def again(self) -> None:
         """See `Writing`."""
@@ -363,7 +363,7 @@ class GovernedTopic:
 
     def changed(self, change: Change) -> None:
         """Another node wrote down whose the topic is."""
-        if not self.serving and change.key.slot == self.domain.slot:
+        if not self.serving and change.key.slot == self.scope.slot:
             self.takeovers.reread()
 
     def served_elsewhere(self) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.owner import TopicOwner
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.shared import SharedSessions
-    from sidecar.exclusive.slots import Tenure
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.exclusive.upkeep import Upkeep
     from sidecar.exclusive.writer import SlotWriter
     from sidecar.protocol.ids import Stamp
@@ -64,7 +64,7 @@ class WholeTopic(Protocol):
         """The partition's slot was taken for its owner."""
         ...
 
-    def tidy(self, partition: int) -> None:
+    def forget_if_idle(self, partition: int) -> None:
         """Nothing is under way at the partition any more."""
         ...
 
@@ -96,10 +96,10 @@ class TopicParts(Owning, Protocol):
 
 
 class TopicTakeovers:
-    """Of one topic or partition. `tenure`: what the newest takeover returned, where this node has the slot still."""
+    """Of one topic or partition. `taken`: what the newest takeover returned, where this node has the slot still."""
 
     def __init__(self, topic: TopicParts) -> None:
-        self.tenure: Tenure | None = None
+        self.taken: TakenSlot | None = None
         self._lost: SlotEpoch | None = None
         self._topic = topic
         self._env = topic.environment
@@ -126,7 +126,7 @@ class TopicTakeovers:
             client=offer.client,
             client_epoch=max(0, offer.header.producer_epoch),
             client_id=self._env.bindings.written(topic.name, claimant.session),
-            refused=topic.refusals.of(claimant.session, topic.domain),
+            refused=topic.refusals.of(claimant.session, topic.scope),
             dismisses=tuple(found.session for found in others),
             evicts=(
                 *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
@@ -140,7 +140,7 @@ class TopicTakeovers:
                 topic.writer.operations.reject(offer, Outcome(error.code, message=error.message))
             return
         newcomers.claimed(claimant.session, [found.session for found in evicted], topic.owner.listed)
-        topic.refusals.forgive(claimant.session, topic.domain)
+        topic.refusals.forgive(claimant.session, topic.scope)
         topic.queue.changed()
         left = {found.connection for found in evicted}.union(*[found.connections for found in others])
         newcomers.taint(left - {claimant.connection})
@@ -157,7 +157,7 @@ class TopicTakeovers:
         if holder is None or ownership is None:
             return
         lost, self._lost = self._lost, None
-        memory = None if lost is None or lost.tenure.session != holder.session else lost.memory()
+        memory = None if lost is None or lost.taken.session != holder.session else lost.memory()
         await self.run(
             Resume(
                 holder.session,
@@ -166,10 +166,10 @@ class TopicTakeovers:
                 client=ownership.client,
                 client_id=self._env.bindings.written(topic.name, holder.session),
                 memory=memory,
-                refused=topic.refusals.of(holder.session, topic.domain),
+                refused=topic.refusals.of(holder.session, topic.scope),
             )
         )
-        topic.refusals.forgive(holder.session, topic.domain)
+        topic.refusals.forgive(holder.session, topic.scope)
 
     async def share(self) -> None:
         """Take the master slot for nobody, so that sessions may write beside each other."""
@@ -194,32 +194,32 @@ class TopicTakeovers:
         master = await self._serve()
         if not served and await self._find_others() and joins is not None and not request.deposes:
             raise QueueFoundError
-        if not upkeep.known and (isinstance(request, Share) or (topic.domain.is_master and topic.shared.known())):
+        if not upkeep.known and (isinstance(request, Share) or (topic.scope.is_master and topic.shared.known())):
             await self._read_terms()
         started, began, ids = self._env.now(), upkeep.now(), topic.ids
-        takeover = Takeover(self._env.around, topic.domain, request, master, upkeep.trusted_ms, ids)
-        tenure = await takeover.run(topic.stop_writing)
+        takeover = Takeover(self._env.around, topic.scope, request, master, upkeep.trusted_ms, ids)
+        taken = await takeover.run(topic.stop_writing)
         if ids is not topic.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic.name} changed meanwhile")
-        self.tenure = tenure
+        self.taken = taken
         if ids is not None:
-            self._read_ids(ids, tenure)
+            self._read_ids(ids, taken)
         if topic.whole is not None:
-            topic.whole.taken(topic.domain.slot)
+            topic.whole.taken(topic.scope.slot)
         else:
             upkeep.kept(began)
-            topic.shared.begin(tenure, shares=isinstance(request, Share))
+            topic.shared.begin(taken, shares=isinstance(request, Share))
         if not request.is_for_nobody:
-            self._settle(tenure, request, joins, started)
+            self._settle(taken, request, joins, started)
         elif isinstance(request, Share):
-            self._shared(tenure)
+            self._shared(taken)
 
     async def _serve(self) -> Stamp | None:
         """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
         topic = self._topic
         if topic.whole is not None:
-            assert topic.domain.partition is not None
-            master = await topic.whole.take(topic.domain.partition)
+            assert topic.scope.partition is not None
+            master = await topic.whole.take(topic.scope.partition)
             topic.begin_serving()
             return master
         if not await self._env.may_serve(topic):
@@ -231,7 +231,7 @@ class TopicTakeovers:
         topic = self._topic
         sessions = await self._env.queues.of(topic)
         topic.newcomers.expect(sessions, self._env.now())
-        return bool(sessions) or (topic.domain.is_master and topic.shared.expect())
+        return bool(sessions) or (topic.scope.is_master and topic.shared.expect())
 
     async def _read_terms(self) -> None:
         """How long leaders remember: asked here where the keeper has not come to it yet."""
@@ -241,44 +241,44 @@ class TopicTakeovers:
             if name in terms:
                 self._topic.upkeep.read(terms[name])
 
-    def _read_ids(self, ids: TopicIds, tenure: Tenure) -> None:
+    def _read_ids(self, ids: TopicIds, taken: TakenSlot) -> None:
         """What earlier epochs wrote is settled by the fence: it is read before anything else is written."""
         names = writer_names(self._env.changelog.view, self._topic.name)
         if self._topic.whole is None:
-            ids.begin(tenure.topic_id, tenure.stamp, tenure.partitions, tenure.ids_from or {}, names)
+            ids.begin(taken.topic_id, taken.stamp, taken.partitions, taken.ids_from or {}, names)
         else:
-            ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
+            ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
 
-    def _settle(self, tenure: Tenure, request: Request, joins: Offer | None, started: float) -> None:
+    def _settle(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
         """The takeover is done: the topic is its session's, or nobody's."""
         topic, owner = self._topic, self._topic.owner
         topic.shared.dismiss()
-        before, value = owner.holder, tenure.ownership  # connections that closed meanwhile are gone from the holder
-        owner.note(value, tenure.position)
+        before, value = owner.holder, taken.ownership  # connections that closed meanwhile are gone from the holder
+        owner.note(value, taken.position)
         owned: Owned | None = None
         if value.session and not value.released_ms:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
             owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
             topic.writer.begin(
-                SlotEpoch(tenure, self._env.forwarder, topic.writer, topic.ids, self._env.around.epoch_records)
+                SlotEpoch(taken, self._env.forwarder, topic.writer, topic.ids, self._env.around.epoch_records)
             )
         owner.step(TakenOver(owned, owner.alone_until))
         if request.deposes and before is not None and before.session != value.session:
             connections = owner.holder.connections if owner.holder is not None else frozenset[int]()
             topic.newcomers.taint(before.connections - connections)
-        self._env.chronicle.taken_over(topic, request, before, self._env.now() - started)
+        self._env.events.taken_over(topic, request, before, self._env.now() - started)
 
-    def _shared(self, tenure: Tenure) -> None:
+    def _shared(self, taken: TakenSlot) -> None:
         """The takeover is done: sessions write beside each other, and the last owner lost the topic."""
         topic, owner = self._topic, self._topic.owner
         last = owner.record
         if last is not None and last.session:
-            self._env.chronicle.shared(
+            self._env.events.shared(
                 topic, Holder(Session(last.session), last.name, mode_of(last.mode), last.generation)
             )
         owner.step(Freed())
-        if tenure.ownership.generation:
-            owner.note(tenure.ownership, tenure.position)
+        if taken.ownership.generation:
+            owner.note(taken.ownership, taken.position)
 
     def may_share(self) -> bool:
         """Whether sessions may write beside each other as things stand."""
@@ -338,22 +338,22 @@ class TopicTakeovers:
         """Renew the fence at its epoch, in mid-traffic: sequences and readers are not disturbed. A topic that nobody
         serves is adopted; one that was created anew, or has grown, is fenced as a whole.
         """
-        topic, tenure, operations = self._topic, self.tenure, self._topic.writer.operations
-        if operations.busy or (tenure is None and topic.whole is not None):
+        topic, taken, operations = self._topic, self.taken, self._topic.writer.operations
+        if operations.busy or (taken is None and topic.whole is not None):
             return
-        if tenure is None:
+        if taken is None:
             if topic.owner.current is None:
                 await asyncio.wait([operations.begin(self.adopt)])
-            if self.tenure is None:
+            if self.taken is None:
                 topic.upkeep.failed(topic.upkeep.now())
             return
         began = topic.upkeep.now()
-        renewal = await renew_fence(self._env.around, tenure, topic.writer.epoch)
+        renewal = await renew_fence(self._env.around, taken, topic.writer.epoch)
         if renewal is Renewal.KEPT:
             if topic.whole is None:
-                await topic.shared.keep_alive(tenure)
+                await topic.shared.keep_alive(taken)
                 topic.upkeep.kept(began)
-        elif self.tenure is tenure and not operations.busy:
+        elif self.taken is taken and not operations.busy:
             if renewal is Renewal.CHANGED and topic.writer.epoch is None:
                 again = self.share if topic.shared.master is not None else self.adopt
                 await asyncio.wait([operations.begin(again)])
@@ -362,22 +362,22 @@ class TopicTakeovers:
 
     def raised(self, epoch: SlotEpoch) -> None:
         """The owner writes under an epoch that was opened from memory."""
-        self.tenure = epoch.tenure
+        self.taken = epoch.taken
 
     def let_go(self) -> None:
         """The node has the slot no longer."""
-        self.tenure = None
+        self.taken = None
 
     def reread(self) -> None:
         """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
         self._lost = None
         self._topic.owner.read()
-        self._env.stirred(self._topic)
+        self._env.owner_may_have_changed(self._topic)
 
     def lose_epoch(self) -> None:
         """Kafka refuses the epoch, or has forgotten it: see who has the topic, and go on if nobody took it."""
         topic = self._topic
-        self.tenure, self._lost = None, topic.writer.epoch
+        self.taken, self._lost = None, topic.writer.epoch
         topic.stop_writing()
         if not topic.writer.operations.busy:
             topic.writer.operations.begin(self._reexamine)

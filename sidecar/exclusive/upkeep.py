@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sidecar.changelog import Clock
     from sidecar.exclusive.interfaces import Surroundings
-    from sidecar.exclusive.slots import Domain, Tenure
+    from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.exclusive.tails import AtWork
     from sidecar.fencing import KeepAlive, WriterSlot
 
@@ -230,36 +230,36 @@ class Renewal(Enum):
     CHANGED = "the topic was created anew, or has grown"
 
 
-async def renew_fence(around: Surroundings, tenure: Tenure, epoch: AtWork | None) -> Renewal:
+async def renew_fence(around: Surroundings, taken: TakenSlot, epoch: AtWork | None) -> Renewal:
     """Fence a slot again at its epoch, and note where its writer stands, where it has one.
 
     Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.
     """
-    domain = tenure.domain
-    layout = await around.upstream.whole_layout(domain.topic)
-    if layout.topic_id != tenure.topic_id or set(domain.of(layout.leaders)) - set(tenure.partitions):
+    scope = taken.scope
+    layout = await around.upstream.whole_layout(scope.topic)
+    if layout.topic_id != taken.topic_id or set(scope.of(layout.leaders)) - set(taken.partitions):
         return Renewal.CHANGED
-    changelog, reader = around.changelog, tail_reader(around.upstream, domain.topic)
+    changelog, reader = around.changelog, tail_reader(around.upstream, scope.topic)
     wrote = () if epoch is None else epoch.wrote()
-    look = await reader.look(tenure.partitions)
-    if has_forgotten(look, domain.topic, tenure.slot.stamp, wrote):
+    look = await reader.look(taken.partitions)
+    if has_forgotten(look, scope.topic, taken.slot.stamp, wrote):
         return Renewal.LOST
     try:
-        await keep_slot_alive(around, domain, tenure.slot, tenure.partitions, snapshots=tenure.ids_from is not None)
+        await keep_slot_alive(around, scope, taken.slot, taken.partitions, snapshots=taken.ids_from is not None)
     except FencedError:
         return Renewal.LOST
-    if epoch is None or epoch.tenure.session.producer_id is None:
+    if epoch is None or epoch.taken.session.producer_id is None:
         return Renewal.KEPT  # who never comes back needs no place
     tails = acknowledged_tails(look, epoch)
-    stamp, now_ms = epoch.tenure.stamp, changelog.clock.now_ms()
-    records = reader.records(changelog.view, domain.slot, tenure.topic_id, stamp, tails, now_ms)
+    stamp, now_ms = epoch.taken.stamp, changelog.clock.now_ms()
+    records = reader.records(changelog.view, scope.slot, taken.topic_id, stamp, tails, now_ms)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         await changelog.append(records[first : first + _RECORDS_AT_ONCE])
     return Renewal.KEPT
 
 
 async def keep_slot_alive(
-    around: Surroundings, domain: Domain, slot: WriterSlot, partitions: Collection[int], *, snapshots: bool = False
+    around: Surroundings, scope: SlotScope, slot: WriterSlot, partitions: Collection[int], *, snapshots: bool = False
 ) -> None:
     """Renew what makes partitions refuse older epochs of a slot, and all epochs of the producer ids that it had before.
     `snapshots`: it stamps those too.
@@ -268,12 +268,12 @@ async def keep_slot_alive(
     """
     # Model: KeepAlive.
     own = around.changelog.partition
-    fenced = {domain.topic: sorted(partitions), own.topic: [own.partition]}
+    fenced = {scope.topic: sorted(partitions), own.topic: [own.partition]}
     if snapshots:
-        kept = around.changelog.snapshots_of(domain.topic)
+        kept = around.changelog.snapshots_of(scope.topic)
         fenced[kept.topic] = [kept.partition]
     await slot.keep_alive(fenced)
-    opened = domain.opened(around.changelog.view)
+    opened = scope.opened(around.changelog.view)
     if opened is not None:
         for former in opened.value.retired_producer_ids[-_RETIRED_KEPT:]:
             await retire_producer(around.upstream, ProducerId(former), fenced)

@@ -128,12 +128,12 @@ class SlotWriter:
 
     def writes_under(self, lane: Lane) -> bool:
         """Whether a lane is one of the epoch at work."""
-        return self.epoch is not None and lane.stamp == self.epoch.tenure.stamp
+        return self.epoch is not None and lane.stamp == self.epoch.taken.stamp
 
     def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
         """Its client counts these sequences as used: the next epoch begins behind them."""
         if self.epoch is not None:
-            self.refusals.note(self.epoch.tenure.session, partition, client_epoch, first, records)
+            self.refusals.note(self.epoch.taken.session, partition, client_epoch, first, records)
 
     def write(self, offer: Offer, epoch: SlotEpoch) -> None:
         """A batch of the session: forward it, or answer by its sequences or its age."""

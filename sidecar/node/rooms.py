@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
-from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.interfaces import Surroundings
 from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.slots import stamp_of
@@ -40,7 +40,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         request_bytes=settings.linger_bytes,
     )
     around = Surroundings(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
-    governor = Governor(
+    governor = GovernedTopics(
         around,
         forwarder,
         gateway.tasks,
@@ -109,7 +109,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     )
 
 
-def _has_exclusive_reader(governor: Governor, resolver: NameResolver, name: bytes) -> bool:
+def _has_exclusive_reader(governor: GovernedTopics, resolver: NameResolver, name: bytes) -> bool:
     """Whether Fetch under a name goes by the claims of readers: a shadow's by the policy of its source."""
     source = resolver.source(name)
     topic = name if source is None else source.topic

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.client import Client
     from sidecar.gateway.handler import ColdApi
@@ -53,7 +53,7 @@ class OwnApis:
         upstream: KafkaUpstream,
         nodes: NodeDirectory,
         resolver: NameResolver,
-        governor: Governor,
+        governor: GovernedTopics,
         coordinator: Coordinator,
         catching_up: CatchingUp,
         tasks: Tasks,

@@ -19,7 +19,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.turned_away import TurnedAway
 from sidecar.exclusive import identity
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder import brokers, whole
@@ -247,7 +247,7 @@ class Party:
 class Room:
     """One node's room. Everything sent is answered once; nothing is held when it ends; no exception is unexpected."""
 
-    def __init__(self, governor: Governor, gates: Gates, told: Told, boot: str) -> None:
+    def __init__(self, governor: GovernedTopics, gates: Gates, told: Told, boot: str) -> None:
         self.governor = governor
         self.gates = gates
         self.told = told
@@ -305,7 +305,7 @@ async def open_room(
     """A room as a node composes it (sidecar/node/rooms.py); `clock`: of a machine whose own ones are wrong."""
     async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms, clock=clock) as parts:
         forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
-        governor = Governor(
+        governor = GovernedTopics(
             parts.surroundings(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
             reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
         )  # fmt: skip

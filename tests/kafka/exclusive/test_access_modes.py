@@ -271,7 +271,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
     assert [await rival.send(topic, partition=each, sequence=0) for each in range(10)] == [REFUSED] * 10
     epoch = room.topic(topic).writer.epoch
     assert epoch is not None
-    assert sorted(epoch.tenure.partitions) == list(range(10))  # fenced, though nine were never written
+    assert sorted(epoch.taken.partitions) == list(range(10))  # fenced, though nine were never written
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
     await asyncio.to_thread(admin.create_partitions([NewPartitions(topic, 12)])[topic].result, 20)
     await room.governor.around.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
@@ -279,7 +279,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
     await until(lambda: owner.send(topic, b"1", partition=11, sequence=0))
     epoch = room.topic(topic).writer.epoch
     assert epoch is not None
-    assert sorted(epoch.tenure.partitions) == list(range(12))
+    assert sorted(epoch.taken.partitions) == list(range(12))
     assert room.topic(topic).generation == 1
 
 

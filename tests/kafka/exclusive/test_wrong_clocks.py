@@ -11,7 +11,7 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.changelog import MASTER_SLOT, Clock, Entry, Opened
 from sidecar.exclusive.policies import PolicyFields
-from sidecar.exclusive.slots import Domain
+from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.tails import Look, trusted_ends
 from sidecar.protocol.calls import PartitionProducers
 from sidecar.protocol.ids import TopicPartition
@@ -75,7 +75,7 @@ async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room,
     look = Look({0: 9}, {0: 1}, {TopicPartition(topic, 0): PartitionProducers(0, None, ())})
 
     def trusted(clock: Clock, entry: Entry[Opened]) -> dict[int, int]:
-        return trusted_ends(around.changelog.view, clock, Domain(topic, MASTER_SLOT), entry, look, 6 * 3600 * 1000)
+        return trusted_ends(around.changelog.view, clock, SlotScope(topic, MASTER_SLOT), entry, look, 6 * 3600 * 1000)
 
     behind = off(-DAY_S)
     assert trusted(behind, aged) == {}, "what time it is is not known yet"

@@ -322,8 +322,8 @@ MUTANTS: Final = (
         (
             Edit(
                 TAKEOVER,
-                "        slots = {name: self._slot(name) for name in (domain.slot, *others)}\n",
-                "        slots = {domain.slot: self._slot(domain.slot)}\n",
+                "        slots = {name: self._slot(name) for name in (scope.slot, *others)}\n",
+                "        slots = {scope.slot: self._slot(scope.slot)}\n",
             ),
         ),
         BESIDE,

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.newcomers import Newcomers, Refusals, RefusedLedger
-from sidecar.exclusive.slots import Domain
+from sidecar.exclusive.slots import SlotScope
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.session import Session
 
@@ -83,7 +83,7 @@ def test_a_claim_takes_its_session_and_those_it_evicted_out_of_the_queue() -> No
 
 
 def test_what_was_refused_to_a_session_is_known_by_partition_until_it_is_written_down() -> None:
-    refusals, whole, third = Refusals(), Domain("orders"), Domain.of_partition("orders", 3)
+    refusals, whole, third = Refusals(), SlotScope("orders"), SlotScope.of_partition("orders", 3)
     for partition, sequence in [(0, 0), (0, 1), (3, 10)]:
         refusals.add(claimant(Session("pid:7")), partition, header(sequence))
     refusals.add(claimant(Session("conn:1")), 0, header(-1, -1, producer_id=-1))
@@ -100,7 +100,7 @@ def test_what_was_refused_to_a_session_is_known_by_partition_until_it_is_written
 
 
 def test_refusals_are_bounded_the_oldest_session_is_forgotten_first() -> None:
-    refusals, topic = Refusals(RefusedLedger(20_000)), Domain("orders")
+    refusals, topic = Refusals(RefusedLedger(20_000)), SlotScope("orders")
     for number in range(10_050):
         refusals.add(claimant(Session(f"pid:{number}")), 0, header(0))
     assert refusals.of(Session("pid:49"), topic) == {}
@@ -109,7 +109,7 @@ def test_refusals_are_bounded_the_oldest_session_is_forgotten_first() -> None:
 
 def test_sessions_that_have_no_connection_are_forgotten_before_those_that_have() -> None:
     ledger = RefusedLedger(most=6, gone=6)
-    refusals, topic = Refusals(ledger), Domain("orders")
+    refusals, topic = Refusals(ledger), SlotScope("orders")
     for number in (1, 2, 3):  # two each: a partition and a span
         refusals.add(claimant(Session(f"pid:{number}"), connection=number), 0, header(0))
     ledger.connection_closed(2)

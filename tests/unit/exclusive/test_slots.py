@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.changelog import Clock, Position, Record, View, pack_positions, serving_key, shared_slot, slot_key
 from sidecar.exclusive.requests import Memory, WriteBeside
-from sidecar.exclusive.slots import Domain, SlotRecords
+from sidecar.exclusive.slots import SlotRecords, SlotScope
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Session
@@ -35,14 +35,14 @@ def opens(view: View, offset: int, writer: Stamp, session: str = Session("pid:7"
 
 def remembered(view: View, topic_id: UUID = TOPIC_ID) -> dict[int, Position]:
     request = WriteBeside(Session("pid:7"), "a", memory=Memory(TOPIC_ID, MINE, MEMORY))
-    records = SlotRecords(view, Clock(), Domain("orders", SLOT), request, MINE)
+    records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), request, MINE)
     opened = next((entry for entry in view.opened("orders").values() if entry.value.topic_id == topic_id.bytes), None)
     return dict(records.memory(topic_id, opened))
 
 
 def test_a_slot_is_not_written_down_under_another_nodes_master_record(view: View) -> None:
     """A node that froze in the midst may have read that record by the time it goes on."""
-    records = SlotRecords(view, Clock(), Domain("orders", SLOT), WriteBeside(Session("pid:7"), "a"), MINE)
+    records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), WriteBeside(Session("pid:7"), "a"), MINE)
     for offset, writer in ((3, MINE), (4, LATER)):
         value = state.Serving(producer_id=writer.producer_id, producer_epoch=writer.epoch)
         view.note_writer(writer)

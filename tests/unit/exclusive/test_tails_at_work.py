@@ -20,7 +20,7 @@ WRITER = Stamp(ProducerId(7), ProducerEpoch(4))
 class Epoch:
     last: int
     sent: tuple[int, ...] = (0,)
-    tenure: Any = field(default_factory=lambda: SimpleNamespace(domain=SimpleNamespace(topic="orders"), stamp=WRITER))
+    taken: Any = field(default_factory=lambda: SimpleNamespace(scope=SimpleNamespace(topic="orders"), stamp=WRITER))
 
     def wrote(self) -> tuple[int, ...]:
         return () if self.last == NOTHING else (0,)

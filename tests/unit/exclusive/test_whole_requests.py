@@ -12,7 +12,7 @@ import pytest
 
 from sidecar.changelog import Position
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.slots import Domain, Tenure
+from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
@@ -69,11 +69,11 @@ class Session:
     """An idempotent session that owns "orders", with what it sends next."""
 
     def __init__(self, forwarder: Forwarder, client_epoch: int = 0) -> None:
-        tenure = Tenure(
-            Domain("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), OWNER, "billing", 1,
+        taken = TakenSlot(
+            SlotScope("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), OWNER, "billing", 1,
             dict.fromkeys(PARTITIONS, Position(client_epoch, 0)), {}, PARTITIONS, state.Ownership(), 0, {},
         )  # fmt: skip
-        self.epoch = SlotEpoch(tenure, forwarder, SlotOwner())
+        self.epoch = SlotEpoch(taken, forwarder, SlotOwner())
         self.next = dict.fromkeys(PARTITIONS, 0)
 
     def lane(self, partition: int) -> Lane:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from sidecar.exclusive.interfaces import Hooks, Owning, Surroundings
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.slots import Tenure
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.network.tasks import Tasks
 
 
-class Chronicle:
+class OwnershipEvents:
     """Tells of changes once the changelog has them. `generation_of`: the highest of all partitions of a topic."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Chronicle:
 
     def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
         """A topic's generation is the highest of its partitions' where those have owners of their own."""
-        if topic.domain.is_master:
+        if topic.scope.is_master:
             self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
         else:
             self._hooks.owner_changed(topic.name, self._generation_of(topic.name), None, None)
@@ -73,12 +73,12 @@ class Chronicle:
         holder = topic.owner.holder
         self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)
 
-    def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
+    def shared_opened(self, topic: str, taken: TakenSlot, client: str) -> None:
         """A session writes beside others from now on, under this epoch."""
         event = state.Event(
             id=secrets.token_bytes(16), kind=state.Event.CLAIMED, at_ms=self._wall_ms(), topic=topic,
-            session=tenure.session, name=tenure.name, mode=control.SHARED, client=client, node=self._around.node_id,
-            producer_id=tenure.stamp.producer_id, producer_epoch=tenure.stamp.epoch,
+            session=taken.session, name=taken.name, mode=control.SHARED, client=client, node=self._around.node_id,
+            producer_id=taken.stamp.producer_id, producer_epoch=taken.stamp.epoch,
         )  # fmt: skip
         self._tasks.start(self._append_event(event))
 
@@ -93,7 +93,7 @@ class Chronicle:
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.RELEASED, topic, holder)
         held = Ownership(
-            topic.domain.resource,
+            topic.scope.resource,
             Generation(topic.owner.generation),
             max(0, topic.owner.position),
             holder.session,
@@ -118,8 +118,8 @@ class Chronicle:
             node=self._around.node_id,
             detail=detail,
         )
-        if topic.domain.partition is not None:
-            event.partition = topic.domain.partition
+        if topic.scope.partition is not None:
+            event.partition = topic.scope.partition
         if (stamp := topic.stamp) is not None:
             event.producer_id, event.producer_epoch = stamp.producer_id, stamp.epoch
         if ownership is not None:

@@ -18,10 +18,10 @@ from sidecar.dedup.environment import Surroundings as Ids
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
-from sidecar.exclusive.chronicle import Chronicle
 from sidecar.exclusive.forgetting import Forgetting
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.owner import DeposedSessions
+from sidecar.exclusive.ownership_events import OwnershipEvents
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.producers import Producers
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
-    from sidecar.exclusive.slots import Domain
+    from sidecar.exclusive.slots import SlotScope
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks
@@ -51,7 +51,7 @@ _SNAPSHOTS_S: Final = 0.5
 _TIDY_S: Final = 60.0
 
 
-class Governor:
+class GovernedTopics:
     """The governed topics. Implements `Environment` for them; what clients send is `producers`'."""
 
     def __init__(
@@ -82,9 +82,9 @@ class Governor:
         self.queue_limit = queue_limit
         logs = LogReader(around.upstream, Lane("sequence-ids"))
         self.ids = Ids(logs, around.changelog, around.store, tasks, hooks, headers, names_limit)
-        self.chronicle = Chronicle(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
+        self.events = OwnershipEvents(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
         default = PolicyFields(deduplication=True) if deduplication else None
-        self.catalog = PolicyCatalog(around, default, self.chronicle.policy_changed)
+        self.catalog = PolicyCatalog(around, default, self.events.policy_changed)
         self.queues = Queues(around, tasks)
         self.bindings = Bindings(around.changelog.view)
         self.draining = False
@@ -150,8 +150,8 @@ class Governor:
     def is_served_elsewhere(self, topic: str) -> bool:
         return self._rights.is_elsewhere(topic)
 
-    def is_deposed(self, domain: Domain, session: Session) -> bool:
-        return self._deposed.has(domain, session)
+    def is_deposed(self, scope: SlotScope, session: Session) -> bool:
+        return self._deposed.has(scope, session)
 
     def deposed_from(self, session: Session) -> tuple[str, int] | None:
         """The topic that a session lost, and under which generation; None where it lost none."""
@@ -165,14 +165,14 @@ class Governor:
     async def may_serve(self, topic: Served) -> bool:
         return not self.draining and await self._rights.take(topic)
 
-    def stirred(self, topic: Owning) -> None:
+    def owner_may_have_changed(self, topic: Owning) -> None:
         for watcher in self.watchers:
-            watcher(topic.name, topic.domain.partition)
+            watcher(topic.name, topic.scope.partition)
 
     def _replaced(self, topic: Topic) -> None:
         """What owned something of it owns it no longer."""
         for part in topic.parts:
-            self.stirred(part)
+            self.owner_may_have_changed(part)
 
     def unknown(self, topic: Owning) -> None:
         """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
@@ -307,7 +307,7 @@ class Governor:
             self._gone = names
             for topic in self._topics.values():
                 if topic.serving and topic.generation and topic.name not in names:
-                    self.chronicle.tell_again(next(iter(topic.parts)))
+                    self.events.tell_again(next(iter(topic.parts)))
 
     def has_clients(self, name: str) -> bool:
         """See `sidecar.exclusive.forgetting.Room`."""
