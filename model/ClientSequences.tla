@@ -215,12 +215,12 @@ Start(n, w, want) ==
        !.seen = IF TailAfterFence THEN Zero ELSE [p \in Parts |-> Len(log[p])]]]
   /\ UNCHANGED <<log, high, last, taken, data, claims, shifts, client>>
 
-\* sidecar/exclusive/topic.py: GovernedTopic.again
+\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.again
 Begin(n) == \E w \in {"session"} \cup (IF Interlude THEN {"other"} ELSE {}) :
               Start(n, w, NoWant)
 
 \* All markers are in: read the changelog.
-\* sidecar/exclusive/slot_records.py: SlotRecords.known
+\* sidecar/exclusive/slots.py: SlotRecords.known
 ReadLast(n) ==
   /\ node[n].pc = "fencing"
   /\ \A p \in FenceSet : high[p] >= node[n].e

@@ -116,16 +116,16 @@ Look(n, sl, w, kind) ==
   /\ UNCHANGED <<log, coord, known, rec, owner, at, granted, holds>>
 
 \* One session alone: a change of owner, or the owner goes on.
-\* sidecar/exclusive/topic.py: GovernedTopic._take_over
+\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.claim
 Own(n, w) == Look(n, Master, w, "own")
 
 \* For nobody, so that others may write beside each other; a partition's owner
 \* each (splits) is the same.
-\* sidecar/exclusive/topic.py: GovernedTopic._share
+\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.share
 Share(n) == Look(n, Master, Nobody, "share")
 
 \* Nobody serves the topic: its fence needs a node.
-\* sidecar/exclusive/topic.py: GovernedTopic._adopt
+\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.adopt
 Adopt(n) == rec[Master].e > 0 /\ Look(n, Master, Nobody, "adopt")
 
 \* A session gets a slot beside the master slot that this node has.
@@ -219,7 +219,7 @@ Commit(n) ==
       /\ UNCHANGED <<log, coord, known, granted, holds>>
 
 \* Behind its own record the node has the master slot still.
-\* sidecar/exclusive/slot_records.py: SlotRecords.check_master
+\* sidecar/exclusive/slots.py: SlotRecords.check_master
 Serve(n) ==
   LET t == task[n]
       right == [sl |-> t.sl, e |-> t.es[t.sl], m |-> IF t.sl = Master THEN t.es[Master] ELSE t.m,
@@ -233,7 +233,7 @@ Serve(n) ==
 
 \* The owner leaves and may come back, which is written under its own epoch:
 \* whoever comes next writes down where it stood.
-\* sidecar/exclusive/ending.py: EndingTopic.let_go
+\* sidecar/exclusive/ending.py: Ending.let_go
 Release(r) ==
   /\ r.sl = Master /\ owner.w = r.w /\ known[Master] = r.e /\ rec[Master].e = r.e
   /\ owner' = [owner EXCEPT !.w = Nobody]

@@ -172,7 +172,7 @@ Noted(n) ==
   LET known == IF tail.e = n.of THEN tail
                ELSE Place(n.of, Nothing,
                          IF tail.e < n.of THEN Max({serving.begins, tail.off}) ELSE serving.begins, NoClaim)
-      sure  == n.last = Nothing /\ ~n.newer /\ n.clean       \* SlotRecords.trusted
+      sure  == n.last = Nothing /\ ~n.newer /\ n.clean       \* trusted_ends
       since == IF sure THEN Max({known.off, n.off}) ELSE known.off
       claim == [last |-> n.last, off |-> n.off, l |-> n.l]
   IN  IF sure /\ known.last = Nothing /\ known.claim = NoClaim THEN [known EXCEPT !.off = since]
@@ -249,7 +249,7 @@ StartOver ==
 
 \* The owner notes at a keep-alive what leaders remember and have acknowledged
 \* since: a hint.
-\* sidecar/exclusive/tenure.py: acknowledged_tails
+\* sidecar/exclusive/tails.py: acknowledged_tails
 KeepTail(e) ==
   /\ OwnerNotes /\ e \in served
   /\ \E b \in {<<hw, log>>} \cup (IF old = NoOld THEN {} ELSE {<<old.hw, log>>, <<old.hw, old.log>>}) :

@@ -91,6 +91,10 @@ class NodeDirectory:
         self.placement = Placement([me])
         self.serving: dict[bytes, int] = {}
 
+    def serve(self, serving: dict[bytes, int]) -> None:
+        """Who serves the governed topics now."""
+        self.serving = serving
+
     def leader(self, topic: bytes, partition: int, governed: bool) -> int:
         """The node that clients are led to for a partition."""
         if not governed:

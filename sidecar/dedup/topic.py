@@ -63,7 +63,7 @@ class TopicIds:
         by_partition: bool = False,
         since: int = -1,
     ) -> None:
-        """`since`: see `sidecar.exclusive.former_writers.Covered`."""
+        """`since`: see `sidecar.exclusive.records.Covered`."""
         self.topic = topic
         self.since = since
         self.around = around

@@ -1,10 +1,29 @@
-"""What a batch has to be so that a governed topic takes it; `protocol.batch.read_numbers` is the short form of it."""
+"""What a batch has to be so that a governed topic takes it, and which partitions there are: asked of every batch before
+anything else of it is looked at. `protocol.batch.read_numbers` is the short form of the first.
+
+Clients may name any number. A partition that is not there gets 3 UNKNOWN_TOPIC_OR_PARTITION at once: no operation is
+begun for it, nothing is remembered of it, and a flood of such names costs Kafka a few questions a second in all
+(`tests/kafka/exclusive/test_strangers.py`).
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from sidecar.forwarder.append import Outcome
 from sidecar.protocol import batch as record_batch
-from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.network.tasks import Tasks
+    from sidecar.protocol.batch import BatchHeader
+    from sidecar.protocol.caller import Upstream
+
+_MISSING: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_UNASKED: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="Kafka cannot be asked for this topic now; try again")
 
 
 def checked_header(batch: memoryview) -> BatchHeader:
@@ -25,3 +44,54 @@ def checked_header(batch: memoryview) -> BatchHeader:
     if not record_batch.crc_matches(batch, 0, header.size):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match its bytes")
     return header
+
+
+class ExistingPartitions:
+    """By the newest Metadata of this node. Batches for a topic of which nothing is known wait, in order, until a broker
+    was asked.
+    """
+
+    def __init__(self, upstream: Upstream, tasks: Tasks, missing: Callable[[bytes], None]) -> None:
+        """`missing` is told of a topic that Kafka does not know. `waiting`: batches by their topic, in order; nothing
+        goes to such a topic past them, though its partitions may be known again by another question.
+        """
+        self._upstream = upstream
+        self._tasks = tasks
+        self._missing = missing
+        self.waiting: dict[bytes, deque[Callable[[Outcome | None], None]]] = {}
+
+    def admits(self, topic: bytes, partition: int, later: Callable[[Outcome | None], None]) -> Outcome | None:
+        """None: the partition is there. `PENDING`: it is not known, and `later` will be called, with None where the
+        topic is there by then. Else the answer to the batch.
+        """
+        if partition < 0:
+            return _MISSING
+        if self.waiting and topic in self.waiting:
+            self.waiting[topic].append(later)
+            return PENDING
+        found = self._upstream.has_partition(topic, partition)
+        if found:
+            return None
+        if found is None:
+            self.waiting[topic] = deque([later])
+            self._tasks.start(self._ask(topic))
+            return PENDING
+        self._upstream.refresh_soon((topic,))  # it may have been added a moment ago: its client comes again
+        return _MISSING
+
+    async def _ask(self, topic: bytes) -> None:
+        asked = False
+        try:
+            asked = await self._upstream.learn(topic)
+        finally:
+            waiting = self.waiting.pop(topic)
+            is_there = self._upstream.has_partition(topic, 0) is not None
+            answer = None if is_there else _MISSING if asked else _UNASKED
+            if answer is _MISSING:
+                self._missing(topic)
+            for later in waiting:
+                later(answer)
+
+
+PENDING: Final = Outcome(ErrorCode.NONE)
+"""No answer yet."""

@@ -7,8 +7,8 @@ from typing import Final
 from metadata import MetadataError, MetadataUnavailable
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.operations import BUSY
+from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
-from sidecar.exclusive.tenure import GenerationError
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.protocol.caller import FencedError, UpstreamError

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.exclusive.records import mode_of
-from sidecar.exclusive.requests import Claim
-from sidecar.exclusive.tenure import NothingDoneError, generation_floor, is_outdated, owner_record
+from sidecar.exclusive.requests import Claim, NothingDoneError
+from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from sidecar.changelog import Entry, Opened
-    from sidecar.exclusive.domain import Domain
+    from sidecar.exclusive.interfaces import Surroundings
     from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.v1 import state_pb2 as state
 
 CLAIM_LEASE_MS: Final = 10_000
@@ -49,9 +49,9 @@ class ExhaustedError(KafkaError):
 class Arbitration:
     """The claims of one takeover."""
 
-    def __init__(self, around: Surroundings, domain: Domain, request: Request) -> None:
+    def __init__(self, around: Surroundings, scope: SlotScope, request: Request) -> None:
         self._around = around
-        self._domain = domain
+        self._scope = scope
         self._request = request
 
     async def claim(
@@ -62,26 +62,26 @@ class Arbitration:
         `keeps`: the session is the last owner. Raises `HeldError`, `KafkaError`, `MetadataUnavailable`.
         """
         # Model: Arbitrate, GoOnAlone.
-        around, wanted, domain = self._around, self._request, self._domain
-        if domain.is_shared:
+        around, wanted, scope = self._around, self._request, self._scope
+        if scope.is_shared:
             return None, 0
         # Generations of a topic never fall, also where it was deleted and created again.
-        latest = around.changelog.view.ownership(domain.topic, domain.slot)
+        latest = around.changelog.view.ownership(scope.topic, scope.slot)
         if wanted.is_for_nobody:  # nobody's claim: the right to serve is enough
             return None, latest.value.generation if latest is not None else 0
-        known, floor = None, generation_floor(around.changelog.view, domain)
+        known, floor = None, generation_floor(around.changelog.view, scope)
         if latest is not None:
-            known = owner_record(domain.resource, latest, opened.value.node if opened is not None else -1)
-            if ownership is None or is_outdated(around.changelog.view, domain, ownership):
-                known = Ownership(domain.resource, known.generation, known.position, None)
+            known = owner_record(scope.resource, latest, opened.value.node if opened is not None else -1)
+            if ownership is None or is_outdated(around.changelog.view, scope, ownership):
+                known = Ownership(scope.resource, known.generation, known.position, None)
         if not keeps and floor > (known.generation if known is not None else 0):
             # The scope was another one since: generations never fall.
             position, session = (known.position, known.session) if known is not None else (0, None)
-            known = Ownership(domain.resource, Generation(floor), position, session)
+            known = Ownership(scope.resource, Generation(floor), position, session)
         let_go = keeps and ownership is not None and ownership.value.released_ms
         token = secrets.token_bytes(16)
         request = ClaimRequest(
-            resource=domain.resource,
+            resource=scope.resource,
             token=token,
             node_id=around.node_id,
             boot=around.boot,
@@ -91,7 +91,7 @@ class Arbitration:
             lease_ms=CLAIM_LEASE_MS,
             known=known,
             asked=wanted.asked if isinstance(wanted, Claim) else None,
-            topic=domain.topic,
+            topic=scope.topic,
             returns_to=ownership.value.generation if ownership is not None and let_go else None,
         )
         try:
@@ -105,10 +105,10 @@ class Arbitration:
         if answer.status in (ClaimStatus.HELD, ClaimStatus.LOWER_GENERATION):
             raise HeldError(answer.current)
         if answer.status is ClaimStatus.ELSEWHERE:
-            raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{domain.topic} is served by another node")
+            raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{scope.topic} is served by another node")
         if answer.status is ClaimStatus.EXHAUSTED:
-            raise ExhaustedError(domain.resource)
-        raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {domain.resource} is under way")
+            raise ExhaustedError(scope.resource)
+        raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {scope.resource} is under way")
 
     async def _ask(self, request: ClaimRequest) -> ClaimAnswer:
         """Claim; where the answer was lost, again with the same token, which is the same claim."""
@@ -119,21 +119,21 @@ class Arbitration:
                 raise
         return await self._around.store.claim(request)
 
-    async def publish(self, tenure: Tenure, token: bytes | None) -> None:
+    async def publish(self, taken: TakenSlot, token: bytes | None) -> None:
         """Tell the outcome, and end the claim."""
         # Model: Publish.
-        value = tenure.ownership
+        value = taken.ownership
         record = Ownership(
-            resource=self._domain.resource,
-            generation=Generation(tenure.generation),
-            position=tenure.position,
+            resource=self._scope.resource,
+            generation=Generation(taken.generation),
+            position=taken.position,
             session=None if value.released_ms else value.session or None,
             name=value.name,
             mode=mode_of(value.mode),
             since_ms=value.since_ms,
             node_id=self._around.node_id,
-            producer_id=tenure.stamp.producer_id,
-            producer_epoch=tenure.stamp.epoch,
+            producer_id=taken.stamp.producer_id,
+            producer_epoch=taken.stamp.epoch,
         )
         with suppress(MetadataUnavailable):  # the changelog has it; the next heartbeat that arrives tells Redis
             await self._around.store.publish(record, token)
@@ -142,4 +142,4 @@ class Arbitration:
         """Give the claim up."""
         if token is not None:
             with suppress(MetadataUnavailable):  # the claim's own lease ends it
-                await self._around.store.abandon(self._domain.resource, token)
+                await self._around.store.abandon(self._scope.resource, token)

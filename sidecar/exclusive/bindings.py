@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from sidecar.exclusive.records import client_ids
 from sidecar.forwarder.append import Outcome
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,6 @@ _GIVEN_KEPT: Final = 20_000
 _FIRST_KEPT: Final = 20_000
 _CLAIMED_KEPT: Final = 1_000
 """Sessions for which a connection has claimed."""
-_BY_PRODUCER_ID: Final = "pid:"
 _NOBODY: Final[Mapping[str, str]] = {}
 
 KeyT = TypeVar("KeyT")
@@ -61,7 +61,7 @@ class Bindings:
 
     def given(self, producer_id: int, client_id: str) -> None:
         """Kafka gave a producer id to a client of this node."""
-        _keep(self._given, f"{_BY_PRODUCER_ID}{producer_id}", client_id, _GIVEN_KEPT)
+        _keep(self._given, Session.by_producer_id(producer_id), client_id, _GIVEN_KEPT)
 
     def admitted(self, topic: str, claimant: Claimant) -> Claimant | None:
         """The claimant, without what it may not say of itself; None where its session belongs to another client.id.
@@ -74,14 +74,14 @@ class Bindings:
             self.first(topic, claimant.session, client_id)
         return found
 
-    def first(self, topic: str, session: str, client_id: str) -> None:
+    def first(self, topic: str, session: Session, client_id: str) -> None:
         """Nothing else being known of it, a session is this client's on a topic."""
-        if session.startswith(_BY_PRODUCER_ID):
+        if session.is_idempotent:
             _keep(self._first, (topic, session), client_id, _FIRST_KEPT)
 
-    def claimed(self, session: str, client_id: str, connection: int) -> None:
+    def claimed(self, session: Session, client_id: str, connection: int) -> None:
         """Remember a claim by request that `check_claim` allowed; the newest one counts."""
-        if not session.startswith(_BY_PRODUCER_ID):
+        if not session.is_idempotent:
             return
         if session in self._claimed:
             del self._claims[self._claimed[session][0]][session]
@@ -111,30 +111,30 @@ class Bindings:
             return replace(claimant, succeeds=None)
         return claimant
 
-    def bound(self, topic: str, session: str) -> str | None:
+    def bound(self, topic: str, session: Session) -> str | None:
         """The client.id that a session belongs to on a topic; None where nothing is known of it."""
-        if not session.startswith(_BY_PRODUCER_ID):
+        if not session.is_idempotent:
             return None
         found = self._by_records(topic, session)
         if found is None:
             found = self._given.get(session)
         return self._first.get((topic, session)) if found is None else found
 
-    def written(self, topic: str, session: str) -> str | None:
+    def written(self, topic: str, session: Session) -> str | None:
         """As `bound`, by what the session wrote alone: what a takeover writes down."""
-        if not session.startswith(_BY_PRODUCER_ID):
+        if not session.is_idempotent:
             return None
         found = self._by_records(topic, session)
         return self._first.get((topic, session)) if found is None else found
 
-    def check_claim(self, session: str, client_id: str) -> KafkaError | None:
+    def check_claim(self, session: Session, client_id: str) -> KafkaError | None:
         """As `check`, for a claim by request. The client that Kafka gave the producer id to may always claim for it;
         another client.id only while nobody else has written under it or claimed for it.
         """
         known = set[str]() if self._given.get(session) == client_id else self._anywhere(session)
         return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS) if known and client_id not in known else None
 
-    def check(self, session: str, client_id: str) -> KafkaError | None:
+    def check(self, session: Session, client_id: str) -> KafkaError | None:
         """Why a client may not name a session where that is not about one topic: it is another client.id's, and not
         this one's. What Kafka gave decides; else somebody may have come first with an id that was not his, somewhere.
         """
@@ -144,7 +144,7 @@ class Bindings:
             return None
         return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS)
 
-    def _anywhere(self, session: str) -> set[str]:
+    def _anywhere(self, session: Session) -> set[str]:
         for topic in self._view.topics_opened_since(self._opening):
             self._read(topic)
         self._opening = self._view.openings
@@ -152,13 +152,13 @@ class Bindings:
         found.add(self._claimed.get(session, (0, None))[1])
         return {client_id for client_id in found if client_id is not None}
 
-    def _is_anothers(self, topic: str, session: str, client_id: str | None) -> bool:
+    def _is_anothers(self, topic: str, session: Session, client_id: str | None) -> bool:
         if client_id is None:
             return False
         bound = self.bound(topic, session)
         return bound is not None and bound != client_id
 
-    def _by_records(self, topic: str, session: str) -> str | None:
+    def _by_records(self, topic: str, session: Session) -> str | None:
         """What the newest record of any slot says."""
         recorded = self._read(topic)
         return None if recorded is None else recorded.client_id(session)
@@ -221,7 +221,7 @@ class _Recorded:
         for slot in self._said:
             self.note(slot, -1, _NOBODY)
 
-    def client_id(self, session: str) -> str | None:
+    def client_id(self, session: Session) -> str | None:
         """By the newest of them."""
         found = self._found.get(session)
         if found is None and (slots := self._slots.get(session)) is not None:

@@ -16,9 +16,8 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
 from sidecar.changelog import ChangelogError, Record, RetryTimeoutError, policy_key
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
-from sidecar.exclusive.tenure import generation_of
+from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.interfaces import Surroundings
 
 _SEEN_S: Final = 5.0
 _APPLIED_S: Final = 10.0
@@ -60,25 +59,44 @@ async def _no_beat() -> None:
 
 class PolicyCatalog:
     """`book` is what this node applies, `version` the newest of the policies in it: one that was deleted counts no
-    more, as nodes that start later never heard of it. `live` is what the last heartbeat said of the others. `beat`
-    sends one now, `settings_changed` is called where a topic's settings in Kafka changed, `changed` where this node
-    changed a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
+    more, as nodes that start later never heard of it. `live` is what the last heartbeat said of the others.
     """
 
-    def __init__(self, around: Surroundings, default: PolicyFields | None = None) -> None:
-        """`default`: this node's setting for topics that no policy covers."""
+    def __init__(
+        self,
+        around: Surroundings,
+        default: PolicyFields | None = None,
+        changed: Callable[[str, str, int], None] = lambda name, body, at_ms: None,
+    ) -> None:
+        """`default`: this node's setting for topics that no policy covers. `changed` is called where this node changed
+        a policy: its body, empty where it is gone, and when (Unix ms), before any node can act on it.
+        """
         self.book = PolicyBook({}, default)
         self._default = default
         self.version = 0
         self._highest = 0
         """The newest version that was ever read: none is given twice."""
         self.live: LiveNodes | None = None
-        self.beat: Callable[[], Awaitable[None]] = _no_beat
-        self.settings_changed: Callable[[], None] = lambda: None
-        self.changed: Callable[[str, str, int], None] = lambda name, body, at_ms: None
+        self._beat: Callable[[], Awaitable[None]] = _no_beat
+        self._settings_changed: Callable[[], None] = lambda: None
+        self._changed = changed
         self._around = around
         self._governing: dict[str, asyncio.Lock] = {}
         self._missing: dict[str, tuple[int, float]] = {}
+
+    def attach(
+        self, *, beat: Callable[[], Awaitable[None]], settings_changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`beat` sends a heartbeat now, `settings_changed` is called where a topic's settings in Kafka changed."""
+        self._beat, self._settings_changed = beat, settings_changed
+
+    def heard(self, live: LiveNodes) -> None:
+        """What a heartbeat says of the other nodes."""
+        self.live = live
+
+    def reread_settings(self) -> None:
+        """The settings of topics in Kafka may have changed."""
+        self._settings_changed()
 
     def read(self) -> PolicyBook:
         """Apply what the changelog says."""
@@ -187,10 +205,12 @@ class PolicyCatalog:
             return ANY
         changelog, wanted = self._around.changelog, generations.wanted
         await changelog.tailer.read_to_end(_SEEN_S)
-        domain = Domain(name) if generations.partition is None else Domain.of_partition(name, generations.partition)
-        slots = {slot for slot in changelog.view.opened(name) if domain.overlaps(slot)}
-        resources = {domain.resource, *[Domain(name, slot).resource for slot in slots]}
-        return Under(wanted, generation_of(changelog.view, domain), tuple(sorted(resources)))
+        scope = (
+            SlotScope(name) if generations.partition is None else SlotScope.of_partition(name, generations.partition)
+        )
+        slots = {slot for slot in changelog.view.opened(name) if scope.overlaps(slot)}
+        resources = {scope.resource, *[SlotScope(name, slot).resource for slot in slots]}
+        return Under(wanted, generation_of(changelog.view, scope), tuple(sorted(resources)))
 
     async def refill(self) -> None:
         """Tell an emptied Redis."""
@@ -206,7 +226,7 @@ class PolicyCatalog:
             raise UnservedError(f"log_append_time: topic {topic} does not exist yet; create it first")
         if done.error:
             raise KafkaError(done.error, f"message.timestamp.type of {topic}: {done.message or 'refused'}")
-        self.settings_changed()
+        self.reread_settings()
 
     async def _write_down(self, name: str, policy: PolicyFields | None, version: int = 0) -> None:
         """Have every node follow a change, and tell of it; None: the policy is gone."""
@@ -217,7 +237,7 @@ class PolicyCatalog:
         try:
             await self._applied()
         finally:
-            self.changed(name, "" if policy is None else policy.body(), at_ms)
+            self._changed(name, "" if policy is None else policy.body(), at_ms)
 
     async def _applied(self) -> None:
         """Returns once every live node applies what this one does, or has let its lease run out. Raises TimeoutError
@@ -225,12 +245,12 @@ class PolicyCatalog:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(_APPLIED_S, 2 * self._around.store.lease_ms / 1000)
-        await self.beat()
+        await self._beat()
         while not self.is_applied_everywhere():
             if loop.time() > deadline:
                 raise TimeoutError("another node lives, and does not apply the new policy yet")
             await asyncio.sleep(_POLL_S)
-            await self.beat()
+            await self._beat()
 
     def _known(self) -> Policies:
         entries = {entry.key.topic: entry.value for entry in self._around.changelog.view.policies()}

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from metadata.ownership import AccessMode
 from sidecar.exclusive.ownership import Absent, Owned, is_held
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -32,20 +33,18 @@ if TYPE_CHECKING:
 GHOST_LIMIT_S: Final = 25.0
 """After this long TCP has found a silent client (see `sidecar.network.keepalive`)."""
 
-_PLAIN: Final = "conn:"
-
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
     """Who Produces. `mode` and `generation` are what its client.id asks, None where it asks for none."""
 
-    session: str
+    session: Session
     name: str
     is_named: bool
     connection: int
     mode: AccessMode | None = None
     generation: int | None = None
-    succeeds: str | None = None
+    succeeds: Session | None = None
     """A session of the same client that this one follows (InitProducerId named its producer id)."""
     names_session: bool = False
     """It said which session it claims for: that its connection also carried another one's makes it nobody's heir."""
@@ -211,7 +210,7 @@ def _held(
         return _queue_or_refuse(situation, claimant, asked)
     if isinstance(holder, Absent):
         return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, f"{holder.label} may still come back to the topic")
-    if holder.session.startswith(_PLAIN) and claimant.is_named and claimant.name == holder.name:
+    if holder.session.is_plain and claimant.is_named and claimant.name == holder.name:
         first = situation.ghosts.get(claimant.connection, now)
         if now - first < GHOST_LIMIT_S:
             message = f"{holder.label} is connected already; this may be your own earlier connection"

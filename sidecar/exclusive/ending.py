@@ -7,182 +7,141 @@ keeps it.
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.changelog import Record, ownership_key
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.ownership import Absent, Connected, Disconnected, Freed, seconds_left
+from sidecar.exclusive.ownership import Freed
 from sidecar.exclusive.requests import Fence, Split
-from sidecar.exclusive.tenure import check_generation, generation_of
-from sidecar.exclusive.topic_state import TopicState
+from sidecar.exclusive.slots import check_generation, generation_of
 from sidecar.protocol.ids import Offset
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.requests import Request
+    from sidecar.exclusive.topic_takeovers import TopicParts, TopicTakeovers
 
 _SEEN_S: Final = 5.0
 
 
-class EndingTopic(TopicState):
+class Ending:
     """The end of an ownership, of a topic or of a partition with an owner of its own."""
 
-    @abstractmethod
-    async def _run_takeover(self, request: Request, joins: Offer | None = None) -> None:
-        """`joins` is a batch of the session on a connection that is to count as the owner's."""
+    def __init__(self, topic: TopicParts, takeovers: TopicTakeovers) -> None:
+        self._topic = topic
+        self._takeovers = takeovers
+        self._env = topic.environment
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def _operate(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Do something while no batch is decided on. Raises what it raises."""
-        failures: list[Exception] = []
+    # Without a connection -------------------------------------------------------------------------------------------
 
-        async def operation() -> None:
-            try:
-                await work()
-            except Exception as error:
-                failures.append(error)
-                raise
-
-        await asyncio.wait([self.writer.operations.begin(operation)])
-        if failures:
-            raise failures[0]
-
-    # Without a connection -----------------------------------------------------------------------------------------
-
-    def connection_closed(self, connection: int) -> None:
-        """A client connection of this node is gone."""
-        self.newcomers.connection_closed(connection, self._env.now())
-        self._queue_told()
-        self.shared.connection_closed(connection)
-        self._step(Disconnected(connection, self._alone_until))
-        self._check_release()
-
-    @property
-    def _alone_until(self) -> float | None:
-        """How long an owner keeps the topic whose last connection ends now; None: not at all."""
-        grace = self._env.disconnect_grace
-        return self._env.now() + grace if grace > 0 else None
-
-    def _check_release(self) -> None:
+    def check(self) -> None:
         """Give the topic up if that is due and nothing is under way."""
-        left = seconds_left(self._ownership, self._env.now())
-        if left is None or self.writer.operations.busy:
+        operations, left = self._topic.writer.operations, self._topic.owner.seconds_left
+        if left is None or operations.busy:
             return
         if left <= 0:
-            self.writer.operations.begin(self._let_go_alone)
-        elif self._release_timer is None:
-            self._release_timer = asyncio.get_running_loop().call_later(left, self._grace_over)
+            operations.begin(self._let_go_alone)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(left, self._grace_over)
 
     async def _let_go_alone(self) -> None:
         """Nobody speaks for the owner, unless somebody has begun to since that was found."""
-        if self.holder is not None and not self.holder.connections:
+        holder = self._topic.owner.holder
+        if holder is not None and not holder.connections:
             await self.let_go()
 
     def _grace_over(self) -> None:
-        self._release_timer = None
-        self._check_release()
+        self._timer = None
+        self.check()
 
     async def let_go(self) -> None:
         """The owner leaves: free for the next, while its session may come back as a newcomer with its sequences."""
         # Model: Release.
-        holder, epoch, ownership = self.holder, self.writer.epoch, self.ownership
+        topic, owner = self._topic, self._topic.owner
+        holder, epoch, ownership = owner.holder, topic.writer.epoch, owner.record
         if holder is None or ownership is None:
             return
-        self._step(Freed())
+        owner.step(Freed())
         if epoch is not None:
             await epoch.quiet()
             released = state.Ownership()
             released.CopyFrom(ownership)
             released.released_ms = self._env.wall_ms()
             try:
-                record = Record(ownership_key(self.name, self.domain.slot), released)
-                self._note(released, await epoch.tenure.journal.append([record]))
-                await self._env.changelog.tailer.reached(Offset(self.position), timeout=_SEEN_S)
+                record = Record(ownership_key(topic.name, topic.scope.slot), released)
+                owner.note(released, await epoch.taken.journal.append([record]))
+                await self._env.changelog.tailer.reached(Offset(owner.position), timeout=_SEEN_S)
             finally:
-                self.writer.drop_epoch(MOVED)
-        await self._env.chronicle.released(self, holder)
+                topic.writer.drop_epoch(MOVED)
+        await self._env.events.released(topic, holder)
 
-    def join(self, session: str, connection: int) -> bool:
-        """A connection of the owner's that carried no batch; False where the session does not own it here. One that
-        comes within the grace of an owner without any ends it.
-        """
-        holder = self.current_holder
-        if holder is None or holder.session != session or (isinstance(holder, Absent) and self.writer.epoch is None):
-            return False
-        self._step(Connected(connection))
-        return True
+    # By somebody's word ---------------------------------------------------------------------------------------------
 
-    # By somebody's word --------------------------------------------------------------------------------------------
-
-    async def give_up(self, session: str) -> bool:
+    async def give_up(self, session: Session) -> bool:
         """A session lets go of what it owns; False where it does not own it. Raises as a takeover does."""
-        await self.writer.operations.over()
-        holder = self.current_holder
+        await self._topic.writer.operations.over()
+        holder = self._topic.owner.current
         if holder is None or holder.session != session:
             return False
-        await self._operate(self._release)
+        await self._topic.writer.operations.perform(self._release)
         return True
 
-    async def administer(
-        self, partition: int | None = None, *, fence: bool, generations: frozenset[int] | None = None
-    ) -> Holder:
+    async def administer(self, *, fence: bool, generations: frozenset[int] | None = None) -> Holder:
         """An administrator's word: fence the owner for ever, or release it, where the generation is one of these (None:
-        any). Raises LookupError where nobody owns the topic, ValueError where it has no owners of partitions,
-        `GenerationError`.
+        any). Raises LookupError where nobody owns the topic, `GenerationError`.
         """
-        if partition is not None:
-            raise ValueError(f"{self.name} has the scope topic: leave partition out")
-        await self.writer.operations.over()
-        holder = self.current_holder
+        await self._topic.writer.operations.over()
+        holder = self._topic.owner.current
         if holder is None:
-            raise LookupError(self.name)
-        await self._operate(partial(self._fence if fence else self._release, generations))
+            raise LookupError(self._topic.name)
+        work = self._fence if fence else self._release
+        await self._topic.writer.operations.perform(partial(work, generations))
         return holder
 
     async def _expect(self, generations: frozenset[int] | None) -> None:
         """Raises `GenerationError` where it is another by now, also at another node."""
-        view = self._env.changelog.view
-        if not self.serving and generations is not None and generation_of(view, self.domain) not in generations:
+        topic, view = self._topic, self._env.changelog.view
+        if not topic.serving and generations is not None and generation_of(view, topic.scope) not in generations:
             await self._env.changelog.tailer.read_to_end(_SEEN_S)
-        check_generation(view, self.domain, generations)
+        check_generation(view, topic.scope, generations)
 
     async def _fence(self, generations: frozenset[int] | None) -> None:
         await self._expect(generations)
-        await self._run_takeover(Fence(generations=generations))
+        await self._takeovers.run(Fence(generations=generations))
 
     async def _release(self, generations: frozenset[int] | None = None) -> None:
         await self._expect(generations)
-        if self.writer.epoch is None:
-            await self.again()
-            check_generation(self._env.changelog.view, self.domain, generations)
+        if self._topic.writer.epoch is None:
+            await self._takeovers.again()
+            check_generation(self._env.changelog.view, self._topic.scope, generations)
         await self.let_go()
 
     async def ungoverned(self) -> None:
         """The topic has no policy any more: others write, so its owner is one no longer."""
-        await self.writer.operations.over()
-        await asyncio.wait([self.writer.operations.begin(partial(self._run_takeover, Split()))])
+        operations = self._topic.writer.operations
+        await operations.over()
+        await asyncio.wait([operations.begin(partial(self._takeovers.run, Split()))])
         await self.hand_back()
 
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
-        await self.writer.operations.over()
-        await asyncio.wait([self.writer.operations.begin(self._hand_back)])
+        operations = self._topic.writer.operations
+        await operations.over()
+        await asyncio.wait([operations.begin(self._hand_back)])
 
     async def _hand_back(self) -> None:
-        if self.writer.epoch is not None:
-            await self.writer.epoch.quiet()
-            self.writer.drop_epoch(MOVED)
-        await self.shared.quiet()
-        self.shared.close(MOVED)
-        if self.ids is not None and self._station is None:
-            await self.ids.save_all()
-            self.ids.end()
-        self.serving, self._tenure = False, None
-        if self._station is None:
-            self._env.hooks.topic_forgotten(self.name)
-        self.load()
+        topic = self._topic
+        if topic.writer.epoch is not None:
+            await topic.writer.epoch.quiet()
+            topic.writer.drop_epoch(MOVED)
+        await topic.shared.quiet()
+        topic.shared.close(MOVED)
+        await topic.save_ids()
+        topic.end_serving()
+        self._takeovers.let_go()
+        if topic.whole is None:
+            self._env.hooks.topic_forgotten(topic.name)
+        self._takeovers.reread()

@@ -1,19 +1,20 @@
-"""What a governed topic needs of the node around it, as an interface; `governor` implements it."""
+"""What a governed topic needs of the node around it, as an interface; `governed_topics` implements it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
+
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
     from sidecar.changelog import Changelog
     from sidecar.dedup.environment import Surroundings as Ids
     from sidecar.exclusive.bindings import Bindings
-    from sidecar.exclusive.chronicle import Chronicle
-    from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.interfaces import Hooks, Owning, Served
+    from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
+    from sidecar.exclusive.ownership_events import OwnershipEvents
     from sidecar.exclusive.queues import Queues
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.slots import SlotScope
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks
@@ -29,7 +30,7 @@ class Environment(Protocol):
     reconnect_grace: float
     disconnect_grace: float
     queue_limit: int
-    chronicle: Chronicle
+    events: OwnershipEvents
     bindings: Bindings
     """Whose every producer id is."""
     queues: Queues
@@ -63,7 +64,7 @@ class Environment(Protocol):
         """Whether another live node serves a topic, by the last heartbeat."""
         ...
 
-    def is_deposed(self, domain: Domain, session: str) -> bool:
+    def is_deposed(self, scope: SlotScope, session: Session) -> bool:
         """Whether a session lost what a slot is for when the scope was another one."""
         ...
 
@@ -71,7 +72,7 @@ class Environment(Protocol):
         """Take or keep the right to serve the topic."""
         ...
 
-    def stirred(self, topic: Owning) -> None:
+    def owner_may_have_changed(self, topic: Owning) -> None:
         """Who owns a topic or partition may have changed, or whether it can be claimed now."""
         ...
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from sidecar.dedup.content import Content
     from sidecar.dedup.topic import TopicIds
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
@@ -53,7 +54,7 @@ class SlotEpoch:
 
     def __init__(
         self,
-        tenure: Tenure,
+        taken: TakenSlot,
         forwarder: Forwarder,
         owner: Writer,
         ids: TopicIds | None = None,
@@ -62,20 +63,20 @@ class SlotEpoch:
         """`ids`: the sequence ids of the topic, where it has any. `limit`: the records of the session in one partition
         after which the epoch has to be replaced.
         """
-        self.tenure = tenure
+        self.taken = taken
         self.ids = ids
         self._limit = limit
-        self._name = tenure.domain.topic.encode()
+        self._name = taken.scope.topic.encode()
         self._forwarder = forwarder
         self._owner = owner
         self._loop = asyncio.get_running_loop()  # asking for it is a system call (getpid)
-        self._idempotent = tenure.session.startswith("pid:")
+        self._idempotent = taken.session.is_idempotent
         self._spaces: dict[int, SequenceSpace] = {}
         self._lanes: dict[int, Lane] = {}
-        for index in tenure.partitions:
+        for index in taken.partitions:
             plain = None if self._idempotent else PlainSequences()
-            self._lanes[index] = forwarder.lane(self._name, index, tenure.stamp, plain, owner, tenure.topic_id)
-            position = tenure.bases[index]
+            self._lanes[index] = forwarder.lane(self._name, index, taken.stamp, plain, owner, taken.topic_id)
+            position = taken.bases[index]
             # A base behind 0 tells of earlier batches; a partition that was never written takes any client epoch.
             base = position.sequence % MODULUS
             self._spaces[index] = SequenceSpace(
@@ -83,14 +84,14 @@ class SlotEpoch:
                 base,
                 base,
                 written=position.sequence != 0,
-                refused=tenure.refused.get(index),
+                refused=taken.refused.get(index),
                 limit=limit,
             )
-        self._gates = {} if ids is None else {index: self._gate(ids, index) for index in tenure.partitions}
+        self._gates = {} if ids is None else {index: self._gate(ids, index) for index in taken.partitions}
 
     def _gate(self, ids: TopicIds, index: int) -> Gate:
-        tenure = self.tenure
-        session = Session(tenure.session, producer_name(tenure.name), tenure.stamp.producer_id)
+        taken = self.taken
+        session = Session(taken.session, producer_name(taken.name), taken.stamp.producer_id)
         space = self._spaces[index] if self._idempotent else None
         released = self._forwarder.released
         return Gate(ids.of(index), session, self._lanes[index], space, ids.around.headers, self, released)
@@ -183,7 +184,7 @@ class SlotEpoch:
 
     def memory(self) -> Memory:
         """Where the session stands by this node's memory, for its next takeover."""
-        return Memory(self.tenure.topic_id, self.tenure.stamp, self.stands_at())
+        return Memory(self.taken.topic_id, self.taken.stamp, self.stands_at())
 
     def wrote(self) -> list[int]:
         """The partitions where something of this epoch is known to be in the log."""
@@ -192,11 +193,11 @@ class SlotEpoch:
         return [index for index, space in self._spaces.items() if space.next != space.base]
 
     def touched(self) -> list[int]:
-        """See `sidecar.exclusive.tenure.AtWork`."""
+        """See `sidecar.exclusive.tails.AtWork`."""
         return [index for index, lane in self._lanes.items() if lane.used]
 
     def acknowledged(self, partition: int) -> int:
-        """See `sidecar.exclusive.tenure.AtWork`."""
+        """See `sidecar.exclusive.tails.AtWork`."""
         space = self._spaces[partition]
         behind = space.stamped(space.next)
         return behind - 1 if behind else NOTHING
@@ -227,40 +228,40 @@ class SlotEpoch:
         took the topic over since: then `FencedError`.
         """
         # Model: Renew.
-        ends = await LogReader(around.upstream).ends(self.tenure.domain.topic, self.wrote())
+        ends = await LogReader(around.upstream).ends(self.taken.scope.topic, self.wrote())
         return await self._next(around, {}, ends)
 
     async def _next(self, around: Surroundings, raised: Mapping[int, Position], ends: Mapping[int, int]) -> SlotEpoch:
         """`raised` are bases that are not where the session stands; `ends` are offsets in front of the new epoch, so
         that a takeover right behind it does not look for its batches in all that came before.
         """
-        bases, begins = {**self.stands_at(), **raised}, {**self.tenure.begins, **ends}
-        refused = {index: found for index, found in self.tenure.refused.items() if index not in raised}
-        tenure = self.tenure
-        stamp = await tenure.slot.raise_epoch()
+        bases, begins = {**self.stands_at(), **raised}, {**self.taken.begins, **ends}
+        refused = {index: found for index, found in self.taken.refused.items() if index not in raised}
+        taken = self.taken
+        stamp = await taken.slot.raise_epoch()
         journal = around.changelog.journal(stamp)
-        known = tenure.domain.opened(around.changelog.view)
+        known = taken.scope.opened(around.changelog.view)
         last = known.value if known is not None else None
         left = list(last.left) if last is not None else []
         own = unpack_positions(last.own) if last is not None else {}
         entry = records.opening(
-            tenure.topic_id,
+            taken.topic_id,
             around.node_id,
             stamp,
-            (tenure.session, tenure.name),
-            None if tenure.domain.is_shared else tenure.generation,
+            (taken.session, taken.name),
+            None if taken.scope.is_shared else taken.generation,
             Sequences(bases, refused, left, own),
             around.changelog.clock.now_ms(),
             retired_ids=last.retired_producer_ids if last is not None else (),
             former=last.former if last is not None else (),
-            ids_from=tenure.ids_from,
+            ids_from=taken.ids_from,
             begins=begins,
-            client_id=None if last is None else records.client_ids(last).get(tenure.session),
+            client_id=None if last is None else records.client_ids(last).get(taken.session),
             under=last.under if last is not None else 0,
         )
-        await journal.append([Record(tenure.domain.key, entry)])
-        following = replace(tenure, stamp=stamp, journal=journal, bases=bases, refused=refused, begins=begins)
-        if self.ids is not None and tenure.domain.is_master:
+        await journal.append([Record(taken.scope.key, entry)])
+        following = replace(taken, stamp=stamp, journal=journal, bases=bases, refused=refused, begins=begins)
+        if self.ids is not None and taken.scope.is_master:
             self.ids.renewed(stamp)
         return SlotEpoch(following, self._forwarder, self._owner, self.ids, self._limit)
 
@@ -269,18 +270,18 @@ class SlotEpoch:
     async def shift(self, partition: int, from_sequence: int, base: int, before: int) -> None:
         """See `sidecar.dedup.gate.Keeper`."""
         # Model: Drop.
-        tenure, domain = self.tenure, self.tenure.domain
+        taken, scope = self.taken, self.taken.scope
         record = state.SequenceBase(
-            topic_id=tenure.topic_id.bytes,
-            producer_id=tenure.stamp.producer_id,
-            producer_epoch=tenure.stamp.epoch,
-            session=tenure.session,
+            topic_id=taken.topic_id.bytes,
+            producer_id=taken.stamp.producer_id,
+            producer_epoch=taken.stamp.epoch,
+            session=taken.session,
             client_epoch=self._spaces[partition].client_epoch,
             from_sequence=from_sequence,
             base=base,
             base_before=before,
         )
-        await tenure.journal.append([Record(sequence_base_key(domain.topic, domain.slot, partition), record)])
+        await taken.journal.append([Record(sequence_base_key(scope.topic, scope.slot, partition), record)])
 
     def shift_failed(self, partition: int, error: Exception) -> None:
         """See `sidecar.dedup.gate.Keeper`."""

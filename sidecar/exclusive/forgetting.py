@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from metadata import MetadataUnavailable
 from sidecar.changelog import MASTER_SLOT, Kind, RawRecord, Record, ownership_key, read_batches
 from sidecar.dedup.environment import FAILURES
-from sidecar.exclusive.domain import Domain
+from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
-from sidecar.exclusive.tenure import stamp_of
 from sidecar.fencing import FencingRefusedError, WriterSlot, fence_slot, open_slots, transactional_id
 from sidecar.v1 import state_pb2 as state
 
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     from sidecar.changelog import Entry, Key, SlotName, View
     from sidecar.cluster.logs import LogReader
-    from sidecar.exclusive.interfaces import Hooks
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.interfaces import Hooks, Surroundings
     from sidecar.protocol.ids import Stamp, TopicPartition
 
 _AT_ONCE: Final = 20
@@ -184,7 +182,7 @@ class Forgetting:
         journal = changelog.snapshot_journal(stamp, name)
         for first in range(0, len(snapshots), _RECORDS_AT_ONCE):
             await journal.append([RawRecord(key, None) for key in snapshots[first : first + _RECORDS_AT_ONCE]])
-        resources = sorted({name, *(Domain(name, key.slot or MASTER_SLOT).resource for key in left.known)})
+        resources = sorted({name, *(SlotScope(name, key.slot or MASTER_SLOT).resource for key in left.known)})
         if not await around.store.forget(name, around.node_id, around.boot, left.generation, resources, partitions):
             return False
         records = changelog.journal(stamp)

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sidecar.dedup.environment import Hooks as IdsHooks
+from sidecar.forwarder.sequences import EPOCH_RECORDS
 
 if TYPE_CHECKING:
+    from metadata import MetadataStore
     from metadata.ownership import AccessMode
+    from sidecar.changelog import Changelog
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.domain import Domain
     from sidecar.exclusive.ownership import Holder
+    from sidecar.exclusive.slots import SlotScope
+    from sidecar.protocol.caller import Upstream
     from sidecar.protocol.ids import Stamp
+    from sidecar.protocol.session import Session
     from sidecar.v1 import state_pb2 as state
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every takeover of this node needs."""
+
+    node_id: int
+    boot: str
+    cluster: str
+    upstream: Upstream
+    changelog: Changelog
+    store: MetadataStore
+    epoch_records: int = EPOCH_RECORDS
+    """Records of an idempotent session in one partition after which its slot epoch is replaced."""
 
 
 class Producing(Protocol):
@@ -33,7 +53,7 @@ class Producing(Protocol):
     @property
     def connection_id(self) -> int: ...
     @property
-    def session(self) -> str:
+    def session(self) -> Session:
         """`conn:ID`: what the client is called while it has no producer id."""
         ...
 
@@ -78,6 +98,14 @@ class Served(Protocol):
     name: str
     serving: bool
 
+    def begin_serving(self) -> None:
+        """The right to serve it is this node's."""
+        ...
+
+    def end_serving(self) -> None:
+        """No heartbeat asserts any more that this node serves it."""
+        ...
+
 
 class Moving(Served, Protocol):
     """One that may go to another node."""
@@ -92,13 +120,11 @@ class Moving(Served, Protocol):
         ...
 
 
-class Owning(Served, Protocol):
-    """A topic, or a partition with an owner of its own, as events, metrics and Redis show it."""
+class OwnerKnown(Protocol):
+    """What is known of an owner. `record` is what the changelog says, at `position` in the ownership topic."""
 
-    domain: Domain
-    ownership: state.Ownership | None
+    record: state.Ownership | None
     position: int
-    """Offset in the ownership topic of the record that says so."""
 
     @property
     def generation(self) -> int:
@@ -110,11 +136,25 @@ class Owning(Served, Protocol):
         """Who owns it, present or not."""
         ...
 
+
+class Waiting(Protocol):
+    """Who waits."""
+
+    def sessions(self) -> tuple[str, ...]:
+        """In order."""
+        ...
+
+
+class Owning(Served, Protocol):
+    """A topic, or a partition with an owner of its own, as events, metrics and Redis show it."""
+
+    scope: SlotScope
+
+    @property
+    def owner(self) -> OwnerKnown: ...
+    @property
+    def queue(self) -> Waiting: ...
     @property
     def stamp(self) -> Stamp | None:
         """The slot epoch that its owner writes under here, where it does."""
-        ...
-
-    def queue(self) -> tuple[str, ...]:
-        """The sessions that wait for it, in order."""
         ...

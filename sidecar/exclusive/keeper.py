@@ -114,7 +114,7 @@ class Keeper:
             await self.look(topics)
         except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError) as error:
             for topic in topics:
-                topic.upkeep.is_unseen = True
+                topic.upkeep.wrote()
             self._failed(topics[0].name, error)
         finally:
             self._looking = False
@@ -123,7 +123,7 @@ class Keeper:
         """Compare what leaders remember of the topics' writers with what may be. Raises as `Witness.producers`."""
         asked: dict[str, tuple[int, ...]] = {}
         for topic in topics:
-            topic.upkeep.is_unseen = False
+            topic.upkeep.asked()
             asked[topic.name] = tuple((await self._upstream.layout(topic.name)).leaders)
         answers = await self._witness.producers(asked)
         for topic in topics:

@@ -8,12 +8,15 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sidecar.forwarder.sequences import RefusedSequences
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.domain import Domain
+    from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.interfaces import Owning
+    from sidecar.exclusive.slots import SlotScope
     from sidecar.protocol.batch import BatchHeader
 
 _PATIENCE_S: Final = 5.0
@@ -22,9 +25,8 @@ _PRUNE_S: Final = 0.25
 _REFUSED_KEPT: Final = 50_000
 _REFUSED_KEPT_GONE: Final = 5_000
 _STRUCK_KEPT: Final = 1_000
-_PLAIN: Final = "conn:"
 
-_Place: TypeAlias = "tuple[Refusals, str]"
+_Place: TypeAlias = "tuple[Refusals, Session]"
 """A session on one topic."""
 
 
@@ -102,7 +104,7 @@ class Refusals:
 
     def __init__(self, ledger: RefusedLedger | None = None) -> None:
         """`ledger`: what all topics of a node share."""
-        self._found: dict[str, dict[int, RefusedSequences]] = {}
+        self._found: dict[Session, dict[int, RefusedSequences]] = {}
         self._ledger = ledger or RefusedLedger()
 
     def add(self, claimant: Claimant, partition: int, header: BatchHeader) -> None:
@@ -118,7 +120,13 @@ class Refusals:
             )
 
     def note(
-        self, session: str, partition: int, client_epoch: int, first: int, records: int, connection: int | None = None
+        self,
+        session: Session,
+        partition: int,
+        client_epoch: int,
+        first: int,
+        records: int,
+        connection: int | None = None,
     ) -> None:
         """As `add`, for an idempotent session."""
         by_partition = self._found.setdefault(session, {})
@@ -129,19 +137,19 @@ class Refusals:
         found.refused(client_epoch, first, records)
         self._ledger.noted((self, session), 1 + len(found.spans) - before, connection)
 
-    def has(self, session: str, domain: Domain) -> bool:
+    def has(self, session: Session, scope: SlotScope) -> bool:
         """Whether anything of a session was refused in the partitions of a slot that is not written down."""
-        return session in self._found and any(domain.covers(partition) for partition in self._found[session])
+        return session in self._found and any(scope.covers(partition) for partition in self._found[session])
 
-    def of(self, session: str, domain: Domain) -> dict[int, RefusedSequences]:
+    def of(self, session: Session, scope: SlotScope) -> dict[int, RefusedSequences]:
         """What was refused to a session in the partitions of a slot."""
         by_partition = self._found.get(session, {})
-        return {partition: found for partition, found in by_partition.items() if domain.covers(partition)}
+        return {partition: found for partition, found in by_partition.items() if scope.covers(partition)}
 
-    def forgive(self, session: str, domain: Domain) -> None:
+    def forgive(self, session: Session, scope: SlotScope) -> None:
         """They are written down with the session's slot."""
         forgiven = 0
-        for partition, found in self.of(session, domain).items():
+        for partition, found in self.of(session, scope).items():
             del self._found[session][partition]
             forgiven += 1 + len(found.spans)
         if not self._found.get(session, True):
@@ -149,7 +157,7 @@ class Refusals:
         elif forgiven:
             self._ledger.noted((self, session), -forgiven, None)
 
-    def forget(self, session: str) -> None:
+    def forget(self, session: Session) -> None:
         """Nothing of a session counts as refused."""
         if self._found.pop(session, None) is not None:
             self._ledger.dropped((self, session))
@@ -169,7 +177,7 @@ class Newcomers:
         """Sessions answered 90 that the changelog does not list: (name, last try in Unix ms)."""
         self._again: dict[str, tuple[str, int]] = {}
         """The same of those that it lists, with an earlier try: as many as it lists, and displaced by nobody."""
-        self._waiting: dict[str, tuple[Claimant | None, float, float]] = {}
+        self._waiting: dict[Session, tuple[Claimant | None, float, float]] = {}
         self._order: tuple[str, ...] = ()
         self._pruned = 0.0
 
@@ -197,25 +205,25 @@ class Newcomers:
             self._waiting[session] = claimant, before[1], max(before[2], now + patience)
             return
         self._waiting.pop(session, None)
-        behind: list[tuple[str, tuple[Claimant | None, float, float]]] = []
+        behind: list[tuple[Session, tuple[Claimant | None, float, float]]] = []
         while self._waiting and next(reversed(self._waiting.values()))[1] > since:
             behind.append(self._waiting.popitem())
         self._waiting[session] = claimant, since, now + patience
         self._waiting.update(reversed(behind))
         self._order = tuple(self._waiting)
 
-    def expect(self, sessions: Iterable[str], now: float) -> None:
+    def expect(self, sessions: Iterable[Session], now: float) -> None:
         """These waited at the node that served the topic before: each keeps its place if it comes soon."""
         until = now + self._grace
-        before = {session: (None, now, until) for session in sessions if not session.startswith(_PLAIN)}
+        before = {session: (None, now, until) for session in sessions if not session.is_plain}
         self._waiting = {**before, **self._waiting}
         self._order = tuple(self._waiting)
 
-    def leave(self, session: str) -> None:
+    def leave(self, session: Session) -> None:
         """It waits no more."""
         self._leave((session,))
 
-    def _leave(self, sessions: Iterable[str]) -> None:
+    def _leave(self, sessions: Iterable[Session]) -> None:
         """However many they are, the queue is walked once."""
         before = len(self._waiting)
         for session in sessions:
@@ -235,10 +243,18 @@ class Newcomers:
 
     # Refusals -----------------------------------------------------------------------------------------------------
 
+    def taint(self, connections: Iterable[int]) -> None:
+        """These carried a session that lost the topic."""
+        self.tainted.update(connections)
+
+    def may_be_ghost(self, connection: int, now: float) -> None:
+        """Somebody comes under the owner's own name while that one is connected."""
+        self.ghosts.setdefault(connection, now)
+
     def fenced(self, claimant: Claimant, wall_ms: int, *, listed: bool = False) -> None:
         """A deposed session tried again, or another one on its connection. `listed`: the changelog has it."""
         self.tainted.add(claimant.connection)
-        if claimant.session.startswith(_PLAIN):
+        if claimant.session.is_plain:
             return
         if listed:
             self._again[claimant.session] = claimant.name, wall_ms
@@ -253,7 +269,7 @@ class Newcomers:
 
     # What ends them -----------------------------------------------------------------------------------------------
 
-    def claimed(self, session: str, evicted: Iterable[str], deposed: Container[str]) -> None:
+    def claimed(self, session: Session, evicted: Iterable[Session], deposed: Container[str]) -> None:
         """A session owns the topic now, and those `evicted` wait no more; the changelog lists `deposed` ones."""
         self.ghosts.clear()
         self.struck = {session: found for session, found in self.struck.items() if session not in deposed}
@@ -267,7 +283,61 @@ class Newcomers:
         for session, (claimant, since, _) in list(self._waiting.items()):
             if claimant is None or claimant.connection != connection:
                 continue
-            if session.startswith(_PLAIN):
+            if session.is_plain:
                 self.leave(session)
             else:
                 self._waiting[session] = claimant, since, now + self._grace
+
+
+class TopicQueue:
+    """Who waits for one topic or partition: places are those of `newcomers`, and every change is kept in Redis."""
+
+    def __init__(self, topic: Owning, newcomers: Newcomers, environment: Environment) -> None:
+        self._topic = topic
+        self._newcomers = newcomers
+        self._env = environment
+        self._kept: tuple[str, ...] = ()
+
+    def wait(self, claimant: Claimant, now: float) -> None:
+        """A claimant waits, for as long as clients take to try again."""
+        self._newcomers.wait(claimant, now)
+        self.changed()
+
+    def keep_place(self, claimant: Claimant, seconds: float, came: float) -> None:
+        """A claimant waits that came at `came` (monotonic seconds), for so many seconds unless it says so again or
+        `leave` is called.
+        """
+        self._newcomers.wait(claimant, self._env.now(), seconds, came=came)
+        self.changed()
+
+    def leave(self, session: Session) -> None:
+        """It waits no more."""
+        self._newcomers.leave(session)
+        self.changed()
+        self._env.owner_may_have_changed(self._topic)
+
+    def changed(self) -> None:
+        """Others may wait than before."""
+        if self._newcomers.order is not self._kept:
+            self._kept = self._newcomers.order
+            self._env.queues.changed(self._topic)
+
+    def sessions(self) -> tuple[str, ...]:
+        """The sessions that wait, in order."""
+        return self._newcomers.queue(self._env.now())
+
+    def head(self) -> str | None:
+        """The session whose turn is next."""
+        return next(iter(self.sessions()), None)
+
+    def count(self) -> int:
+        """How many wait: next to nothing to find out where nobody does, as of thousands of partitions."""
+        return self._newcomers.count(self._env.now()) if self._newcomers.order else 0
+
+    def in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:
+        """Who waits, in order, and since when (Unix milliseconds), for people."""
+        wall, now = self._env.wall_ms(), self._env.now()
+        return [
+            (claimant.session, (claimant, wall - int((now - since) * 1000)))
+            for claimant, since in self._newcomers.waiting(now)
+        ]

@@ -101,6 +101,21 @@ class Operations:
         self._task = self._tasks.start(self._run(work))
         return self._task
 
+    async def perform(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Do something while no batch is decided on. Raises what it raises."""
+        failures: list[Exception] = []
+
+        async def operation() -> None:
+            try:
+                await work()
+            except Exception as error:
+                failures.append(error)
+                raise
+
+        await asyncio.wait([self.begin(operation)])
+        if failures:
+            raise failures[0]
+
     def reject(self, offer: Offer, outcome: Outcome) -> None:
         """Answer the batch that caused the operation under way, unless that took so long that it is answered
         already.

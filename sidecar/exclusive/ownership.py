@@ -19,6 +19,8 @@ A topic is in one of four states, and `step` is the only place where it gets int
 A plain session (`conn:…`) never comes back: `MovedAway` leaves its state as it is. While a takeover or another
 operation is under way (`operations`) the state is that from before it, and no batch is judged by it. Who waits and who
 was deposed is not part of the state: `newcomers` and the ownership record know. PIP-68.
+
+`owner` keeps the state of one topic.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from sidecar.exclusive.succession import is_plain
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode
@@ -39,7 +41,7 @@ class Holder:
     by request; of these only the `writers` are known to be of the client.id that its producer id belongs to.
     """
 
-    session: str
+    session: Session
     name: str
     mode: AccessMode
     generation: int
@@ -149,7 +151,7 @@ def step(state: State, event: Event) -> State:
 def _of_holder(state: Owned | Leaving | Awaited, event: MovedAway | Connected | Disconnected) -> State:
     match event:
         case MovedAway(until):
-            return state if is_plain(state.session) else _awaited(state, until)
+            return state if state.session.is_plain else _awaited(state, until)
         case Connected(connection, writes):
             return _connected(state, connection, writes=writes)
         case Disconnected(connection, until):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from sidecar.exclusive.claims import Claimant
-    from sidecar.exclusive.governor import Governor, Topic
+    from sidecar.exclusive.governed_topics import GovernedTopics, Topic
     from sidecar.exclusive.ownership import Holder
     from sidecar.exclusive.topic import GovernedTopic
     from sidecar.forwarder.append import Outcome
@@ -106,7 +106,7 @@ def refused(claimant: Claimant, code: int, message: str | None) -> Look:
 class TopicOwners:
     """Claims to topics and partitions on this node."""
 
-    def __init__(self, governor: Governor) -> None:
+    def __init__(self, governor: GovernedTopics) -> None:
         self._governor = governor
 
     # Before a claim -------------------------------------------------------------------------------------------------
@@ -178,12 +178,12 @@ class TopicOwners:
         """
         if not claim.alive():
             return
-        self._part(claim.topic, claim.partition)[1].keep_place(claim.claimant, math.inf, came)
+        self._part(claim.topic, claim.partition)[1].queue.keep_place(claim.claimant, math.inf, came)
         self._connect(claim)
 
     def leave(self, claim: TopicClaim) -> None:
         """Wait no more."""
-        self._part(claim.topic, claim.partition)[1].leave_queue(claim.claimant.session)
+        self._part(claim.topic, claim.partition)[1].queue.leave(claim.claimant.session)
 
     async def take(self, claim: TopicClaim) -> Look:
         """Own it, by a takeover where that is needed; READY where it is owned now. BUSY: its connection is gone."""
@@ -211,7 +211,7 @@ class TopicOwners:
 
     def head_of_queue(self, topic: str, partition: int | None) -> str | None:
         """The session whose turn is next."""
-        return self._part(topic, partition)[1].head_of_queue()
+        return self._part(topic, partition)[1].queue.head()
 
     def join(self, claim: TopicClaim, connection: int) -> None:
         """Another connection speaks for the session: as long as it stands, what is owned here stays so."""
@@ -231,10 +231,10 @@ class TopicOwners:
     def _holding(self, claim: TopicClaim) -> Holder | None:
         """The holder, where it is the claimant or its heir."""
         _, part = self._part(claim.topic, claim.partition)
-        holder, own = part.current_holder, claim.claimant
+        holder, own = part.owner.current, claim.claimant
         if holder is None:
             return None
-        is_heir = own.session.startswith("conn:") and own.connection in holder.connections
+        is_heir = own.session.is_plain and own.connection in holder.connections
         return holder if holder.session == own.session or is_heir else None
 
     def is_served_elsewhere(self, claim: TopicClaim) -> bool:
@@ -249,7 +249,7 @@ class TopicOwners:
         _, part = self._part(claim.topic, claim.partition)
         try:
             holder = self._holding(claim)
-            await part.give_up(claim.claimant.session if holder is None else holder.session)
+            await part.ending.give_up(claim.claimant.session if holder is None else holder.session)
         except KafkaError as error:
             return refused(claim.claimant, error.code, error.message)
         except _UNAVAILABLE as error:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, ChangelogError, Kind, RetryTimeoutError
-from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.domain import Domain
-from sidecar.exclusive.requests import Split
+from sidecar.exclusive.policy_ids import PolicyIds
+from sidecar.exclusive.requests import NothingDoneError, Split
+from sidecar.exclusive.slots import SlotScope, writer_names
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import NothingDoneError, writer_names
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.forwarder.append import Outcome
@@ -27,12 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from sidecar.changelog import Change, Key, SlotName
+    from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.operations import Offer
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.tenure import Tenure
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
@@ -47,16 +47,15 @@ class PartitionedTopic:
     def __init__(self, name: str, environment: Environment, refusals: Refusals) -> None:
         self.name = name
         self.refusals = refusals
-        self.domain = Domain(name)
+        self.scope = SlotScope(name)
         self.serving = False
         self.upkeep = Upkeep(environment.terms, environment.changelog.clock)
         self.partitions: dict[int, GovernedTopic] = {}
         self._env = environment
-        self._tenure: Tenure | None = None
+        self._taken: TakenSlot | None = None
         self._idle: dict[SlotName, WriterSlot] = {}
         self._taking = asyncio.Lock()
-        self._without_ids = -1
-        self.ids = self._new_ids()
+        self._ids = PolicyIds(name, environment, self._is_live, self.fence_wanted, by_partition=True)
         for entry in environment.changelog.view.of_topic(name):
             index = _partition_of(entry.key)
             if entry.key.kind is Kind.OWNERSHIP and index is not None:
@@ -66,20 +65,25 @@ class PartitionedTopic:
         """The owner of one partition, and everybody who would be."""
         found = self.partitions.get(partition)
         if found is None:
-            domain = Domain.of_partition(self.name, partition)
-            found = self.partitions[partition] = GovernedTopic(self.name, self._env, self.refusals, domain, self)
+            scope = SlotScope.of_partition(self.name, partition)
+            found = self.partitions[partition] = GovernedTopic(self.name, self._env, self.refusals, scope, self)
         return found
 
-    def tidy(self, partition: int) -> None:
+    def forget_if_idle(self, partition: int) -> None:
         """Forget a partition that nobody has anything to do with: clients may name any number."""
         part = self.partitions.get(partition)
-        if part and not (part.busy or part.has_slot or part.newcomers.order or part.ownership is not None):
+        if part and not (part.busy or part.has_slot or part.newcomers.order or part.owner.record is not None):
             del self.partitions[partition]
 
     @property
     def parts(self) -> Iterable[GovernedTopic]:
         """Everything here that can have an owner."""
         return list(self.partitions.values())
+
+    @property
+    def ids(self) -> TopicIds | None:
+        """The sequence ids, where the policy wants them."""
+        return self._ids.now
 
     @property
     def generation(self) -> int:
@@ -125,7 +129,15 @@ class PartitionedTopic:
             return
         found = self.of(offer.partition)
         found.offer(offer)
-        self.tidy(offer.partition)
+        self.forget_if_idle(offer.partition)
+
+    def begin_serving(self) -> None:
+        """As `GovernedTopic.begin_serving`."""
+        self.serving = True
+
+    def end_serving(self) -> None:
+        """As `GovernedTopic.end_serving`."""
+        self.serving = False
 
     def connection_closed(self, connection: int) -> None:
         """A client connection of this node is gone."""
@@ -144,27 +156,16 @@ class PartitionedTopic:
 
     def policy_changed(self) -> None:
         """Sequence ids begin or end: every partition goes on under its next epoch, the topic being fenced anew."""
-        if (self.ids is not None) is self._env.deduplicates(self.name):
-            return
-        if self.ids is not None:
-            self.ids.end()
-            self._without_ids = self._env.changelog.position
-        self.ids = self._new_ids()
-        self._fence_wanted()
-
-    def _new_ids(self) -> TopicIds | None:
-        if not self._env.deduplicates(self.name):
-            return None
-        since = self._without_ids
-        return TopicIds(self.name, self._env.ids, self._is_live, self._fence_wanted, by_partition=True, since=since)
+        if self._ids.follow_policy():
+            self.fence_wanted()
 
     def _is_live(self, session: str) -> bool:
         return any(part.is_live(session) for part in self.partitions.values())
 
-    def _fence_wanted(self) -> None:
-        self._tenure = None
+    def fence_wanted(self) -> None:
+        """As `GovernedTopic.fence_wanted`."""
+        self._taken = None
         for part in self.parts:
-            part.ids = self.ids
             part.writer.drop_epoch(MOVED)
 
     # The master slot --------------------------------------------------------------------------------------------------
@@ -177,34 +178,34 @@ class PartitionedTopic:
         async with self._taking:
             if not await self._env.may_serve(self):
                 raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
-            tenure = self._tenure
-            if tenure is not None and partition not in tenure.partitions:
+            taken = self._taken
+            if taken is not None and partition not in taken.partitions:
                 layout = await self._env.around.upstream.whole_layout(self.name)
                 if partition not in layout.leaders:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
-                tenure = None  # it was added: nobody may have a slot that is not fenced there
-            if tenure is None or not self._is_current(tenure):
-                tenure = await self._adopt()
-            return tenure.stamp
+                taken = None  # it was added: nobody may have a slot that is not fenced there
+            if taken is None or not self._is_current(taken):
+                taken = await self._adopt()
+            return taken.stamp
 
-    def _is_current(self, tenure: Tenure) -> bool:
-        return self._env.changelog.view.epoch(tenure.stamp.producer_id) == tenure.stamp.epoch
+    def _is_current(self, taken: TakenSlot) -> bool:
+        return self._env.changelog.view.epoch(taken.stamp.producer_id) == taken.stamp.epoch
 
-    async def _adopt(self) -> Tenure:
+    async def _adopt(self) -> TakenSlot:
         """Take the master slot for nobody; whoever has another slot of the topic is shut out."""
         began = self.upkeep.now()
         ids = self.ids
-        takeover = Takeover(self._env.around, self.domain, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
-        tenure = await takeover.run()
+        takeover = Takeover(self._env.around, self.scope, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
+        taken = await takeover.run()
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
-        self._tenure = tenure
+        self._taken = taken
         if ids is not None:
             names = writer_names(self._env.changelog.view, self.name)
-            ids.begin(tenure.topic_id, tenure.stamp, tenure.partitions, tenure.ids_from or {}, names)
-        self._idle = dict(tenure.others)
+            ids.begin(taken.topic_id, taken.stamp, taken.partitions, taken.ids_from or {}, names)
+        self._idle = dict(taken.others)
         self.upkeep.kept(began)
-        return tenure
+        return taken
 
     def taken(self, slot: SlotName) -> None:
         """The owner of a partition has its slot."""
@@ -212,25 +213,25 @@ class PartitionedTopic:
 
     async def keep_alive(self) -> None:
         """Renew the fences of all slots of the topic."""
-        began, tenure = self.upkeep.now(), self._tenure
-        if tenure is not None:
-            if await renew_fence(self._env.around, tenure, None) is Renewal.KEPT:
-                await self._keep_slots(tenure)
+        began, taken = self.upkeep.now(), self._taken
+        if taken is not None:
+            if await renew_fence(self._env.around, taken, None) is Renewal.KEPT:
+                await self._keep_slots(taken)
                 self.upkeep.kept(began)
                 return
-            self._tenure = None
+            self._taken = None
         async with self._taking:
-            if self._tenure is None and await self._env.may_serve(self):
+            if self._taken is None and await self._env.may_serve(self):
                 await self._adopt()
 
-    async def _keep_slots(self, tenure: Tenure) -> None:
+    async def _keep_slots(self, taken: TakenSlot) -> None:
         parts = [part for part in self.parts if part.has_slot]
         for first in range(0, len(parts), _AT_ONCE):
             await asyncio.gather(*[part.keep_alive() for part in parts[first : first + _AT_ONCE]])
         for name, slot in list(self._idle.items()):
-            domain = Domain(self.name, name)
+            scope = SlotScope(self.name, name)
             try:
-                await keep_slot_alive(self._env.around, domain, slot, domain.of(tenure.partitions))
+                await keep_slot_alive(self._env.around, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 self._idle.pop(name, None)  # a partition's owner has it, or the topic is another node's
             except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:
@@ -242,7 +243,7 @@ class PartitionedTopic:
         """Another node wrote down who owns a partition."""
         partition = _partition_of(change.key)
         if partition is not None and not self.serving:
-            self.of(partition).load()
+            self.of(partition).takeovers.reread()
 
     def as_owned(self) -> list[Ownership]:
         """What this node asserts to Redis with every heartbeat."""
@@ -265,14 +266,13 @@ class PartitionedTopic:
     async def hand_back(self) -> None:
         """The node leaves or lost the right to serve: finish what is in flight, serve no more."""
         await asyncio.gather(*[part.hand_back() for part in self.parts])
-        if self.ids is not None:
-            await self.ids.save_all()
-            self.ids.end()
-        self._tenure, self._idle, self.serving = None, {}, False
+        await self._ids.save()
+        self.end_serving()
+        self._taken, self._idle = None, {}
         self._env.hooks.topic_forgotten(self.name)
         for part in self.parts:
             part.writer.drop_epoch(MOVED)
 
 
 def _partition_of(key: Key) -> int | None:
-    return Domain(key.topic, key.slot or MASTER_SLOT).partition
+    return SlotScope(key.topic, key.slot or MASTER_SLOT).partition

@@ -9,9 +9,8 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.exclusive.admission import checked_header
+from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.existing import PENDING, ExistingPartitions
 from sidecar.exclusive.identity import shown_name
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import Offer
@@ -23,6 +22,7 @@ from sidecar.protocol import produce
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProduceResult
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -54,7 +54,7 @@ _FIRST_WHOLE: Final = 7
 
 
 class Topics(Protocol):
-    """The governed topics of the node; `governor` implements it."""
+    """The governed topics of the node; `governed_topics` implements it."""
 
     draining: bool
     forwarder: Forwarder
@@ -77,11 +77,11 @@ class Topics(Protocol):
         """Kafka knows no topic of this name."""
         ...
 
-    def deposed_from(self, session: str) -> tuple[str, int] | None:
+    def deposed_from(self, session: Session) -> tuple[str, int] | None:
         """The topic that a session lost, and under which generation."""
         ...
 
-    def forget_refusals(self, session: str) -> None:
+    def forget_refusals(self, session: Session) -> None:
         """Nothing of a session counts as refused on any topic."""
         ...
 
@@ -97,7 +97,7 @@ class Producers:
         """Whether a client of this node was given the producer id 0, of which there is one in a cluster."""
         self._topics = topics
         self._of_connection: dict[int, set[Topic]] = {}
-        self._successors: OrderedDict[str, str] = OrderedDict()
+        self._successors: OrderedDict[Session, Session] = OrderedDict()
 
     # Batches ------------------------------------------------------------------------------------------------------
 
@@ -142,12 +142,12 @@ class Producers:
                 client.refusals = 0
             done(result)
 
-        answer = Answering(self, client, part, batch, answered)
         try:
-            answer.header = header = checked_header(batch)
+            header = checked_header(batch)
         except KafkaError as error:
-            answer(Outcome(error.code, message=error.message))
+            answered(Outcome(error.code, message=error.message))
             return
+        answer = Answering(self, client, part, header, batch, answered)
         claimant, topic = client.claimants.get((part.topic, header.producer_id)), self._topics.served(part.topic)
         if self._topics.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node shuts down"))
@@ -215,7 +215,7 @@ class Producers:
 
     def _introduce(self, client: Producing, name: bytes, producer_id: int) -> tuple[Claimant, Topic]:
         """Who produces to a topic under a producer id, for the first time on this connection."""
-        session = f"pid:{producer_id}" if producer_id >= 0 else client.session
+        session = Session.by_producer_id(producer_id) if producer_id >= 0 else client.session
         label, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
         shown = shown_name(label)
@@ -244,7 +244,7 @@ class Producers:
         """
         if producer_id is None:
             return None
-        session = f"pid:{producer_id}"
+        session = Session.by_producer_id(producer_id)
         foreign = None if transactional else self._topics.bindings.check(session, shown_name(client.producer[0]))
         if foreign is not None:
             return foreign
@@ -268,13 +268,14 @@ class Producers:
         self.gave_first_id |= new_producer_id == 0
         if not transactional:
             self._topics.bindings.given(new_producer_id, shown_name(client.producer[0]))
-            self._topics.forget_refusals(f"pid:{new_producer_id}")  # of somebody who used it before it was given
+            # Of somebody who used it before it was given.
+            self._topics.forget_refusals(Session.by_producer_id(new_producer_id))
         if named_producer_id is not None and named_producer_id != new_producer_id:
-            self._successors[f"pid:{new_producer_id}"] = f"pid:{named_producer_id}"
+            self._successors[Session.by_producer_id(new_producer_id)] = Session.by_producer_id(named_producer_id)
             while len(self._successors) > _SUCCESSORS_KEPT:
                 self._successors.popitem(last=False)
 
-    def followed_by(self, session: str) -> str | None:
+    def followed_by(self, session: Session) -> Session | None:
         """The session of the same client that this one follows, as its InitProducerId named it."""
         return self._successors.get(session)
 

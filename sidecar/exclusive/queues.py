@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
-    from sidecar.exclusive.interfaces import Owning
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.interfaces import Owning, Surroundings
     from sidecar.network.tasks import Tasks
 
 _GATHER_S: Final = 0.05
@@ -36,13 +36,13 @@ class Queues:
         for topic in changed:
             if topic.serving:
                 with suppress(MetadataUnavailable):  # the next heartbeat brings it again
-                    resource, queue = topic.domain.resource, topic.queue()
+                    resource, queue = topic.scope.resource, topic.queue.sessions()
                     await self._around.store.keep_queue(
                         topic.name, self._around.node_id, self._around.boot, queue, resource=resource
                     )
 
-    async def of(self, topic: Owning) -> list[str]:
+    async def of(self, topic: Owning) -> list[Session]:
         """Who waited at the node that served a topic before, in order; nobody where Redis is away."""
         with suppress(MetadataUnavailable):
-            return await self._around.store.queue(topic.domain.resource)
+            return list(map(Session, await self._around.store.queue(topic.scope.resource)))
         return []

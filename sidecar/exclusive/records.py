@@ -5,12 +5,14 @@ Both go into the ownership topic in one batch. Where the sequences of every sess
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata.ownership import AccessMode
-from sidecar.changelog import pack_offsets, pack_positions
+from sidecar.changelog import pack_offsets, pack_positions, unpack_offsets
 from sidecar.exclusive.requests import NOBODY, Claim, Share, Split
-from sidecar.exclusive.succession import REMEMBERED_MS, is_plain, pack_refused
+from sidecar.exclusive.succession import REMEMBERED_MS, pack_refused
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from uuid import UUID
 
-    from sidecar.changelog import Opened
+    from sidecar.changelog import Entry, Opened
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.succession import Sequences
     from sidecar.protocol.ids import Stamp
@@ -39,13 +41,15 @@ than 640 KiB.
 STRANGERS_KEPT: Final = 1_000
 """Of those that only waited, or came on a connection that carried a deposed session: any client can add them.
 """
+_FORMER_KEPT: Final = 200
+_FORMER_KEPT_WITHOUT_IDS: Final = 20
 
 
-def was_deposed(value: state.Ownership, session: str) -> bool:
+def was_deposed(value: state.Ownership, session: Session) -> bool:
     """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
     before its connection closes, so another owner behind it deposed it.
     """
-    return is_plain(session) or any(deposed.session == session for deposed in value.deposed)
+    return session.is_plain or any(deposed.session == session for deposed in value.deposed)
 
 
 def mode_of(number: int) -> AccessMode:
@@ -108,7 +112,9 @@ def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
 
 def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
     """The newest of those that lost something, and of the others: these never displace those."""
-    in_order = sorted((found for found in deposed if not is_plain(found.session)), key=lambda found: found.last_try_ms)
+    in_order = sorted(
+        (found for found in deposed if not Session(found.session).is_plain), key=lambda found: found.last_try_ms
+    )
     lost = [_lost(found.session, found.generation, found.last_try_ms) for found in in_order if found.generation]
     others = [_lost(found.session, 0, found.last_try_ms) for found in in_order if not found.generation]
     return [*lost[-DEPOSED_KEPT:], *others[-STRANGERS_KEPT:]]
@@ -120,7 +126,7 @@ def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Owner
         return known
     found = state.Ownership()
     found.CopyFrom(known)
-    if deposes and not is_plain(known.session) and all(each.session != known.session for each in known.deposed):
+    if deposes and not Session(known.session).is_plain and all(each.session != known.session for each in known.deposed):
         found.deposed.append(_lost(known.session, known.generation, now_ms))
     found.session, found.name, found.released_ms = "", "", now_ms
     return found
@@ -130,7 +136,7 @@ def opening(
     topic_id: UUID,
     node: int,
     stamp: Stamp,
-    session: tuple[str, str],
+    session: tuple[Session, str],
     generation: int | None,
     sequences: Sequences,
     now_ms: int,
@@ -213,3 +219,76 @@ def client_ids(opened: Opened) -> dict[str, str]:
     if opened.session and opened.HasField("client_id"):
         found[opened.session] = opened.client_id
     return found
+
+
+class Covered(Protocol):
+    """What snapshots have of a topic's sequence ids. `since`: behind this offset of the ownership topic it has them; -1
+    where that was never seen to begin.
+    """
+
+    since: int
+
+    def is_covered(self, producer_id: int, last_epoch: int) -> bool:
+        """Everything that was written up to this epoch."""
+        ...
+
+    def urge(self) -> None:
+        """New ones are needed soon."""
+        ...
+
+    def distrust(self) -> None:
+        """Another node served the topic meanwhile: what this one remembers of it is not all there is."""
+        ...
+
+
+def _never_covered(*_: int) -> bool:
+    """Of a topic without sequence ids there are no snapshots."""
+    return False
+
+
+class FormerWriters:
+    """Whose the earlier epochs of a slot were, where its topic has sequence ids: as far as no snapshot covers them.
+
+    A record names them, so that the batches of each are taken for its producer's when the log is read again (`dedup`).
+    What snapshots have needs no name any more. `ids`: what they have of the topic's sequence ids; None: it has none.
+    `is_master`: the slot is the master slot.
+    """
+
+    def __init__(self, topic: str, ids: Covered | None, *, is_master: bool) -> None:
+        self._topic = topic
+        self._is_master = is_master
+        self._ids = ids
+
+    def check(self, opened: Entry[Opened] | None) -> None:
+        """Raises `KafkaError` 5 LEADER_NOT_AVAILABLE where more writers came and went than a record can name."""
+        ids = self._ids
+        if ids is None or opened is None or len(opened.value.former) < _FORMER_KEPT:
+            return
+        if not any(each.forgotten or ids.is_covered(each.producer_id, each.last_epoch) for each in opened.value.former):
+            ids.urge()
+            message = f"{_FORMER_KEPT} writers of {self._topic} came and went since its last snapshot; try again"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+
+    def served_by(self, node: int, opened: Entry[Opened] | None) -> None:
+        """What this node remembers of the topic's ids is not all there is where another one opened the newest epoch."""
+        if self._ids is not None and opened is not None and self._is_master and opened.value.node != node:
+            self._ids.distrust()
+
+    def listed(self, record: Opened | None, stamp: Stamp, name: str) -> list[state.FormerWriter]:
+        """For the record of the epoch `stamp`, whose writer has this name."""
+        if self._ids is None:
+            return former_writers(record, stamp, name, _never_covered, _FORMER_KEPT_WITHOUT_IDS)
+        return former_writers(record, stamp, name, self._ids.is_covered, 2 * _FORMER_KEPT)
+
+    def ids_from(self, opened: Entry[Opened] | None, ends: Mapping[int, int]) -> dict[int, int] | None:
+        """Where the topic's logs ended when it began to have sequence ids: now (`ends`), where it had none since. None
+        where it has none, or for a slot beside the master slot.
+        """
+        if self._ids is None or not self._is_master:
+            return None
+        if opened is None or opened.offset < self._ids.since:
+            return dict(ends)
+        value = opened.value
+        if isinstance(value, state.Serving) and value.HasField("ids_from"):
+            return unpack_offsets(value.ids_from)
+        return dict(ends)

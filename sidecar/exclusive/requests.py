@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from metadata.ownership import AccessMode
 from sidecar.forwarder.sequences import RefusedSequences
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.session import NO_SESSION, Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Position
     from sidecar.protocol.ids import Stamp
 
-NOBODY: Final = "admin:fence"
+NOBODY: Final = Session("admin:fence")
 """The session under which an administrator's fence claims: nobody owns the topic afterwards."""
 
 
@@ -51,7 +53,7 @@ class Request:
     `memory`: where the session stands as this node knows by itself.
     """
 
-    session: str = ""
+    session: Session = NO_SESSION
     name: str = ""
     mode: AccessMode = AccessMode.EXCLUSIVE
     client: str = ""
@@ -105,7 +107,7 @@ class Fence(Request):
     `generations`: wanted only where the generation is one of these; None: any.
     """
 
-    session: str = NOBODY
+    session: Session = NOBODY
     mode: AccessMode = AccessMode.EXCLUSIVE_WITH_FENCING
     generations: frozenset[int] | None = None
 
@@ -130,4 +132,10 @@ class Share(Adopt):
 class Split(Adopt):
     """Partitions may have owners of their own from now on, or the topic has no policy any more: the last owner of the
     whole owns it no longer.
+    """
+
+
+class NothingDoneError(KafkaError):
+    """Another node serves the topic, or nobody may take it at this moment: nothing was begun, so it may be asked for
+    again, here or there.
     """

@@ -113,18 +113,19 @@ class Door(Protocol):
 class Answering:
     """The way back of one batch: what its client is told, and what is remembered of it then."""
 
-    __slots__ = ("_answered", "_batch", "_client", "_door", "_ids", "_part", "header")
+    __slots__ = ("_answered", "_batch", "_client", "_door", "_header", "_ids", "_part")
 
     def __init__(
         self,
         door: Door,
         client: Producing,
         part: ProducePart,
+        header: BatchHeader,
         batch: memoryview,
         answered: Callable[[Outcome], None],
     ) -> None:
-        """`answered` tells the client. `header` is set as soon as it is known to be sound."""
-        self.header: BatchHeader | None = None
+        """`answered` tells the client."""
+        self._header = header
         self._door = door
         self._client = client
         self._part = part
@@ -133,14 +134,14 @@ class Answering:
         self._ids: IdsOf | None = None
 
     def __call__(self, outcome: Outcome) -> None:
-        if (outcome.error or self._client.turned_away) and self.header is not None:
-            self._remember(self.header, outcome)
+        if outcome.error or self._client.turned_away:
+            self._remember(self._header, outcome)
         self._answered(outcome)
 
     def turn(self, content: Content) -> Outcome | None:
         """The answer to a batch of a client that may write, where it may not go on by what that was not let in with."""
         client, part = self._client, self._part
-        if self.header is not None and (self.header.producer_id < 0 or client.turned_away):
+        if self._header.producer_id < 0 or client.turned_away:
             self._ids = IdsOf(content.marks, content.lowest)
         away = client.turned_away.get((part.topic, part.partition))
         topic = self._door.served(part.topic)

@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sidecar.changelog import ChangelogError, RetryTimeoutError, shared_slot
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.requests import Memory, Request, WriteBeside
-from sidecar.exclusive.succession import is_plain
+from sidecar.exclusive.slots import SlotScope, writer_names
 from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.tenure import writer_names
 from sidecar.exclusive.upkeep import Renewal, keep_slot_alive, renew_fence
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.append import Outcome
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from sidecar.exclusive.environment import Environment
     from sidecar.exclusive.newcomers import Refusals
     from sidecar.exclusive.operations import Offer
-    from sidecar.exclusive.tenure import Tenure
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.exclusive.upkeep import Upkeep
     from sidecar.fencing import WriterSlot
     from sidecar.forwarder.lane import Lane
@@ -61,7 +60,9 @@ class Together(Protocol):
     name: str
     upkeep: Upkeep
     refusals: Refusals
-    ids: TopicIds | None
+
+    @property
+    def ids(self) -> TopicIds | None: ...
 
 
 class SharedSession:
@@ -74,7 +75,7 @@ class SharedSession:
         self.label = claimant.label
         self.client = client
         self.client_id = claimant.client_id
-        self.domain = Domain(sessions.topic, slot)
+        self.scope = SlotScope(sessions.topic, slot)
         self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
         """Who had the slot; its place is written down with this one's first takeover."""
@@ -88,7 +89,7 @@ class SharedSession:
     def judge(self, offer: Offer) -> None:
         if self.is_leaving:
             self.writer.operations.answer(offer, BUSY)
-        elif self.writer.epoch is None or self._sessions.refusals.has(self.session, self.domain):
+        elif self.writer.epoch is None or self._sessions.refusals.has(self.session, self.scope):
             self.writer.operations.begin(partial(self._open, offer), offer)
         else:
             self.writer.write(offer, self.writer.epoch)
@@ -107,12 +108,12 @@ class SharedSession:
                 name=claimant.name,
                 client=offer.client,
                 client_epoch=max(0, offer.header.producer_epoch),
-                refused=self._sessions.refusals.of(self.session, self.domain),
+                refused=self._sessions.refusals.of(self.session, self.scope),
                 memory=self._memory,
                 client_id=claimant.client_id,
             )
         )
-        self._sessions.refusals.forgive(self.session, self.domain)
+        self._sessions.refusals.forgive(self.session, self.scope)
 
     async def again(self) -> None:
         self.writer.drop_epoch(MOVED)
@@ -125,7 +126,7 @@ class SharedSession:
 
     def dropped(self, epoch: SlotEpoch) -> None:
         """Remember where the session stands."""
-        if not is_plain(self.session):
+        if not self.session.is_plain:
             self._memory = epoch.memory()
 
     async def _take(self, request: Request) -> None:
@@ -138,9 +139,9 @@ class SharedSession:
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids
-        tenure = await Takeover(
+        taken = await Takeover(
             self._env.around,
-            self.domain,
+            self.scope,
             request,
             master=master.stamp,
             trusted_ms=self._sessions.upkeep.trusted_ms,
@@ -148,14 +149,14 @@ class SharedSession:
         ).run()
         if sessions.master is not master:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
-        sessions.opened(self, tenure)
+        sessions.opened(self, taken)
         if ids is not None:
-            if grown := set(tenure.partitions).difference(master.partitions):
+            if grown := set(taken.partitions).difference(master.partitions):
                 await sessions.grown(min(grown))  # whoever has the master slot reads the ids of all partitions
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has more partitions by now; try again")
             names = writer_names(self._env.changelog.view, self.name)
-            ids.begin_slot(tenure.stamp.producer_id, tenure.partitions, names)
-        self.writer.epoch = SlotEpoch(tenure, self._env.forwarder, self.writer, ids, self._env.around.epoch_records)
+            ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
+        self.writer.begin(SlotEpoch(taken, self._env.forwarder, self.writer, ids, self._env.around.epoch_records))
 
     async def grow(self, partition: int) -> None:
         await self._sessions.grown(partition)
@@ -164,7 +165,7 @@ class SharedSession:
         if self._sessions.master is None:
             self.writer.drop_epoch(MOVED)  # somebody took the topic meanwhile
         else:
-            self._env.chronicle.shared_opened(self.name, epoch.tenure, self.client)
+            self._env.events.shared_opened(self.name, epoch.taken, self.client)
 
     def fenced(self, lane: Lane) -> None:
         """Somebody took the slot, and the topic with it: the next batch finds out who."""
@@ -180,7 +181,7 @@ class SharedSession:
         epoch = self.writer.epoch
         if epoch is None or self.writer.busy:
             return
-        renewal = await renew_fence(self._env.around, epoch.tenure, epoch)
+        renewal = await renew_fence(self._env.around, epoch.taken, epoch)
         if renewal is not Renewal.KEPT and self.writer.epoch is epoch:
             self.writer.drop_epoch(MOVED)
 
@@ -195,7 +196,7 @@ class SharedSessions:
         self.refusals = topic.refusals
         self.grown = grown
         self._together = topic
-        self.master: Tenure | None = None
+        self.master: TakenSlot | None = None
         self.awaited_until = 0.0
         """Sessions of the node that served the topic before may come back until then (monotonic seconds)."""
         self._sessions: dict[str, SharedSession] = {}
@@ -231,7 +232,7 @@ class SharedSessions:
 
     def known(self) -> bool:
         """Whether any session ever wrote to the topic beside others."""
-        return any(Domain(self.topic, slot).is_shared for slot in self.env.changelog.view.opened(self.topic))
+        return any(SlotScope(self.topic, slot).is_shared for slot in self.env.changelog.view.opened(self.topic))
 
     def expect(self) -> bool:
         """Whether sessions of the node that served the topic before may come back, for a while from now on."""
@@ -239,7 +240,9 @@ class SharedSessions:
         owned = view.ownership(self.topic)
         since = owned.offset if owned is not None else -1
         found = any(
-            Domain(self.topic, slot).is_shared and entry.offset > since and entry.value.session.startswith("pid:")
+            SlotScope(self.topic, slot).is_shared
+            and entry.offset > since
+            and Session(entry.value.session).is_idempotent
             for slot, entry in view.opened(self.topic).items()
         )
         self.awaited_until = self.env.now() + self.env.reconnect_grace if found else 0.0
@@ -259,7 +262,7 @@ class SharedSessions:
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return
-        elif found.client_id != claimant.client_id and not is_plain(claimant.session):
+        elif found.client_id != claimant.client_id and not claimant.session.is_plain:
             self.env.forwarder.released(len(offer.batch))  # its record is being written
             offer.done(FOREIGN)
             return
@@ -270,9 +273,9 @@ class SharedSessions:
 
     def _introduce(self, claimant: Claimant, client: str) -> SharedSession | None:
         """A session that is not here, with the slot that it had or the next one to be had; None: there is none."""
-        in_use = {found.domain.slot for found in self._sessions.values()}
+        in_use = {found.scope.slot for found in self._sessions.values()}
         opened = self.env.changelog.view.opened(self.topic)
-        known = {slot for slot in {*self._slots, *opened, *in_use} if Domain(self.topic, slot).is_shared}
+        known = {slot for slot in {*self._slots, *opened, *in_use} if SlotScope(self.topic, slot).is_shared}
         free = sorted(known - in_use, key=int)
         replaces: SharedSession | None = None
         own = next((slot for slot in free if slot in opened and opened[slot].value.session == claimant.session), None)
@@ -281,7 +284,7 @@ class SharedSessions:
         elif free:
             slot = free[0]
         elif len(known) >= POOL and (replaces := next(iter(self._gone.values()), None)) is not None:
-            slot = replaces.domain.slot
+            slot = replaces.scope.slot
             del self._gone[replaces.session]
             replaces.is_leaving = True
         elif len(known) < self.limit:
@@ -292,13 +295,13 @@ class SharedSessions:
         found.replaces = replaces
         return found
 
-    def opened(self, session: SharedSession, tenure: Tenure) -> None:
+    def opened(self, session: SharedSession, taken: TakenSlot) -> None:
         """A session has its slot: whoever had it before is written down with it."""
-        self._slots[session.domain.slot] = tenure.slot
+        self._slots[session.scope.slot] = taken.slot
         replaced, session.replaces = session.replaces, None
         if replaced is not None and self._sessions.get(replaced.session) is replaced:
             del self._sessions[replaced.session]
-        self.env.chronicle.shared_opened(self.topic, tenure, session.client)
+        self.env.events.shared_opened(self.topic, taken, session.client)
 
     def forget(self, session: SharedSession) -> None:
         """A session that came to nothing."""
@@ -320,7 +323,7 @@ class SharedSessions:
 
     def left_alone(self, session: SharedSession) -> None:
         """It has no connection any more."""
-        if is_plain(session.session):
+        if session.session.is_plain:
             session.writer.drop_epoch(MOVED)
             self.forget(session)
         elif not session.is_leaving and self._sessions.get(session.session) is session:
@@ -328,7 +331,7 @@ class SharedSessions:
 
     # With the master slot -------------------------------------------------------------------------------------------
 
-    def begin(self, master: Tenure, *, shares: bool) -> None:
+    def begin(self, master: TakenSlot, *, shares: bool) -> None:
         """The master slot was taken, and every other with it. `shares`: sessions may write."""
         self.close(MOVED)
         self._slots = dict(master.others)
@@ -358,16 +361,16 @@ class SharedSessions:
             return False
         return self.env.changelog.view.epoch(master.stamp.producer_id) == master.stamp.epoch
 
-    async def keep_alive(self, tenure: Tenure) -> None:
-        """Renew the fences of all slots beside the master slot of this tenure."""
-        at_work = {found.domain.slot: found for found in self._sessions.values() if found.writer.epoch is not None}
+    async def keep_alive(self, taken: TakenSlot) -> None:
+        """Renew the fences of all slots beside the master slot of this taken."""
+        at_work = {found.scope.slot: found for found in self._sessions.values() if found.writer.epoch is not None}
         for name, slot in list(self._slots.items()):
             try:
                 if name in at_work:
                     await at_work[name].keep_alive()
                 else:
-                    domain = Domain(self.topic, name)
-                    await keep_slot_alive(self.env.around, domain, slot, domain.of(tenure.partitions))
+                    scope = SlotScope(self.topic, name)
+                    await keep_slot_alive(self.env.around, scope, slot, scope.of(taken.partitions))
             except FencedError:
                 continue  # opened anew meanwhile, here or by whoever takes the topic
             except (KafkaError, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError) as error:

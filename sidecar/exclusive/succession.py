@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from sidecar.changelog import Position, pack_positions, unpack_positions
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, place_behind
-from sidecar.protocol.ids import ProducerId
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _LEFT_KEPT_SHARED: Final = 100
 """Of each shared slot, of which there are many."""
 _LEFT_BYTES: Final = 384 * 1024
 """A record stays below a megabyte."""
-_PLAIN: Final = "conn:"
 
 Shifts: TypeAlias = "Mapping[int, state.SequenceBase]"
 """Where the base of a slot's session moved within its newest epoch, by partition."""
@@ -72,11 +71,6 @@ class Sequences(NamedTuple):
     own: dict[int, Position]
 
 
-def is_plain(session: str) -> bool:
-    """It ends with its connection and never comes back: nothing has to be remembered of it."""
-    return session.startswith(_PLAIN)
-
-
 def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shifts = _UNSHIFTED) -> dict[int, Position]:
     """A session's next sequence per partition: its base where nothing was stamped, else behind the last one; the base
     being another one where duplicates were dropped. Where it is unknown Kafka shall refuse everything (45) until the
@@ -96,11 +90,6 @@ def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shift
     return found
 
 
-def own_producer_id(session: str) -> ProducerId | None:
-    """The producer id under which a session writes where there is no policy; None: it has none."""
-    return ProducerId(int(session[4:])) if session.startswith("pid:") else None
-
-
 def _further(slots: Position, own: Position) -> Position:
     """Where a session stands that wrote through slots and, without a policy, under its own producer id."""
     if own.client_epoch == slots.client_epoch:
@@ -118,7 +107,7 @@ def begin_at(known: Position | None, refused: RefusedSequences | None, client_ep
 
 
 def mention(
-    session: str, opened: Opened, at: int, last: Mapping[int, int], now_ms: int, shifts: Shifts = _UNSHIFTED
+    session: Session, opened: Opened, at: int, last: Mapping[int, int], now_ms: int, shifts: Shifts = _UNSHIFTED
 ) -> Mention | None:
     """What the record at offset `at`, behind whose epoch `last` are the last stamped sequences, says of a session."""
     if opened.session == session:
@@ -183,7 +172,7 @@ def sequences(
             own=opened.own if opened.HasField("own") else None,
         )
     left.pop(request.session, None)
-    gone = [session for session in left.values() if not is_plain(session.session)]
+    gone = [session for session in left.values() if not Session(session.session).is_plain]
     gone.sort(key=lambda session: session.left_ms)
     for index, more in request.refused.items():
         if index not in bases:

@@ -20,30 +20,36 @@ new claim keeps the hint that there was.
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sidecar.changelog import Position, Record, tail_key
 from sidecar.cluster.logs import LogMovedError, LogReader
+from sidecar.exclusive.slots import stamp_of
 from sidecar.exclusive.succession import NOTHING, UNKNOWN
+from sidecar.fencing import Witness
 from sidecar.forwarder.sequences import place_behind
 from sidecar.protocol.batch import batch_sizes, leader_epoch, read_header
+from sidecar.protocol.caller import Lane
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from uuid import UUID
 
-    from sidecar.changelog import SlotName, View
-    from sidecar.fencing import Witness
+    from sidecar.changelog import Clock, Entry, Opened, SlotName, View
+    from sidecar.exclusive.slots import SlotScope, TakenSlot
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 
 _READERS: Final = 16
+_WITNESS_LANE: Final = Lane("takeover")
+_WITNESS_TIMEOUT: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +306,80 @@ class TailReader:
                 offset, is_whole = error.start, False
         message = f"{partition}: the fence's marker is not between {offset} and {end}, where it was"
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+
+
+class AtWork(Protocol):
+    """A slot epoch as far as its node's memory knows it."""
+
+    taken: TakenSlot
+
+    def wrote(self) -> Collection[int]:
+        """The partitions where something of this epoch is known to be in the log."""
+        ...
+
+    def touched(self) -> Collection[int]:
+        """The partitions where something was ever sent under this epoch."""
+        ...
+
+    def acknowledged(self, partition: int) -> int:
+        """The last stamped sequence that is known to be in the log, `NOTHING` without one."""
+        ...
+
+
+def trusted_ends(
+    view: View, clock: Clock, former: SlotScope, entry: Entry[Opened], look: Look, trusted_ms: float
+) -> dict[int, int]:
+    """The ends of the partitions whose leader remembers no batch of a slot and cannot have forgotten one.
+
+    Reading starts there instead of at the begin of the slot's epoch: others may have written much since, and
+    retention may have deleted it. A leader that knows a higher epoch has forgotten this one. A leader that knows a
+    batch of the slot may hold it in front of its end. `trusted_ms`: how far back leaders surely remember every
+    producer. Empty while the brokers' time is not known.
+    """
+    oldest = clock.now_ms() - trusted_ms if clock.is_confirmed else math.inf
+    writer = stamp_of(entry)
+    ends: dict[int, int] = {}
+    for index, end in look.ends.items():
+        active = look.remembered[TopicPartition(former.topic, index)].of(writer.producer_id)
+        if active is not None and (active.stamp.epoch > writer.epoch or active.last_sequence >= 0):
+            continue
+        tail = view.tail(former.topic, former.slot, index)
+        if max(entry.at_ms, min(tail.at_ms, tail.value.at_ms) if tail is not None else 0) > oldest:
+            ends[index] = end
+    return ends
+
+
+def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -> bool:
+    """Whether the leader of a partition that a writer wrote does not know that: its sequences cannot go on there."""
+    for index in wrote:
+        active = look.remembered[TopicPartition(topic, index)].of(writer.producer_id)
+        if active is None or (active.stamp.epoch == writer.epoch and active.last_sequence < 0):
+            return True
+    return False
+
+
+def acknowledged_tails(look: Look, epoch: AtWork) -> dict[int, Tail]:
+    """Where the writer of an epoch stood at a look that was taken before: of what the leaders remembered that alone
+    which they have acknowledged since, as only that is committed. The session may write under the next epoch by the
+    time of the look: then the end is not in front of that one's batches, and tells nothing of a partition that this
+    one never touched.
+    """
+    # Model: KeepTail.
+    topic, writer, touched = epoch.taken.scope.topic, epoch.taken.stamp, epoch.touched()
+    found: dict[int, Tail] = {}
+    for index, end in look.ends.items():
+        claim, acknowledged = look.claim(topic, index, writer), epoch.acknowledged(index)
+        if claim is None:
+            if index not in touched and not look.knows_newer(topic, index, writer):
+                found[index] = Tail(NOTHING, end)
+        elif acknowledged >= claim.last_sequence:  # stamped sequences do not wrap: `sequences.EPOCH_RECORDS`
+            found[index] = Tail(claim.last_sequence, end)
+    return found
+
+
+def tail_reader(upstream: Upstream, topic: str) -> TailReader:
+    """For the slots of a topic."""
+    return TailReader(upstream, Witness(upstream, _WITNESS_LANE, _WITNESS_TIMEOUT), topic)
 
 
 def _stamp_of(header: BatchHeader) -> Stamp:

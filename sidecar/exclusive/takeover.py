@@ -22,7 +22,7 @@ its fence: either it finds that record, and fences the slot, or its fence is fou
 `model/` has these steps as actions: functions name theirs (`Model: NoteTails`), and actions name their functions.
 
 This module performs the steps, one method each, in the order of `Takeover._attempt`. `claims` decides who may ask for
-them, `requests` say for what. `slot_records` reads the ownership topic; `succession` and `records` make what step 6
+them, `requests` say for what. `slots` reads the ownership topic; `succession` and `records` make what step 6
 writes.
 """
 
@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING, Final
 from sidecar.changelog import Record, ownership_key, unpack_offsets
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.arbitration import Arbitration
-from sidecar.exclusive.domain import Domain
-from sidecar.exclusive.former_writers import FormerWriters
-from sidecar.exclusive.slot_records import SlotRecords
-from sidecar.exclusive.tenure import Tenure, stamp_of, tail_reader
+from sidecar.exclusive.records import FormerWriters
+from sidecar.exclusive.slots import SlotRecords, SlotScope, TakenSlot, stamp_of
+from sidecar.exclusive.tails import tail_reader, trusted_ends
 from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
 from sidecar.protocol.ids import Offset, ProducerId
+from sidecar.protocol.session import NO_SESSION, Session
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sidecar.changelog import Entry, Opened, Position, SlotName, StampedJournal
-    from sidecar.exclusive.former_writers import Covered
+    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.records import Covered
     from sidecar.exclusive.requests import Request
-    from sidecar.exclusive.slot_records import Known
+    from sidecar.exclusive.slots import Known
     from sidecar.exclusive.succession import Sequences
     from sidecar.exclusive.tails import Look, Tail, TailReader
-    from sidecar.exclusive.tenure import Surroundings
     from sidecar.fencing import FencedTopic
     from sidecar.protocol.ids import Stamp
 
@@ -104,23 +104,23 @@ class Takeover:
     def __init__(
         self,
         around: Surroundings,
-        domain: Domain,
+        scope: SlotScope,
         request: Request,
         master: Stamp | None = None,
         trusted_ms: float = 0.0,
         ids: Covered | None = None,
     ) -> None:
         self._around = around
-        self._domain = domain
-        self._topic = domain.topic
+        self._scope = scope
+        self._topic = scope.topic
         self._request = request
         self._trusted_ms = trusted_ms
         self._has_ids = ids is not None
-        self._former = FormerWriters(domain, ids)
-        self._records = SlotRecords(around.changelog.view, around.changelog.clock, domain, request, master)
-        self._arbitration = Arbitration(around, domain, request)
+        self._former = FormerWriters(scope.topic, ids, is_master=scope.is_master)
+        self._records = SlotRecords(around.changelog.view, around.changelog.clock, scope, request, master)
+        self._arbitration = Arbitration(around, scope, request)
 
-    async def run(self, granted: Callable[[], None] = lambda: None) -> Tenure:
+    async def run(self, granted: Callable[[], None] = lambda: None) -> TakenSlot:
         """`granted` is called once nobody objects: what writes under an older epoch should stop now.
 
         Raises `GenerationError`, `HeldError`, `LostRaceError`, `KafkaError`, `MetadataUnavailable`, and what the rooms
@@ -128,12 +128,12 @@ class Takeover:
         """
         # Model: StartOver.
         for _ in range(_ATTEMPTS):
-            tenure = await self._attempt(granted)
-            if tenure is not None:
-                return tenure
-        raise LostRaceError(f"the ownership of {self._domain.resource} changed again and again")
+            taken = await self._attempt(granted)
+            if taken is not None:
+                return taken
+        raise LostRaceError(f"the ownership of {self._scope.resource} changed again and again")
 
-    async def _attempt(self, granted: Callable[[], None]) -> Tenure | None:
+    async def _attempt(self, granted: Callable[[], None]) -> TakenSlot | None:
         """All steps in their order; None where somebody interfered, so that all begins anew."""
         start = await self._look()
         token, generation = await self._arbitration.claim(start.known.ownership, start.known.opened, keeps=start.keeps)
@@ -148,11 +148,11 @@ class Takeover:
             sequences = await self._read_logs(start, noted, fenced, ends)
             if sequences is None:
                 return None
-            tenure = await self._commit(start, fenced, sequences, ends, generation)
+            taken = await self._commit(start, fenced, sequences, ends, generation)
             if not self._is_unowned(start):
-                await self._arbitration.publish(tenure, token)
+                await self._arbitration.publish(taken, token)
             is_published = True
-            return tenure
+            return taken
         finally:
             if not is_published:
                 await self._arbitration.abandon(token)
@@ -174,18 +174,20 @@ class Takeover:
     async def _note_tails(self, start: _Start) -> _Noted:
         """Where the sessions stand that had these slots, also in the changelog: the fence makes leaders forget it."""
         # Model: NoteTails.
-        reader = tail_reader(self._around, self._topic)
+        reader = tail_reader(self._around.upstream, self._topic)
         look = await reader.look(start.partitions)
         formers = start.known.others | self._records.followed(start.topic_id)
         if start.known.opened is not None:
-            formers[self._domain.slot] = start.known.opened
+            formers[self._scope.slot] = start.known.opened
         found: dict[SlotName, dict[int, Tail]] = {}
         news: list[Record] = []
         for name, entry in formers.items():
-            if not entry.value.session.startswith("pid:"):
+            if not Session(entry.value.session).is_idempotent:
                 continue  # nobody's, or of somebody who never comes back
-            former, writer = Domain(self._topic, name), stamp_of(entry)
-            since = self._begins(former, entry, start) | self._records.trusted(former, entry, look, self._trusted_ms)
+            former, writer = SlotScope(self._topic, name), stamp_of(entry)
+            since = self._begins(former, entry, start) | trusted_ends(
+                self._around.changelog.view, self._around.changelog.clock, former, entry, look, self._trusted_ms
+            )
             view, indexes = self._around.changelog.view, former.of(look.ends)
             found[name] = reader.before(view, name, writer, look, indexes, since)
             news += reader.records(view, name, start.topic_id, writer, found[name], self._records.now_ms)
@@ -195,7 +197,7 @@ class Takeover:
         return _Noted(reader, look, formers, found)
 
     @staticmethod
-    def _begins(former: Domain, entry: Entry[Opened], start: _Start) -> dict[int, int]:
+    def _begins(former: SlotScope, entry: Entry[Opened], start: _Start) -> dict[int, int]:
         """Offsets in front of everything that was written under the epoch of a record."""
         if entry.value.HasField("begins"):
             return unpack_offsets(entry.value.begins)
@@ -206,18 +208,18 @@ class Takeover:
 
     async def _fence(self, noted: _Noted, others: Mapping[SlotName, Entry[Opened]]) -> _Fenced:
         """The next epoch of each slot; then nothing of an older one gets into the partitions or internal topics."""
-        around, domain, partition = self._around, self._domain, self._around.changelog.partition
-        slots = {name: self._slot(name) for name in (domain.slot, *others)}
+        around, scope, partition = self._around, self._scope, self._around.changelog.partition
+        slots = {name: self._slot(name) for name in (scope.slot, *others)}
         await open_slots([*slots.values()])
         former: dict[str, ProducerId] = {}
         only: dict[str, int] = {}
         for name, entry in noted.formers.items():
             former[transactional_id(around.cluster, self._topic, name)] = stamp_of(entry).producer_id
-        for name in (*noted.formers, domain.slot):
-            if (one := Domain(self._topic, name).partition) is not None:
+        for name in (*noted.formers, scope.slot):
+            if (one := SlotScope(self._topic, name).partition) is not None:
                 only[transactional_id(around.cluster, self._topic, name)] = one
         also = {partition.topic: [partition.partition]}
-        if self._has_ids and domain.is_master:
+        if self._has_ids and scope.is_master:
             snapshots = around.changelog.snapshots_of(self._topic)
             also[snapshots.topic] = [snapshots.partition]
         fenced = await fence_topic(around.upstream, [*slots.values()], self._topic, also=also, former=former, only=only)
@@ -230,9 +232,9 @@ class Takeover:
 
     async def _still_holds(self, start: _Start, fenced: _Fenced) -> bool:
         """Whether what step 0 saw holds behind the fence, and the partitions that were looked at were fenced."""
-        await self._around.changelog.tailer.seen(fenced.slots[self._domain.slot].stamp, timeout=_SEEN_S)
+        await self._around.changelog.tailer.seen(fenced.slots[self._scope.slot].stamp, timeout=_SEEN_S)
         known = self._records.known(fenced.topic.topic_id)
-        return known == start.known and tuple(self._domain.of(fenced.topic.partitions)) == start.partitions
+        return known == start.known and tuple(self._scope.of(fenced.topic.partitions)) == start.partitions
 
     # 5. Read the logs up to the markers -----------------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class Takeover:
         memory = self._records.memory(fenced.topic.topic_id, start.known.opened)
         own: Mapping[int, Position] | None = {}
         if not memory:
-            own = await self._own(noted, fenced.slots[self._domain.slot].stamp, ends)
+            own = await self._own(noted, fenced.slots[self._scope.slot].stamp, ends)
         return None if own is None else self._sequences(start, fenced.topic.topic_id, last, own, memory)
 
     async def _last(self, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]) -> dict[SlotName, dict[int, int]]:
@@ -252,7 +254,7 @@ class Takeover:
         the marker that fenced it now, or one that did before.
         """
         # Model: ReadLogs.
-        session, own, slots = self._request.session, self._domain.slot, fenced.slots
+        session, own, slots = self._request.session, self._scope.slot, fenced.slots
         formers = noted.formers
         return {
             name: await noted.reader.behind(stamp_of(formers[name]), tails, slots.get(name, slots[own]).stamp, ends)
@@ -262,10 +264,10 @@ class Takeover:
 
     async def _own(self, noted: _Noted, fence: Stamp, ends: Mapping[int, int]) -> Mapping[int, Position] | None:
         """Where the session stands by its own producer id: it wrote while the topic had no policy."""
-        producer_id = succession.own_producer_id(self._request.session)
+        producer_id = self._request.session.producer_id
         if producer_id is None:
             return {}
-        return await noted.reader.own(producer_id, noted.look, fence, ends, others_write=self._domain.is_shared)
+        return await noted.reader.own(producer_id, noted.look, fence, ends, others_write=self._scope.is_shared)
 
     def _sequences(
         self,
@@ -277,7 +279,7 @@ class Takeover:
     ) -> Sequences:
         """Where the sequences of the session go on, and where those of others stopped."""
         # Model: Claim.
-        slot, opened = self._domain.slot, start.known.opened
+        slot, opened = self._scope.slot, start.known.opened
         return succession.sequences(
             self._request,
             opened.value if opened is not None else None,
@@ -295,11 +297,11 @@ class Takeover:
 
     async def _commit(
         self, start: _Start, fenced: _Fenced, sequences: Sequences, ends: Mapping[int, int], generation: int
-    ) -> Tenure:
+    ) -> TakenSlot:
         """The commit point: who writes from now on, and where everybody's sequences stand."""
         # Model: ReadAndCommit.
-        domain, request, ownership = self._domain, self._request, start.known.ownership
-        slot, topic_id = fenced.slots[domain.slot], fenced.topic.topic_id
+        scope, request, ownership = self._scope, self._request, start.known.ownership
+        slot, topic_id = fenced.slots[scope.slot], fenced.topic.topic_id
         ids_from = self._former.ids_from(start.known.opened, ends)
         owned = ownership.value if ownership is not None else None
         if self._is_unowned(start):
@@ -312,21 +314,21 @@ class Takeover:
         journal = self._around.changelog.journal(slot.stamp)
         is_changed = not self._is_unowned(start) and owner != owned
         offset = await self._append(journal, entry, owner if is_changed else None)
-        return Tenure(
-            domain,
+        return TakenSlot(
+            scope,
             topic_id,
             slot.stamp,
             slot,
             journal,
-            owner.session,
+            Session(owner.session),
             owner.name,
             generation,
             sequences.bases,
             sequences.refused,
-            tuple(domain.of(fenced.topic.partitions)),
+            tuple(scope.of(fenced.topic.partitions)),
             owner,
             offset + 1 if is_changed else ownership.offset if ownership is not None else offset,
-            {name: each for name, each in fenced.slots.items() if name != domain.slot},
+            {name: each for name, each in fenced.slots.items() if name != scope.slot},
             ids_from,
             ends,
         )
@@ -345,20 +347,20 @@ class Takeover:
         """The record of the slot's new epoch."""
         opened, request = start.known.opened, self._request
         former = opened.value if opened is not None else None
-        session, name = ("", "") if request.is_for_nobody else (owner.session, owner.name)
+        session, name = (NO_SESSION, "") if request.is_for_nobody else (Session(owner.session), owner.name)
         return records.opening(
             topic_id,
             self._around.node_id,
             stamp,
             (session, name),
-            None if self._domain.is_shared else generation,
+            None if self._scope.is_shared else generation,
             sequences,
             self._records.now_ms,
             retired_ids=records.retired(former, stamp),
             former=self._former.listed(former, stamp, request.name),
             ids_from=ids_from,
             begins=ends,
-            client_id=self._records.client_id(owner.session, topic_id),
+            client_id=self._records.client_id(Session(owner.session), topic_id),
             under=self._records.under(),
         )
 
@@ -366,9 +368,9 @@ class Takeover:
         """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""
         # Model: Commit, Serve.
         tailer = self._around.changelog.tailer
-        batch = [Record(self._domain.key, entry)]
+        batch = [Record(self._scope.key, entry)]
         if owner is not None:
-            batch.append(Record(ownership_key(self._topic, self._domain.slot), owner))
+            batch.append(Record(ownership_key(self._topic, self._scope.slot), owner))
         offset = await journal.append(batch)
         await tailer.reached(Offset(offset + len(batch) - 1), timeout=_SEEN_S)
         self._records.check_master()
@@ -376,4 +378,4 @@ class Takeover:
 
     def _is_unowned(self, start: _Start) -> bool:
         """Nobody owns what is taken: a shared slot, or a topic that never had an owner and is adopted."""
-        return self._domain.is_shared or (self._request.is_for_nobody and start.known.ownership is None)
+        return self._scope.is_shared or (self._request.is_for_nobody and start.known.ownership is None)

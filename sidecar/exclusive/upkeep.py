@@ -15,8 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from sidecar.dedup.content import payload_at_once, payload_of
-from sidecar.exclusive import succession
-from sidecar.exclusive.tenure import acknowledged_tails, has_forgotten, tail_reader
+from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     retire_producer,
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from sidecar.changelog import Clock
-    from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.tenure import AtWork, Surroundings, Tenure
+    from sidecar.exclusive.interfaces import Surroundings
+    from sidecar.exclusive.slots import SlotScope, TakenSlot
+    from sidecar.exclusive.tails import AtWork
     from sidecar.fencing import KeepAlive, WriterSlot
 
 _RECORDS_AT_ONCE: Final = 500
@@ -54,11 +54,11 @@ class Upkeep:
     __slots__ = (
         "_clock",
         "_examined_ms",
+        "_is_unseen",
         "_limit_ms",
         "_share",
         "distrusts",
         "fenced_at",
-        "is_unseen",
         "known",
         "not_before",
         "stamped",
@@ -76,8 +76,7 @@ class Upkeep:
         self.fenced_at = -math.inf
         """When the newest fence began."""
         self.not_before = -math.inf
-        self.is_unseen = False
-        """Something was written since leaders were asked what they remember."""
+        self._is_unseen = False
         self.distrusts = False
         """A header was found to have told of other times than the leader found in its records."""
         self._share = 1.0
@@ -136,9 +135,22 @@ class Upkeep:
         wants_rule = self.known and self.terms.stamped and not self.stamped
         return wants_rule or now - self.fenced_at > self.terms.interval * self._share
 
-    def is_old(self, newest_ms: int) -> bool:
-        """Whether a batch whose newest record is surely of this time (Unix ms), or newer, has to be examined."""
-        return self._clock.now_ms() - newest_ms > self._examined_ms
+    def takes(self, newest_ms: int) -> bool:
+        """Whether a batch whose newest record is surely of this time (Unix ms), or newer, may be written: it counts as
+        written then. Else its records have to be examined.
+        """
+        if self._clock.now_ms() - newest_ms > self._examined_ms:
+            return False
+        self._is_unseen = True
+        return True
+
+    def wrote(self) -> None:
+        """Something may have been written since leaders were asked what they remember."""
+        self._is_unseen = True
+
+    def asked(self) -> None:
+        """Leaders are asked now what they remember."""
+        self._is_unseen = False
 
     def examine(self, topic: str, batch: memoryview, *, at_once: bool) -> Outcome | None:
         """The answer for a batch whose records are too old or damaged; None if it may be written. Decompresses the
@@ -159,7 +171,7 @@ class Upkeep:
     @property
     def wants_look(self) -> bool:
         """Whether a leader may remember another time of the topic's writers than their headers told."""
-        return self.is_unseen and self.known and not self.stamped and self.terms.oldest < math.inf
+        return self._is_unseen and self.known and not self.stamped and self.terms.oldest < math.inf
 
     def remembered(self, timestamp_ms: int) -> bool:
         """A leader has this as the newest time (Unix ms) of one of the topic's writers. True where no header that was
@@ -218,36 +230,36 @@ class Renewal(Enum):
     CHANGED = "the topic was created anew, or has grown"
 
 
-async def renew_fence(around: Surroundings, tenure: Tenure, epoch: AtWork | None) -> Renewal:
+async def renew_fence(around: Surroundings, taken: TakenSlot, epoch: AtWork | None) -> Renewal:
     """Fence a slot again at its epoch, and note where its writer stands, where it has one.
 
     Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.
     """
-    domain = tenure.domain
-    layout = await around.upstream.whole_layout(domain.topic)
-    if layout.topic_id != tenure.topic_id or set(domain.of(layout.leaders)) - set(tenure.partitions):
+    scope = taken.scope
+    layout = await around.upstream.whole_layout(scope.topic)
+    if layout.topic_id != taken.topic_id or set(scope.of(layout.leaders)) - set(taken.partitions):
         return Renewal.CHANGED
-    changelog, reader = around.changelog, tail_reader(around, domain.topic)
+    changelog, reader = around.changelog, tail_reader(around.upstream, scope.topic)
     wrote = () if epoch is None else epoch.wrote()
-    look = await reader.look(tenure.partitions)
-    if has_forgotten(look, domain.topic, tenure.slot.stamp, wrote):
+    look = await reader.look(taken.partitions)
+    if has_forgotten(look, scope.topic, taken.slot.stamp, wrote):
         return Renewal.LOST
     try:
-        await keep_slot_alive(around, domain, tenure.slot, tenure.partitions, snapshots=tenure.ids_from is not None)
+        await keep_slot_alive(around, scope, taken.slot, taken.partitions, snapshots=taken.ids_from is not None)
     except FencedError:
         return Renewal.LOST
-    if epoch is None or succession.own_producer_id(epoch.tenure.session) is None:
+    if epoch is None or epoch.taken.session.producer_id is None:
         return Renewal.KEPT  # who never comes back needs no place
     tails = acknowledged_tails(look, epoch)
-    stamp, now_ms = epoch.tenure.stamp, changelog.clock.now_ms()
-    records = reader.records(changelog.view, domain.slot, tenure.topic_id, stamp, tails, now_ms)
+    stamp, now_ms = epoch.taken.stamp, changelog.clock.now_ms()
+    records = reader.records(changelog.view, scope.slot, taken.topic_id, stamp, tails, now_ms)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         await changelog.append(records[first : first + _RECORDS_AT_ONCE])
     return Renewal.KEPT
 
 
 async def keep_slot_alive(
-    around: Surroundings, domain: Domain, slot: WriterSlot, partitions: Collection[int], *, snapshots: bool = False
+    around: Surroundings, scope: SlotScope, slot: WriterSlot, partitions: Collection[int], *, snapshots: bool = False
 ) -> None:
     """Renew what makes partitions refuse older epochs of a slot, and all epochs of the producer ids that it had before.
     `snapshots`: it stamps those too.
@@ -256,12 +268,12 @@ async def keep_slot_alive(
     """
     # Model: KeepAlive.
     own = around.changelog.partition
-    fenced = {domain.topic: sorted(partitions), own.topic: [own.partition]}
+    fenced = {scope.topic: sorted(partitions), own.topic: [own.partition]}
     if snapshots:
-        kept = around.changelog.snapshots_of(domain.topic)
+        kept = around.changelog.snapshots_of(scope.topic)
         fenced[kept.topic] = [kept.partition]
     await slot.keep_alive(fenced)
-    opened = domain.opened(around.changelog.view)
+    opened = scope.opened(around.changelog.view)
     if opened is not None:
         for former in opened.value.retired_producer_ids[-_RETIRED_KEPT:]:
             await retire_producer(around.upstream, ProducerId(former), fenced)

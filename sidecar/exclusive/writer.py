@@ -122,14 +122,18 @@ class SlotWriter:
         """Decide on a batch, now or when the operation under way is over."""
         self.operations.offer(offer)
 
+    def begin(self, epoch: SlotEpoch) -> None:
+        """Write under this epoch from now on."""
+        self.epoch = epoch
+
     def writes_under(self, lane: Lane) -> bool:
         """Whether a lane is one of the epoch at work."""
-        return self.epoch is not None and lane.stamp == self.epoch.tenure.stamp
+        return self.epoch is not None and lane.stamp == self.epoch.taken.stamp
 
     def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
         """Its client counts these sequences as used: the next epoch begins behind them."""
         if self.epoch is not None:
-            self.refusals.note(self.epoch.tenure.session, partition, client_epoch, first, records)
+            self.refusals.note(self.epoch.taken.session, partition, client_epoch, first, records)
 
     def write(self, offer: Offer, epoch: SlotEpoch) -> None:
         """A batch of the session: forward it, or answer by its sequences or its age."""
@@ -141,7 +145,7 @@ class SlotWriter:
         header = offer.header
         newest = surely_newest(offer.batch, header.attributes, header.base_timestamp, header.max_timestamp)
         is_examined = self._examined is not None and self._examined() is offer.batch
-        if verdict in _WRITTEN and self.upkeep.is_old(newest):
+        if verdict in _WRITTEN and not self.upkeep.takes(newest):
             try:
                 refusal = None if is_examined else self.upkeep.examine(self.name, offer.batch, at_once=True)
             except TooLargeAtOnceError:
@@ -153,7 +157,7 @@ class SlotWriter:
             if self.upkeep.stamped:
                 offer = replace(offer, done=self.upkeep.watching(offer.done))
         if verdict is Verdict.FORWARD:
-            self.upkeep.is_unseen = True
+            self.upkeep.wrote()
             self._env.hooks.governed_produce(self.name, offer.header.records, len(offer.batch))
             epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
         elif verdict is Verdict.RAISE:

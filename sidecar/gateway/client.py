@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sidecar.dedup.turned_away import TurnedAway
     from sidecar.exclusive.claims import Claimant
     from sidecar.exclusive.identity import ClientIdentity
+    from sidecar.protocol.session import Session
 
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""
@@ -190,7 +191,7 @@ class Client:
         "turned_away",
     )
 
-    def __init__(self, connection: ClientConnection, links: ClientLinks, session: str) -> None:
+    def __init__(self, connection: ClientConnection, links: ClientLinks, session: Session) -> None:
         self.connection = connection
         self.links = links
         self.session = session

@@ -23,6 +23,7 @@ from sidecar.protocol.api import ALL_APIS, API_VERSIONS, NOT_SERVED, OWN_APIS, P
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from sidecar.cluster.upstream import KafkaUpstream
@@ -68,7 +69,7 @@ class Gateway:
         self.clients: dict[int, Client] = {}
         self.closed_callbacks: list[Callable[[Client], None]] = []
         self._upstream = upstream
-        self._session_prefix = f"conn:{node_id}-{boot_id}-"
+        self._node = node_id, boot_id
         self._request_limit = request_limit
         self._hooks = hooks
         self._apis = Apis({}, {})
@@ -94,7 +95,7 @@ class Gateway:
 
     def client_connected(self, connection: ClientConnection) -> None:
         links = ClientLinks(connection, self._upstream, self._hooks)
-        client = Client(connection, links, self._session_prefix + str(connection.id))
+        client = Client(connection, links, Session.by_connection(*self._node, connection.id))
         connection.state = client
         self.clients[connection.id] = client
         self._hooks.client_connected()

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.records import mode_of
-from sidecar.exclusive.tenure import generation_of
+from sidecar.exclusive.slots import SlotScope, generation_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from metadata.ownership import AccessMode
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.exclusive.topic import GovernedTopic
 
 
@@ -57,33 +56,33 @@ class Standing(NamedTuple):
     serving_node: int | None
 
 
-def standing(governor: Governor, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
+def standing(governor: GovernedTopics, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
     """How a topic stands that exists; without `queue` nobody is told who waits, who may be thousands."""
     policy = governor.policy_of(name)
     if policy is None:
-        generation = generation_of(governor.changelog.view, Domain(name))
+        generation = generation_of(governor.changelog.view, SlotScope(name))
         return Standing(False, False, generation, {}, {}, (), None)
     topic, serving = governor.topic(name), nodes.serving.get(name.encode())
     elsewhere = not topic.serving and serving is not None
     parts = list(topic.parts)
-    owners = {part.domain.partition: _owner(part, elsewhere=elsewhere) for part in parts}
+    owners = {part.scope.partition: _owner(part, elsewhere=elsewhere) for part in parts}
     return Standing(
         True,
         policy.scope is Scope.PARTITION,
         topic.generation,
         {index: owner for index, owner in owners.items() if owner is not None},
-        {part.domain.partition: part.generation for part in parts},
+        {part.scope.partition: part.generation for part in parts},
         [
-            Waiter(part.domain.partition, claimant.label, session, since)
+            Waiter(part.scope.partition, claimant.label, session, since)
             for part in (parts if queue else ())
-            for session, (claimant, since) in part.queue_in_ms()
+            for session, (claimant, since) in part.queue.in_ms()
         ],
         serving,
     )
 
 
 def _owner(part: GovernedTopic, *, elsewhere: bool) -> Owner | None:
-    holder, ownership = part.holder if elsewhere else part.current_holder, part.ownership
+    holder, ownership = part.owner.holder if elsewhere else part.owner.current, part.owner.record
     if holder is None:
         return None
     return Owner(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeAddress, NodeDirectory
     from sidecar.cluster.upstream import KafkaUpstream
     from sidecar.dedup.topic import Progress, TopicIds
-    from sidecar.exclusive.governor import Governor, Topic
+    from sidecar.exclusive.governed_topics import GovernedTopics, Topic
     from sidecar.gateway.catching_up import CatchingUp
 
 NO_ID: Final = -1
@@ -131,7 +131,7 @@ class SequenceIds:
     """Finds the ids of topics that this node serves, or that nobody does yet."""
 
     def __init__(
-        self, upstream: KafkaUpstream, nodes: NodeDirectory, governor: Governor, catching_up: CatchingUp
+        self, upstream: KafkaUpstream, nodes: NodeDirectory, governor: GovernedTopics, catching_up: CatchingUp
     ) -> None:
         self._upstream = upstream
         self._nodes = nodes

@@ -15,7 +15,7 @@ from sidecar.changelog import InternalTopics, Retry, Tailer, TopicNames, unpack_
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.environment import FAILURES
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
-from sidecar.exclusive.tenure import writer_names
+from sidecar.exclusive.slots import writer_names
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError
 from sidecar.protocol.calls import ApiVersions, ConfigResource, DescribeConfigs, DescribeTopics, Resource
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name

@@ -10,7 +10,7 @@ from sidecar.node.hooks import shadow_series
 from sidecar.telemetry.series import Queue
 
 if TYPE_CHECKING:
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.node.parts import Parts, Rooms
 
 
@@ -34,7 +34,7 @@ def observe(node: Parts, rooms: Rooms) -> None:
     metrics.read_gauge("live_nodes", lambda: float(len(node.nodes.placement.nodes)))
 
 
-def known_ids(governor: Governor) -> port.Deduplicated:
+def known_ids(governor: GovernedTopics) -> port.Deduplicated:
     """The topics that this node serves, by what it knows of their sequence ids."""
     topics = [governor.topic(name) for name in governor.served_topics()]
     states = [state_of(topic, elsewhere=False)[0].value for topic in topics]
@@ -44,18 +44,18 @@ def known_ids(governor: Governor) -> port.Deduplicated:
     )
 
 
-def names_known(governor: Governor) -> int:
+def names_known(governor: GovernedTopics) -> int:
     """The producer names whose sequence ids are in memory, each counted in each partition."""
     ids = [governor.topic(name).ids for name in governor.served_topics()]
     return sum(len(state.marks) for each in ids if each is not None for state in each.partitions.values())
 
 
-def queue_of(governor: Governor, topic: str) -> Queue:
+def queue_of(governor: GovernedTopics, topic: str) -> Queue:
     """Who waits for a topic, or for its partitions, at this node."""
     waiting = stranded = 0
     for part in governor.topic(topic).parts if governor.serves(topic) else ():
-        if there := part.waiting():
+        if there := part.queue.count():
             waiting += there
-            if part.current_holder is None and not part.shared.connected():
+            if part.owner.current is None and not part.shared.connected():
                 stranded += there
     return Queue(waiting, stranded)

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
     from metadata.nodes import LiveNodes
     from metadata.ownership import Ownership
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.resources.coordinator import Coordinator
 
 
 class Leases:
     """Implements `sidecar.cluster.membership.Asserted`."""
 
-    def __init__(self, governor: Governor, claims: Coordinator) -> None:
+    def __init__(self, governor: GovernedTopics, claims: Coordinator) -> None:
         self._governor = governor
         self._claims = claims
 

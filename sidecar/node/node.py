@@ -311,7 +311,7 @@ class Node:
         rooms = self.rooms
         if rooms is not None:
             grace, limit = settings.disconnect_grace_ms / 1000, settings.queue_limit
-            rooms.governor.disconnect_grace, rooms.governor.queue_limit = grace, limit
+            rooms.governor.limit(disconnect_grace=grace, queue_limit=limit)
             rooms.claims.limit(disconnect_grace=grace, queue_limit=limit)
             rooms.forwarder.buffer_bytes = settings.retry_buffer_bytes
 

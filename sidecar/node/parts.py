@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.exclusive.keeper import Keeper
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.gateway.catching_up import CatchingUp
@@ -59,7 +59,7 @@ class Rooms:
 
     loops: Loops
     changelog: Changelog
-    governor: Governor
+    governor: GovernedTopics
     forwarder: Forwarder
     claims: Coordinator
     membership: Membership

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from sidecar.cluster.membership import Membership
 from sidecar.dedup.content import Headers
-from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.exclusive.interfaces import Surroundings
 from sidecar.exclusive.keeper import Keeper
-from sidecar.exclusive.tenure import Surroundings, stamp_of
+from sidecar.exclusive.slots import stamp_of
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.catching_up import CatchingUp
 from sidecar.gateway.severing import Severing
@@ -39,7 +40,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         request_bytes=settings.linger_bytes,
     )
     around = Surroundings(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
-    governor = Governor(
+    governor = GovernedTopics(
         around,
         forwarder,
         gateway.tasks,
@@ -73,7 +74,6 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         restored=node.hooks.redis_restored,
         loops=loops,
     )
-    governor.catalog.beat = membership.beat_now
     records = ShadowRecords(changelog, node.nodes, membership)
     shadows = ShadowCatalog(node.upstream, changelog, node.resolver, records)
     cursors = CursorRoom(node.upstream, node.resolver, node.nodes, shadows, records, gateway.tasks, node.hooks)
@@ -90,7 +90,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         node.hooks.operation_failed,
         lambda topic: [stamp_of(entry).producer_id for entry in changelog.view.opened(topic).values()],
     )
-    governor.catalog.settings_changed = keeper.read_soon
+    governor.catalog.attach(beat=membership.beat_now, settings_changed=keeper.read_soon)
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(
         loops,
@@ -109,7 +109,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     )
 
 
-def _has_exclusive_reader(governor: Governor, resolver: NameResolver, name: bytes) -> bool:
+def _has_exclusive_reader(governor: GovernedTopics, resolver: NameResolver, name: bytes) -> bool:
     """Whether Fetch under a name goes by the claims of readers: a shadow's by the policy of its source."""
     source = resolver.source(name)
     topic = name if source is None else source.topic

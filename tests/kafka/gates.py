@@ -23,7 +23,7 @@ from sidecar.changelog import Changelog, Clock
 from sidecar.cluster.membership import Asserted, Membership
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.tenure import Surroundings
+from sidecar.exclusive.interfaces import Surroundings
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.tasks import Tasks
 

@@ -143,7 +143,7 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
                 works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.writer.epoch]
                 if part.writer.epoch is not None and (waiting := part.newcomers._waiting):
                     found = tuple((session, since) for session, (_, since, _) in waiting.items())
-                    queues[number, f"{part.domain.resource} under {part.writer.epoch.tenure.stamp}"] = found
+                    queues[number, f"{part.scope.resource} under {part.writer.epoch.taken.stamp}"] = found
             for index, state in topic.ids.partitions.items() if topic.ids is not None else ():
                 known = state.marks
                 for mark in known:
@@ -153,7 +153,7 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
 
 def _work(number: int, who: Any) -> Work:
     epoch = who.writer.epoch
-    tenure = epoch.tenure
+    taken = epoch.taken
     under_way = {
         index: tuple(
             (append.sequence, append.records)
@@ -163,9 +163,9 @@ def _work(number: int, who: Any) -> Work:
         for index, lane in epoch._lanes.items()
         if not lane.idle
     }
-    stamp = tenure.stamp.producer_id, tenure.stamp.epoch
-    slot = who.domain.topic, str(who.domain.slot)
-    return Work(number, slot, stamp, tenure.generation, tenure.session, under_way)
+    stamp = taken.stamp.producer_id, taken.stamp.epoch
+    slot = who.scope.topic, str(who.scope.slot)
+    return Work(number, slot, stamp, taken.generation, taken.session, under_way)
 
 
 def at_rest(nodes: Mapping[int, Process]) -> Iterator[str]:

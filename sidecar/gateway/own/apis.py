@@ -24,13 +24,14 @@ from sidecar.gateway.own.tickets import Stand
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.client import Client
     from sidecar.gateway.handler import ColdApi
@@ -51,7 +52,7 @@ class OwnApis:
         upstream: KafkaUpstream,
         nodes: NodeDirectory,
         resolver: NameResolver,
-        governor: Governor,
+        governor: GovernedTopics,
         coordinator: Coordinator,
         catching_up: CatchingUp,
         tasks: Tasks,
@@ -102,7 +103,7 @@ class OwnApis:
             return True
         view = self._rooms.governor.changelog.view
         owned = (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM))
-        return any(entry.value.session == "pid:0" for entry in owned)
+        return any(Session(entry.value.session).producer_id == 0 for entry in owned)
 
     # Release ----------------------------------------------------------------------------------------------------------
 

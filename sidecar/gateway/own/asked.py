@@ -14,6 +14,7 @@ from sidecar.changelog import claim_key
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.identity import shown_name
 from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
+from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Asked:
 
     token: bytes
     fingerprint: bytes
-    session: str
+    session: Session
     name: str
     client_id: str
     """What its connection calls itself, without settings."""
@@ -102,12 +103,12 @@ class Asked:
         """The targets that are the coordinator's: all but what is written to."""
         return tuple(target for target in self.targets if not target.is_written)
 
-    def claimant(self, number: int, connection: int, mode: AccessMode, succeeds: str | None) -> Claimant:
+    def claimant(self, number: int, connection: int, mode: AccessMode, succeeds: Session | None) -> Claimant:
         """Who claims the topic or partition with this number in the request.
 
         A token tells it from its own ghost: one that asks again is not made to wait for the end of an old connection.
         """
-        names_session = not self.session.startswith("conn:")
+        names_session = not self.session.is_plain
         return Claimant(
             self.session,
             self.name,
@@ -141,7 +142,7 @@ def read(request: control.OwnRequest, client: Client, *, knows_first: bool = Tru
     return Asked(
         token=request.token or secrets.token_bytes(TOKEN_BYTES),
         fingerprint=same.SerializeToString(deterministic=True),
-        session=f"pid:{request.producer_id}" if request.producer_id >= least else client.session,
+        session=Session.by_producer_id(request.producer_id) if request.producer_id >= least else client.session,
         name=request.producer_name or own_name or f"sidecar-{uuid.uuid4()}",
         client_id=shown_name(identity.name if identity is not None else ""),
         mode=request.mode,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.gateway.catching_up import CatchingUp
     from sidecar.gateway.client import Client
     from sidecar.gateway.owners import Standing
@@ -39,7 +39,7 @@ class DescribeOwnersApi:
         self,
         upstream: KafkaUpstream,
         nodes: NodeDirectory,
-        governor: Governor,
+        governor: GovernedTopics,
         coordinator: Coordinator,
         catching_up: CatchingUp,
     ) -> None:

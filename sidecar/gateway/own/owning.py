@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sidecar.gateway.own.rooms import Rooms
     from sidecar.network.tasks import Tasks
 
-PLAIN: Final = "conn:"
 _SWEEP_S: Final = 0.5
 _SWEEPS_PER_LOOK: Final = 2
 """A grace that ends stirs nothing."""
@@ -72,7 +71,7 @@ class Ownerships:
         """Another connection speaks for the session of a request."""
         if not client.is_alive():
             return  # its end was told already: nobody would take it back
-        if ticket.asked.session.startswith(PLAIN):
+        if ticket.asked.session.is_plain:
             return
         self.tickets.connect(ticket, client)
         self._speak_by(ticket, client)
@@ -92,7 +91,7 @@ class Ownerships:
     def _bind(self, client: Client, asked: Asked) -> None:
         try:
             self._rooms.coordinator.bind(client, asked.session)
-            if not asked.session.startswith(PLAIN):
+            if not asked.session.is_plain:
                 client.bound_sessions.add(asked.session)  # as many as the coordinator takes
         except KafkaError as error:
             raise BadRequestError(error.message) from None
@@ -142,7 +141,7 @@ class Ownerships:
         """A client is gone: what was bound to its connection is no longer claimed or waited for."""
         self.attendance.gone(client)
         for ticket in self.tickets.of_connection(client.connection_id):
-            if ticket.asked.session.startswith(PLAIN):
+            if ticket.asked.session.is_plain:
                 self._leave(ticket)
                 self.tickets.forget(ticket)
                 self.attendance.forget(ticket)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.exclusive.owning import TopicOwners
     from sidecar.gateway.own.telling import Teller
     from sidecar.resources.coordinator import Coordinator
@@ -20,7 +20,7 @@ class Rooms(NamedTuple):
     upstream: KafkaUpstream
     nodes: NodeDirectory
     resolver: NameResolver
-    governor: Governor
+    governor: GovernedTopics
     topics: TopicOwners
     coordinator: Coordinator
     teller: Teller

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sidecar.cluster.nodes import NodeDirectory
-    from sidecar.exclusive.governor import Governor
+    from sidecar.exclusive.governed_topics import GovernedTopics
     from sidecar.exclusive.owning import TopicClaim, TopicOwners
     from sidecar.gateway.own.asked import Asked, Target
     from sidecar.gateway.own.tickets import Ticket
@@ -32,7 +32,9 @@ _SUPERSEDED = "its session claimed it under another token since"
 class Teller:
     """Words answers by what the rooms know at that moment."""
 
-    def __init__(self, nodes: NodeDirectory, governor: Governor, topics: TopicOwners, coordinator: Coordinator) -> None:
+    def __init__(
+        self, nodes: NodeDirectory, governor: GovernedTopics, topics: TopicOwners, coordinator: Coordinator
+    ) -> None:
         self._nodes = nodes
         self._governor = governor
         self._topics = topics

@@ -8,8 +8,9 @@ from metadata import GenerationChanged, MetadataUnavailable
 from sidecar.changelog import MASTER_SLOT, ChangelogError, RetryTimeoutError, partition_slot
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
+from sidecar.exclusive.requests import NothingDoneError
+from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
-from sidecar.exclusive.tenure import GenerationError, NothingDoneError
 from sidecar.gateway.catching_up import BehindError
 from sidecar.node import port
 from sidecar.node.view.serving import rooms_of

@@ -152,9 +152,9 @@ class Machine:
         topic = room.governor.topic(self._scene.topic)
         epochs = [part for part in topic.parts if part.writer.epoch is not None]
         if epochs:
-            self._random.choice(epochs)._lose_epoch()
+            self._random.choice(epochs).takeovers.lose_epoch()
         else:
-            topic._fence_wanted()
+            topic.fence_wanted()
 
     async def change_weather(self, _: Room) -> None:
         """From now on few answers are lost on their way, or many, and some batches are late, or none."""

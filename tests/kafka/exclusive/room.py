@@ -19,7 +19,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.turned_away import TurnedAway
 from sidecar.exclusive import identity
 from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder import brokers, whole
@@ -32,6 +32,7 @@ from sidecar.protocol import produce_upstream
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, walk
 from sidecar.protocol.produce_upstream import decode_answer
+from sidecar.protocol.session import Session
 from tests.kafka.exclusive.producers import batch_of, id_headers
 from tests.kafka.gates import Gates, opened
 from tests.wait import wait_for_async
@@ -154,7 +155,7 @@ class Party:
         self.refused_at = 0.0
         self.turned_away: dict[tuple[bytes, int], TurnedAway] = {}
         self.connection_id = connection
-        self.session = f"conn:{room.governor.node_id}-{room.boot}-{connection}"
+        self.session = Session.by_connection(room.governor.node_id, room.boot, connection)
         self.address = f"party {connection}"
         self.producer_id = producer_id
         self.sequence = 0
@@ -246,7 +247,7 @@ class Party:
 class Room:
     """One node's room. Everything sent is answered once; nothing is held when it ends; no exception is unexpected."""
 
-    def __init__(self, governor: Governor, gates: Gates, told: Told, boot: str) -> None:
+    def __init__(self, governor: GovernedTopics, gates: Gates, told: Told, boot: str) -> None:
         self.governor = governor
         self.gates = gates
         self.told = told
@@ -304,13 +305,13 @@ async def open_room(
     """A room as a node composes it (sidecar/node/rooms.py); `clock`: of a machine whose own ones are wrong."""
     async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms, clock=clock) as parts:
         forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
-        governor = Governor(
+        governor = GovernedTopics(
             parts.surroundings(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
             reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
         )  # fmt: skip
         governor.start()
         membership = parts.membership(governor, lambda: governor.catalog.version)
-        governor.catalog.beat = membership.beat_now
+        governor.catalog.attach(beat=membership.beat_now)
         await membership.join()
         parts.tasks.start(governor.keep_ids())
         room = Room(governor, parts.gates, told, parts.boot)
@@ -348,6 +349,6 @@ async def free(room: Room, topic: str) -> None:
     """Nobody owns the topic, as far as anybody asks."""
 
     async def gone() -> bool:
-        return (await room.idle(topic)).current_holder is None
+        return (await room.idle(topic)).owner.current is None
 
     await wait_for_async(gone, "the owner to be gone")

@@ -271,7 +271,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
     assert [await rival.send(topic, partition=each, sequence=0) for each in range(10)] == [REFUSED] * 10
     epoch = room.topic(topic).writer.epoch
     assert epoch is not None
-    assert sorted(epoch.tenure.partitions) == list(range(10))  # fenced, though nine were never written
+    assert sorted(epoch.taken.partitions) == list(range(10))  # fenced, though nine were never written
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
     await asyncio.to_thread(admin.create_partitions([NewPartitions(topic, 12)])[topic].result, 20)
     await room.governor.around.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
@@ -279,7 +279,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
     await until(lambda: owner.send(topic, b"1", partition=11, sequence=0))
     epoch = room.topic(topic).writer.epoch
     assert epoch is not None
-    assert sorted(epoch.tenure.partitions) == list(range(12))
+    assert sorted(epoch.taken.partitions) == list(range(12))
     assert room.topic(topic).generation == 1
 
 
@@ -302,7 +302,7 @@ async def test_refused_attempts_leave_nothing_behind(room: Room, services: Servi
     assert pending_timers(loop) <= timers
     assert room.gates.passed == passed  # nobody was asked
     assert (served.newcomers.ghosts, served.newcomers.tainted, served.newcomers.struck) == ({}, set(), {})
-    assert served.queue_in_ms() == []
+    assert served.queue.in_ms() == []
     assert set(room.governor.producers._of_connection) == {owner.connection_id}
     assert room.governor.forwarder.held_bytes == 0
     assert served.generation == 1

@@ -12,7 +12,7 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive import bindings, former_writers, shared, succession
+from sidecar.exclusive import bindings, records, shared, succession
 from sidecar.exclusive.policies import PolicyFields, Scope
 from tests.conftest import Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
@@ -114,7 +114,7 @@ async def test_sessions_that_come_and_go_take_no_memory_once_every_list_of_them_
     room.sent = deque(maxlen=10)  # the test's own memory
     monkeypatch.setattr(shared, "POOL", 2)
     monkeypatch.setattr(succession, "_LEFT_KEPT_SHARED", 3)
-    monkeypatch.setattr(former_writers, "_KEPT", 5)
+    monkeypatch.setattr(records, "_FORMER_KEPT", 5)
     monkeypatch.setattr(bindings, "_FIRST_KEPT", 10)
     ids.around = ids.around._replace(names_limit=20)
     tracemalloc.start()

@@ -173,7 +173,7 @@ async def test_no_generation_of_a_partition_falls_where_one_record_stands_for_al
     for partition in (0, 1):
         owner = room.connect("heir")
         await until(lambda: owner.send(name, partition=partition, sequence=0))  # noqa: B023  at once
-    parts = {part.domain.partition: part.generation for part in room.governor.topic(name).parts}
+    parts = {part.scope.partition: part.generation for part in room.governor.topic(name).parts}
     assert parts == {0: 3, 1: 3}
 
 

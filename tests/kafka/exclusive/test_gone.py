@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive import keeper
-from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
 from sidecar.network.tasks import Tasks
 from sidecar.telemetry.hooks import NodeMetrics
@@ -28,7 +28,7 @@ OK, NO_TOPIC = 0, 3
 class Kept:
     """A room whose keeper looks when it is told to, with places for the series of one topic."""
 
-    governor: Governor
+    governor: GovernedTopics
     keeper: Keeper
     metrics: NodeMetrics
 

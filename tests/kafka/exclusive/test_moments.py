@@ -306,7 +306,7 @@ async def test_a_takeover_that_fails_leaves_those_who_wait_in_their_places(room:
     assert [await each.send(topic, sequence=0) for each in waiting] == [AGAIN] * 3
     room.gates.fail("claim", REDIS_AWAY)
     assert await fencer.send(topic, sequence=0) == BUSY
-    names = [claimant.name for _, (claimant, _) in room.topic(topic).queue_in_ms()]
+    names = [claimant.name for _, (claimant, _) in room.topic(topic).queue.in_ms()]
     assert names == ["w0", "w1", "w2"]
     assert await owner.send(topic, sequence=1) == OK
 
@@ -471,7 +471,7 @@ async def test_a_new_producer_id_that_struck_back_is_deposed_on_other_connection
     assert await again.send(topic, sequence=0) == FENCED
     assert await usurper.send(topic, sequence=1) == OK
     assert await room.connect("third;mode=exclusive_with_fencing").send(topic) == OK
-    listed = {deposed.session for deposed in room.topic(topic).ownership.deposed}  # type: ignore[union-attr]
+    listed = {deposed.session for deposed in room.topic(topic).owner.record.deposed}  # type: ignore[union-attr]
     assert f"pid:{fresh}" in listed
     assert room.governor.producers.check(again, fresh) is not None
 

@@ -202,7 +202,7 @@ async def test_where_the_scope_changes_nobody_goes_on_with_what_he_had(room: Roo
     await room.governor.catalog.set(topic, EACH)
     await until(lambda: one.send(topic, b"3", sequence=2))
     found = room.governor.topic(topic)
-    assert [part.generation for part in found.parts if part.domain.partition == 0] == [4], "it was not its own between"
+    assert [part.generation for part in found.parts if part.scope.partition == 0] == [4], "it was not its own between"
     assert await log(services, topic) == [b"0", b"1", b"2", b"3"]
 
 
@@ -222,7 +222,7 @@ async def test_who_was_deposed_stays_so_and_generations_rise_whatever_the_scope(
     assert await again.send(topic, b"x", sequence=1) == FENCED
     other = room.connect("other")
     await until(lambda: other.send(topic, b"o", sequence=0))
-    assert [part.generation for part in room.governor.topic(topic).parts if part.domain.partition == 0] == [9]
+    assert [part.generation for part in room.governor.topic(topic).parts if part.scope.partition == 0] == [9]
 
 
 async def test_the_slot_of_a_partition_does_not_get_in_behind_an_owner_of_the_whole(

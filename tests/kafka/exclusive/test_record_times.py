@@ -13,7 +13,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup import content
 from sidecar.exclusive import upkeep
 from sidecar.exclusive.keeper import Keeper
-from sidecar.exclusive.tenure import stamp_of
+from sidecar.exclusive.slots import stamp_of
 from sidecar.fencing import KeepAlive, read_keep_alives
 from sidecar.protocol import limits
 from sidecar.protocol.calls import ActiveProducer, DescribeProducers

@@ -11,6 +11,7 @@ from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import NO_BATCH, Offer
 from sidecar.forwarder.append import Outcome
+from sidecar.protocol.session import Session
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in
 from tests.kafka.exclusive.producers import fetch_batches
@@ -57,7 +58,7 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     owner = room.connect("billing")
     stranger = room.connect("attacker", producer_id=owner.producer_id)
     room.governor.bindings.given(owner.producer_id, "billing")
-    session = f"pid:{owner.producer_id}"
+    session = Session(f"pid:{owner.producer_id}")
     claimant = Claimant(
         session, "attacker", False, stranger.connection_id, AccessMode.EXCLUSIVE, names_session=True,
         client_id="attacker",
@@ -66,8 +67,8 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     topic = room.topic(name)
     topic.offer(Offer(claimant, "", 0, NO_BATCH, memoryview(b""), 0, lambda: True, claimed.set_result))
     assert (await claimed).error == 0
-    assert topic.holder is not None
-    assert topic.holder.session == session
+    assert topic.owner.holder is not None
+    assert topic.owner.holder.session == session
     for _ in range(2):
         assert await stranger.send(name, b"evil", sequence=0) == HELD
     assert await owner.send(name, b"1") == 0
@@ -302,7 +303,7 @@ async def test_of_a_session_whose_refused_sequences_are_forgotten_nothing_is_wri
     owner, rival = room.connect("billing"), room.connect("rival")
     assert await owner.send(topic) == 0
     assert await rival.send(topic) == HELD
-    room.topic(topic).refusals.forget(f"pid:{rival.producer_id}")
+    room.topic(topic).refusals.forget(Session(f"pid:{rival.producer_id}"))
     owner.close()
     await free(room, topic)
     await until(lambda: rival.send(topic, sequence=1), GAP)

@@ -10,11 +10,9 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import MASTER_SLOT, Clock, Entry, Opened
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.policies import PolicyFields
-from sidecar.exclusive.requests import WriteBeside
-from sidecar.exclusive.slot_records import SlotRecords
-from sidecar.exclusive.tails import Look
+from sidecar.exclusive.slots import SlotScope
+from sidecar.exclusive.tails import Look, trusted_ends
 from sidecar.protocol.calls import PartitionProducers
 from sidecar.protocol.ids import TopicPartition
 from tests.conftest import Unique
@@ -75,11 +73,9 @@ async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room,
     around, opened = room.governor.around, room.governor.changelog.view.opened(topic)[MASTER_SLOT]
     aged = replace(opened, at_ms=opened.at_ms - (20 * 3600 * 1000))
     look = Look({0: 9}, {0: 1}, {TopicPartition(topic, 0): PartitionProducers(0, None, ())})
-    request = WriteBeside("pid:5", "five")
 
     def trusted(clock: Clock, entry: Entry[Opened]) -> dict[int, int]:
-        records = SlotRecords(around.changelog.view, clock, Domain(topic), request, None)
-        return records.trusted(Domain(topic, MASTER_SLOT), entry, look, 6 * 3600 * 1000)
+        return trusted_ends(around.changelog.view, clock, SlotScope(topic, MASTER_SLOT), entry, look, 6 * 3600 * 1000)
 
     behind = off(-DAY_S)
     assert trusted(behind, aged) == {}, "what time it is is not known yet"

@@ -172,9 +172,9 @@ MUTANTS: Final = (
         (
             Edit(
                 EPOCH,
-                "        await tenure.journal.append("
-                "[Record(sequence_base_key(domain.topic, domain.slot, partition), record)])",
-                "        del record, domain",
+                "        await taken.journal.append("
+                "[Record(sequence_base_key(scope.topic, scope.slot, partition), record)])",
+                "        del record, scope",
             ),
         ),
         _DROPPED,

@@ -28,7 +28,7 @@ from tests.sim.wire import FETCH, METADATA
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
 TAILS: Final = "sidecar/exclusive/tails.py"
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
-SLOT_RECORDS: Final = "sidecar/exclusive/slot_records.py"
+SLOTS: Final = "sidecar/exclusive/slots.py"
 LOGS: Final = "sidecar/cluster/logs.py"
 UPSTREAM: Final = "sidecar/cluster/upstream.py"
 APPEND: Final = "sidecar/changelog/append.py"
@@ -103,9 +103,7 @@ def _late(seed: int) -> History:
     )(seed)
 
 
-_FEWER: Final = Edit(
-    SLOT_RECORDS, "        if missing := sorted(written.difference(there)):\n", "        if missing := []:\n"
-)
+_FEWER: Final = Edit(SLOTS, "        if missing := sorted(written.difference(there)):\n", "        if missing := []:\n")
 
 
 def _growing(deaf: tuple[int, ...], *more: Step) -> Schedule:
@@ -295,7 +293,7 @@ MUTANTS: Final = (
         "What is refused is remembered for any partition that a client names, whether it is there or not.",
         (
             Edit(
-                "sidecar/exclusive/existing.py",
+                "sidecar/exclusive/admission.py",
                 "        if partition < 0:\n",
                 "        return None\n        if partition < 0:\n",
             ),

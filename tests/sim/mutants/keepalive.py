@@ -130,8 +130,8 @@ MUTANTS: Final = (
         (
             Edit(
                 UPKEEP,
-                "        return self._clock.now_ms() - newest_ms > self._examined_ms\n",
-                "        return False\n",
+                "        if self._clock.now_ms() - newest_ms > self._examined_ms:\n            return False\n",
+                "",
             ),
         ),
         _OLD,

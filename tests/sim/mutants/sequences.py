@@ -245,8 +245,8 @@ MUTANTS: Final = (
         (
             Edit(
                 EPOCH,
-                "        bases, begins = {**self.stands_at(), **raised}, {**self.tenure.begins, **ends}\n",
-                "        bases, begins = {**self.stands_at(), **raised}, {**self.tenure.begins, **ends}\n"
+                "        bases, begins = {**self.stands_at(), **raised}, {**self.taken.begins, **ends}\n",
+                "        bases, begins = {**self.stands_at(), **raised}, {**self.taken.begins, **ends}\n"
                 "        for newest in raised.values():\n"
                 "            bases = {index: Position(newest.client_epoch, at.sequence)"
                 " for index, at in bases.items()}\n",

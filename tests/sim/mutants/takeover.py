@@ -11,7 +11,7 @@ from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, kills, produce, rivals
 
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
-SLOT_RECORDS: Final = "sidecar/exclusive/slot_records.py"
+SLOTS: Final = "sidecar/exclusive/slots.py"
 SLOT: Final = "sidecar/fencing/slot.py"
 TOPIC: Final = "sidecar/fencing/topic.py"
 TAILS: Final = "sidecar/exclusive/tails.py"
@@ -263,7 +263,7 @@ MUTANTS: Final = (
         "that is.",
         (
             Edit(
-                SLOT_RECORDS,
+                SLOTS,
                 "        self.check_master()\n        return self._view.opened_now",
                 "        return self._view.opened_now",
             ),
@@ -289,13 +289,13 @@ MUTANTS: Final = (
         "A takeover does not look whether its session was deposed, nor whose the topic is behind the fence.",
         (
             Edit(
-                SLOT_RECORDS,
+                SLOTS,
                 "if any(deposed.session == request.session for deposed in ownership.value.deposed):",
                 "if False:",
             ),
             Edit(TAKEOVER, "return known == start.known and tuple(", "return tuple("),
             Edit(
-                SLOT_RECORDS,
+                SLOTS,
                 "        same = ownership.value.session == request.session\n",
                 "        same = True\n",
             ),
@@ -322,8 +322,8 @@ MUTANTS: Final = (
         (
             Edit(
                 TAKEOVER,
-                "        slots = {name: self._slot(name) for name in (domain.slot, *others)}\n",
-                "        slots = {domain.slot: self._slot(domain.slot)}\n",
+                "        slots = {name: self._slot(name) for name in (scope.slot, *others)}\n",
+                "        slots = {scope.slot: self._slot(scope.slot)}\n",
             ),
         ),
         BESIDE,
@@ -335,7 +335,7 @@ MUTANTS: Final = (
         "Where a session stands by the record of another slot that it had is not looked for.",
         (
             Edit(
-                SLOT_RECORDS,
+                SLOTS,
                 "            for name, entry in self._others(topic_id).items()\n        ]",
                 "            for name, entry in {}.items()\n        ]",
             ),

@@ -21,14 +21,14 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_positions
 from sidecar.changelog.records import read_batches
 from sidecar.exclusive import requests, succession
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.tenure import Tenure
+from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.forwarder.append import Append, Outcome
 from sidecar.forwarder.lane import Lane, Owner
 from sidecar.forwarder.sequences import EPOCH_RECORDS, PlainSequences, RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_kafka import Partition
 from tests.unit.forwarder.paper import record_batch
@@ -200,7 +200,7 @@ class PaperNode:
         raise AssertionError("there are no sequence ids here")
 
     def _lose(self, lane: Lane, code: int) -> None:
-        if self.epoch is None or lane.stamp != self.epoch.tenure.stamp:
+        if self.epoch is None or lane.stamp != self.epoch.taken.stamp:
             return
         self.needs_takeover = True
         self._drop(code)
@@ -235,20 +235,20 @@ class PaperNode:
         self.cluster.serving = state.Serving(
             session=session, producer_id=SLOT_ID, producer_epoch=epoch, base=pack_positions(bases), left=left
         )
-        tenure = Tenure(
-            Domain("orders"), TOPIC_ID, stamp, cast(Any, None), cast(Any, None), session, session, 1, bases, {},
-            tuple(range(len(self.cluster.partitions))), state.Ownership(), 0, {},
+        taken = TakenSlot(
+            SlotScope("orders"), TOPIC_ID, stamp, cast(Any, None), cast(Any, None), Session(session), session, 1,
+            bases, {}, tuple(range(len(self.cluster.partitions))), state.Ownership(), 0, {},
         )  # fmt: skip
-        self.epoch = SlotEpoch(tenure, cast(Any, self.forwarder), self, limit=self.cluster.epoch_records)
+        self.epoch = SlotEpoch(taken, cast(Any, self.forwarder), self, limit=self.cluster.epoch_records)
 
     def replace_epoch(self, raised: dict[int, Position]) -> None:
         """As `SlotWriter._raise`, where nothing is under way: the client `raised` its epoch, or there was enough."""
         old, serving = self.epoch, self.cluster.serving
         assert old is not None
         assert serving is not None
-        mine = serving.producer_epoch == old.tenure.stamp.epoch == self.cluster.slot_epoch
+        mine = serving.producer_epoch == old.taken.stamp.epoch == self.cluster.slot_epoch
         if not (mine and old.certain):
-            self.take_over(claim_of(old.tenure.session))  # Kafka refuses to raise an epoch that is not the newest
+            self.take_over(claim_of(old.taken.session))  # Kafka refuses to raise an epoch that is not the newest
             return
         self.raises += 1
         self.cluster.slot_epoch += 1
@@ -262,10 +262,10 @@ class PaperNode:
         done: Callable[[Outcome], None],
     ) -> None:  # fmt: skip
         """As `GovernedTopic._forward` for the session that owns the topic; others are answered 44 elsewhere."""
-        if self.needs_takeover or self.epoch is None or self.epoch.tenure.session != session:
+        if self.needs_takeover or self.epoch is None or self.epoch.taken.session != session:
             done(Outcome(NO_LEADER))
             return
-        plain = not session.startswith("pid:")
+        plain = not session.startswith(Session("pid:"))
         data = record_batch([b"%d" % value for value in values])
         header = read_header(data, 0, len(data))
         header = header._replace(producer_id=-1 if plain else 1, producer_epoch=epoch, base_sequence=sequence)
@@ -290,4 +290,4 @@ class PaperNode:
 def claim_of(
     session: str, client_epoch: int = 0, refused: dict[int, RefusedSequences] | None = None
 ) -> requests.Request:
-    return requests.Claim(session, "", AccessMode.EXCLUSIVE, client_epoch=client_epoch, refused=refused or {})
+    return requests.Claim(Session(session), "", AccessMode.EXCLUSIVE, client_epoch=client_epoch, refused=refused or {})

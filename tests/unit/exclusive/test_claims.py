@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from metadata.ownership import AccessMode
 from sidecar.exclusive.claims import GHOST_LIMIT_S, Claimant, Situation, Step, judge
 from sidecar.exclusive.ownership import Awaited, Leaving, Owned, is_held
+from sidecar.protocol.session import Session
 
 NOW = 1_000.0
 SHARED, EXCLUSIVE, WAIT, FENCING = AccessMode
 BUSY_TRY_LATER, POLICY_VIOLATION, PRODUCER_FENCED = 7, 44, 90
 FORWARD, RETURN, CLAIM, SHARE, QUEUE, LATER, REFUSE = Step
 
-OWNER = Owned("pid:1", "billing", EXCLUSIVE, 5, frozenset({10}))
-PLAIN_OWNER = replace(OWNER, session="conn:1", name="billing")
+OWNER = Owned(Session("pid:1"), "billing", EXCLUSIVE, 5, frozenset({10}))
+PLAIN_OWNER = replace(OWNER, session=Session("conn:1"), name="billing")
 
 
 def situation(**facts: Any) -> Situation:
@@ -27,7 +28,7 @@ def situation(**facts: Any) -> Situation:
 
 
 def newcomer(mode: AccessMode | None = None, generation: int | None = None, **facts: Any) -> Claimant:
-    return Claimant(**{"session": "pid:2", "name": "rival", "is_named": True, "connection": 20, "mode": mode,
+    return Claimant(**{"session": Session("pid:2"), "name": "rival", "is_named": True, "connection": 20, "mode": mode,
                        "generation": generation, **facts})  # fmt: skip
 
 
@@ -41,8 +42,8 @@ FREE: dict[str, Any] = {"holder": None}
 HELD: dict[str, Any] = {}
 GRACE: dict[str, Any] = {"holder": awaited(OWNER, 1.0)}
 GRACE_OVER: dict[str, Any] = {"holder": awaited(OWNER, -1.0)}
-FREE_QUEUE: dict[str, Any] = {"holder": None, "waiting": ("pid:8", "pid:9")}
-HELD_QUEUE: dict[str, Any] = {"waiting": ("pid:8", "pid:9")}
+FREE_QUEUE: dict[str, Any] = {"holder": None, "waiting": (Session("pid:8"), Session("pid:9"))}
+HELD_QUEUE: dict[str, Any] = {"waiting": (Session("pid:8"), Session("pid:9"))}
 
 
 @pytest.mark.parametrize(
@@ -116,12 +117,12 @@ def test_the_holder_is_forwarded_whatever_it_asks_and_from_whichever_connection(
     mode: AccessMode | None, generation: int | None
 ) -> None:
     owner = newcomer(mode, generation, session=OWNER.session, connection=77)
-    assert judge(situation(waiting=("pid:8",)), owner, NOW).step is FORWARD
+    assert judge(situation(waiting=(Session("pid:8"),)), owner, NOW).step is FORWARD
 
 
 @pytest.mark.parametrize("seconds", [1.0, -1.0])
 def test_a_holder_that_is_awaited_returns_also_after_its_time_as_long_as_nobody_came_first(seconds: float) -> None:
-    where = situation(holder=awaited(OWNER, seconds), waiting=("pid:8",))
+    where = situation(holder=awaited(OWNER, seconds), waiting=(Session("pid:8"),))
     assert judge(where, newcomer(session=OWNER.session), NOW).step is RETURN
 
 
@@ -137,7 +138,7 @@ def test_a_request_that_names_its_session_is_a_rival_on_a_connection_of_the_owne
 
 
 def test_a_producer_id_that_named_the_owners_succeeds_it_from_any_connection() -> None:
-    verdict = judge(situation(waiting=("pid:8",)), newcomer(succeeds=OWNER.session), NOW)
+    verdict = judge(situation(waiting=(Session("pid:8"),)), newcomer(succeeds=OWNER.session), NOW)
     assert (verdict.step, verdict.deposes, verdict.evicts_queue) == (CLAIM, True, False)
 
 
@@ -166,7 +167,7 @@ def test_the_holder_is_not_taken_for_the_deposed_session_that_shared_its_connect
 
 
 def ghost(seconds: float, **facts: Any) -> tuple[Situation, Claimant]:
-    again = newcomer(**{"session": "conn:2", "name": "billing", **facts})
+    again = newcomer(**{"session": Session("conn:2"), "name": "billing", **facts})
     return situation(holder=PLAIN_OWNER, ghosts={20: NOW - seconds}), again
 
 
@@ -195,18 +196,18 @@ def test_a_waiter_that_meets_its_own_ghost_takes_its_place_at_once() -> None:
 
 
 def test_first_come_first_served() -> None:
-    where = situation(holder=None, waiting=("pid:2", "pid:3"))
+    where = situation(holder=None, waiting=(Session("pid:2"), Session("pid:3")))
     assert judge(where, newcomer(WAIT), NOW).step is CLAIM
-    assert judge(where, newcomer(WAIT, session="pid:3"), NOW).step is QUEUE
+    assert judge(where, newcomer(WAIT, session=Session("pid:3")), NOW).step is QUEUE
     assert judge(where, newcomer(EXCLUSIVE), NOW).step is CLAIM
 
 
 def test_a_full_queue_refuses_newcomers_and_keeps_those_who_wait() -> None:
-    where = situation(waiting=("pid:3", "pid:4"), queue_limit=2)
+    where = situation(waiting=(Session("pid:3"), Session("pid:4")), queue_limit=2)
     refused = judge(where, newcomer(WAIT), NOW)
     assert (refused.step, refused.code) == (REFUSE, POLICY_VIOLATION)
     assert "queue of 2 is full" in refused.message
-    assert judge(where, newcomer(WAIT, session="pid:4"), NOW).step is QUEUE
+    assert judge(where, newcomer(WAIT, session=Session("pid:4")), NOW).step is QUEUE
 
 
 # Messages -----------------------------------------------------------------------------------------------------------
@@ -223,7 +224,9 @@ def test_an_owner_without_a_name_is_told_by_its_session() -> None:
 
 
 def test_who_comes_behind_a_queue_is_told_how_many_wait() -> None:
-    message = judge(situation(holder=None, waiting=("pid:8", "pid:9")), newcomer(EXCLUSIVE), NOW).message
+    message = judge(
+        situation(holder=None, waiting=(Session("pid:8"), Session("pid:9"))), newcomer(EXCLUSIVE), NOW
+    ).message
     assert message == "Topic has waiting exclusive producers: 2 (generation 5)"
 
 
@@ -233,7 +236,7 @@ def test_a_lower_generation_is_told_what_it_asked_for() -> None:
 
 # Whatever happens ---------------------------------------------------------------------------------------------------
 
-sessions = st.sampled_from(["pid:1", "pid:2", "pid:3", "conn:1", "conn:2"])
+sessions = st.sampled_from([Session("pid:1"), Session("pid:2"), Session("pid:3"), Session("conn:1"), Session("conn:2")])
 names = st.sampled_from(["", "billing", "rival"])
 connections = st.integers(1, 4)
 modes = st.sampled_from(AccessMode)
@@ -364,7 +367,7 @@ def test_a_lower_generation_on_a_free_topic_is_told_that_nobody_owns_it() -> Non
 
 OTHERS: dict[str, Any] = {"holder": None, "shared": {"pid:7": "one", "pid:8": "two"}}
 COMING_BACK: dict[str, Any] = {"holder": None, "shared_awaited": True}
-SHARED_QUEUE: dict[str, Any] = {**OTHERS, "waiting": ("pid:9",)}
+SHARED_QUEUE: dict[str, Any] = {**OTHERS, "waiting": (Session("pid:9"),)}
 
 
 @pytest.mark.parametrize(
@@ -404,8 +407,8 @@ def test_a_newcomer_of_each_mode_under_the_policy_shared(
 def test_a_shared_session_goes_on_while_somebody_waits_and_may_ask_for_the_topic_itself_where_it_is_the_only_one() -> (
     None
 ):
-    assert judge(situation(**SHARED_QUEUE, mode=SHARED), newcomer(session="pid:7"), NOW).step is SHARE
+    assert judge(situation(**SHARED_QUEUE, mode=SHARED), newcomer(session=Session("pid:7")), NOW).step is SHARE
     alone: dict[str, Any] = {"holder": None, "shared": {"pid:7": "one"}, "mode": SHARED}
-    assert judge(situation(**alone), newcomer(EXCLUSIVE, session="pid:7"), NOW).step is CLAIM
-    refused = judge(situation(**OTHERS, mode=SHARED), newcomer(EXCLUSIVE, session="pid:7"), NOW)
+    assert judge(situation(**alone), newcomer(EXCLUSIVE, session=Session("pid:7")), NOW).step is CLAIM
+    refused = judge(situation(**OTHERS, mode=SHARED), newcomer(EXCLUSIVE, session=Session("pid:7")), NOW)
     assert refused.message == "Topic has existing shared producers: 1, one of them two (generation 5)"

@@ -15,10 +15,9 @@ from sidecar.changelog import (
     slot_key,
     tail_key,
 )
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.forgetting import is_ripe, left_of
+from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.exclusive.succession import REMEMBERED_MS
-from sidecar.exclusive.tenure import generation_of
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.v1 import state_pb2 as state
 
@@ -64,8 +63,8 @@ def test_what_stays_of_a_topic_is_its_highest_generation() -> None:
     assert entry.key == ownership_key("t")
     assert entry.value == state.Ownership(topic_id=b"id", generation=5, released_ms=NOW_MS)
     assert (dict(log.view.opened("t")), len(log.view.opened("another"))) == ({}, 1)
-    for domain in (Domain("t"), Domain("t", P1), Domain("t", partition_slot(7))):
-        assert generation_of(log.view, domain) == 5
+    for scope in (SlotScope("t"), SlotScope("t", P1), SlotScope("t", partition_slot(7))):
+        assert generation_of(log.view, scope) == 5
     assert not is_ripe(log.view, "t", NOW_MS), "there is nothing more to forget"
 
 

@@ -9,6 +9,7 @@ from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.operations import BUSY, NO_BATCH, Offer, Operations
 from sidecar.forwarder.append import Outcome
 from sidecar.network.tasks import Tasks
+from sidecar.protocol.session import Session
 
 DONE = Outcome(0)
 
@@ -28,7 +29,7 @@ def offer(number: int, answers: dict[int, Outcome]) -> Offer:
         assert number not in answers, "answered twice"
         answers[number] = outcome
 
-    claimant = Claimant("pid:1", "", is_named=False, connection=number)
+    claimant = Claimant(Session("pid:1"), "", is_named=False, connection=number)
     return Offer(claimant, "", number, NO_BATCH, memoryview(b"x"), 0, lambda: True, done)
 
 

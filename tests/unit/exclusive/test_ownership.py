@@ -29,11 +29,12 @@ from sidecar.exclusive.ownership import (
     seconds_left,
     step,
 )
+from sidecar.protocol.session import Session
 
 NOW, LATER = 100.0, 105.0
-OWNER = Owned("pid:1", "billing", AccessMode.EXCLUSIVE, 3)
+OWNER = Owned(Session("pid:1"), "billing", AccessMode.EXCLUSIVE, 3)
 HERE = replace(OWNER, connections=frozenset({1}), writers=frozenset({1}))
-PLAIN = replace(HERE, session="conn:1")
+PLAIN = replace(HERE, session=Session("conn:1"))
 LEAVING = Leaving(OWNER.session, OWNER.name, OWNER.mode, OWNER.generation, until=LATER)
 AWAITED = Awaited(OWNER.session, OWNER.name, OWNER.mode, OWNER.generation, until=LATER)
 EACH = pytest.mark.parametrize("state", [FREE, HERE, LEAVING, AWAITED], ids=lambda state: type(state).__name__)
@@ -47,7 +48,7 @@ def test_a_record_tells_whose_it_is_whatever_was_known(state: State) -> None:
 
 @EACH
 def test_a_takeover_tells_whose_it_is_whatever_was_known(state: State) -> None:
-    rival = replace(OWNER, session="pid:2", connections=frozenset({7}))
+    rival = replace(OWNER, session=Session("pid:2"), connections=frozenset({7}))
     assert step(state, TakenOver(rival, None)) == rival
     assert step(state, TakenOver(None, None)) == FREE
     assert step(state, Freed()) == FREE
@@ -108,7 +109,7 @@ def test_an_awaited_owner_holds_the_topic_until_its_time_is_over() -> None:
     assert seconds_left(AWAITED, NOW) is None, "another node lets it go, or a newcomer takes it"
 
 
-sessions = st.sampled_from(["pid:1", "pid:2", "conn:1"])
+sessions = st.sampled_from([Session("pid:1"), Session("pid:2"), Session("conn:1")])
 connections = st.integers(1, 3)
 moments = st.sampled_from([NOW, LATER])
 owners = st.builds(

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
 from sidecar.forwarder.append import Outcome
+from sidecar.protocol.session import Session
 from tests.unit.exclusive.network_rules import (
     PARTITIONS,
     Network,
@@ -26,7 +27,7 @@ from tests.unit.exclusive.network_rules import (
 )
 from tests.unit.exclusive.paper_node import TOO_LARGE, PaperNode, claim_of
 
-SESSION = "conn:1"
+SESSION = Session("conn:1")
 ANSWERS = {0, 3, 5, 6, 7, 9, 19, 20, -1, TOO_LARGE}
 
 

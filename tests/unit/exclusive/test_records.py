@@ -12,15 +12,16 @@ from sidecar.exclusive.records import DEPOSED_KEPT, STRANGERS_KEPT
 from sidecar.exclusive.requests import Claim, Depose, Fence, Request
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 TOPIC_ID = UUID(int=7)
 NOW = 100 * REMEMBERED_MS
-A, B, PLAIN = "pid:1", "pid:2", "conn:1"
+A, B, PLAIN = Session("pid:1"), Session("pid:2"), Session("conn:1")
 
 
-def wanted(session: str = A, *, deposes: bool = False, **facts: Any) -> Request:
+def wanted(session: Session = A, *, deposes: bool = False, **facts: Any) -> Request:
     return (Depose if deposes else Claim)(session, f"name of {session}", **facts)
 
 
@@ -56,8 +57,8 @@ def test_an_owner_that_had_let_go_comes_back_with_its_generation_and_start() -> 
 
 
 def test_a_fencer_leaves_the_holder_and_the_queue_deposed() -> None:
-    found = ownership(wanted(B, deposes=True, evicts=(("pid:8", "waiter", NOW),)), owned())
-    assert [(d.session, d.generation) for d in found.deposed] == [(A, 1), ("pid:8", 0)]
+    found = ownership(wanted(B, deposes=True, evicts=((Session("pid:8"), "waiter", NOW),)), owned())
+    assert [(d.session, d.generation) for d in found.deposed] == [(A, 1), (Session("pid:8"), 0)]
 
 
 def test_nobody_owns_the_topic_behind_an_administrators_fence() -> None:
@@ -70,9 +71,9 @@ def test_each_try_of_a_deposed_session_renews_its_day() -> None:
     known = owned(
         B, deposed=[state.Deposed(session=s, generation=1, last_try_ms=NOW - REMEMBERED_MS + 1) for s in "xy"]
     )
-    found = ownership(wanted("pid:3", evicts=(("x", "", NOW - 1),)), known)
+    found = ownership(wanted(Session("pid:3"), evicts=(("x", "", NOW - 1),)), known)
     assert [(d.session, d.generation, d.last_try_ms) for d in found.deposed][-1] == ("x", 1, NOW - 1)
-    later = records.ownership(wanted("pid:4"), found, TOPIC_ID, 3, {}, NOW + 10, keeps=False)
+    later = records.ownership(wanted(Session("pid:4")), found, TOPIC_ID, 3, {}, NOW + 10, keeps=False)
     assert [d.session for d in later.deposed] == ["x"]
 
 
@@ -86,42 +87,42 @@ def test_an_unknown_mode_of_a_newer_node_counts_as_exclusive() -> None:
 def test_the_list_of_deposed_sessions_stays_within_its_bounds_and_keeps_the_newest() -> None:
     deposed = [state.Deposed(session=f"pid:{n}", name="x" * 255, last_try_ms=NOW - 20_000 + n) for n in range(20_000)]
     found = ownership(wanted(B), owned(deposed=deposed))
-    assert found.deposed[-1].session == "pid:19999"
+    assert found.deposed[-1].session == Session("pid:19999")
     assert found.ByteSize() < 624 * 1024
 
 
 def lost_by(producer_id: int, last_try_ms: int, generation: int = 7) -> state.Deposed:
-    return state.Deposed(session=f"pid:{producer_id}", generation=generation, last_try_ms=last_try_ms)
+    return state.Deposed(session=Session(f"pid:{producer_id}"), generation=generation, last_try_ms=last_try_ms)
 
 
 def test_a_day_of_many_changes_of_owner_fits_into_the_list_of_deposed_sessions() -> None:
     """One every five seconds, with names as long as they may be and producer ids of an old cluster."""
-    known = owned("pid:999999999999", name="x" * 255, generation=2**40)
+    known = owned(Session("pid:999999999999"), name="x" * 255, generation=2**40)
     known.deposed.extend(lost_by(10**12 + n, NOW - 20_000 + n, 2**40) for n in range(DEPOSED_KEPT - 1))
     found = ownership(wanted(B, deposes=True), known)
     assert len(found.deposed) == DEPOSED_KEPT >= 24 * 3600 / 5
-    assert found.deposed[-1].session == "pid:999999999999"
+    assert found.deposed[-1].session == Session("pid:999999999999")
     assert found.ByteSize() < 768 * 1024
 
 
 def test_sessions_that_never_owned_a_topic_nor_wrote_displace_none_that_did() -> None:
     """Each new connection may strike back under a producer id of its own, and each may wait."""
-    strangers = tuple((f"pid:{n}", "x" * 255, NOW) for n in range(10_000, 40_000))
+    strangers = tuple((Session(f"pid:{n}"), "x" * 255, NOW) for n in range(10_000, 40_000))
     known = owned(deposed=[lost_by(3, NOW - REMEMBERED_MS + 1)])
     found = ownership(wanted(B, deposes=True, evicts=strangers), known)
-    again = ownership(wanted("pid:5", evicts=strangers), found, generation=3)
-    assert {"pid:3", A} <= {d.session for d in found.deposed}
+    again = ownership(wanted(Session("pid:5"), evicts=strangers), found, generation=3)
+    assert {Session("pid:3"), A} <= {d.session for d in found.deposed}
     assert A in {d.session for d in again.deposed}
     assert sum(not d.generation for d in again.deposed) == STRANGERS_KEPT
     assert again.ByteSize() < 64 * 1024
 
 
 def test_sessions_that_wrote_beside_each_other_are_kept_as_owners_are() -> None:
-    strangers = tuple((f"pid:{n}", "", NOW) for n in range(10_000, 20_000))
-    found = ownership(wanted(B, dismisses=("pid:8", PLAIN), evicts=strangers), None, generation=1)
-    assert [d.session for d in found.deposed if d.generation] == ["pid:8"]
-    again = ownership(wanted("pid:9", evicts=(("pid:8", "", NOW + 5), *strangers)), found)
-    assert [(d.session, d.last_try_ms) for d in again.deposed if d.generation] == [("pid:8", NOW + 5)]
+    strangers = tuple((Session(f"pid:{n}"), "", NOW) for n in range(10_000, 20_000))
+    found = ownership(wanted(B, dismisses=(Session("pid:8"), PLAIN), evicts=strangers), None, generation=1)
+    assert [d.session for d in found.deposed if d.generation] == [Session("pid:8")]
+    again = ownership(wanted(Session("pid:9"), evicts=((Session("pid:8"), "", NOW + 5), *strangers)), found)
+    assert [(d.session, d.last_try_ms) for d in again.deposed if d.generation] == [(Session("pid:8"), NOW + 5)]
 
 
 def test_the_slots_former_producer_ids_are_kept_once_each() -> None:

@@ -49,8 +49,8 @@ class Client:
 def arrives(door: Door, client: Client, number: int) -> tuple[Answering, Content]:
     """A batch with this sequence id."""
     found = batch(recs(number))
-    answer = Answering(door, client, ProducePart(TOPIC, 0, 0, len(found)), found, lambda outcome: None)  # type: ignore[arg-type]
-    answer.header = checked_header(found)._replace(producer_id=-1)
+    header = checked_header(found)._replace(producer_id=-1)
+    answer = Answering(door, client, ProducePart(TOPIC, 0, 0, len(found)), header, found, lambda outcome: None)  # type: ignore[arg-type]
     return answer, Content(found, 1, HEADERS, b"billing", at_once=True)
 
 

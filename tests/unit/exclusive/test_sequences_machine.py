@@ -21,6 +21,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from sidecar.changelog import Position, pack_positions
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.network_rules import (
     PARTITIONS,
@@ -35,7 +36,7 @@ from tests.unit.exclusive.network_rules import (
 from tests.unit.exclusive.paper_kafka import OUT_OF_ORDER, STALE
 from tests.unit.exclusive.paper_node import SLOT_ID, TOO_LARGE, PaperNode, claim_of
 
-SESSION, OTHER = "pid:1", "conn:other"
+SESSION, OTHER = Session("pid:1"), Session("conn:other")
 EPOCHS = 2**15
 FIRST_EPOCH = EPOCHS - 1
 DUPLICATE = 46

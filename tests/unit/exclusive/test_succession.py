@@ -13,14 +13,15 @@ from sidecar.exclusive.requests import Claim, Depose, Request
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, SequenceSpace, Verdict
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 TOPIC_ID = UUID(int=7)
 NOW = 100 * REMEMBERED_MS
-A, B, PLAIN = "pid:1", "pid:2", "conn:1"
+A, B, PLAIN = Session("pid:1"), Session("pid:2"), Session("conn:1")
 
 
-def wanted(session: str = A, *, deposes: bool = False, **facts: Any) -> Request:
+def wanted(session: Session = A, *, deposes: bool = False, **facts: Any) -> Request:
     return (Depose if deposes else Claim)(session, f"name of {session}", **facts)
 
 
@@ -93,7 +94,7 @@ def test_deposed_and_plain_sessions_and_nobody_are_not_kept(session: str, facts:
 
 
 def test_what_a_session_wrote_before_the_policy_counts() -> None:
-    assert (succession.own_producer_id(A), succession.own_producer_id(PLAIN)) == (1, None)
+    assert (A.producer_id, PLAIN.producer_id) == (1, None)
     assert sequences(wanted(), None, {}, {0: Position(2, 42)})[0] == {0: Position(2, 42), 1: Position(0, 0)}
 
 
@@ -117,7 +118,7 @@ def test_a_record_that_came_late_from_under_an_earlier_master_does_not_count() -
 def next_epoch(found: succession.Sequences, session: str) -> state.Serving:
     """The record that a takeover with these sequences writes."""
     stamp = Stamp(ProducerId(9), ProducerEpoch(4))
-    names = (session, f"name of {session}")
+    names = (Session(session), f"name of {session}")
     opened = records.opening(TOPIC_ID, 1, stamp, names, 1, found._replace(refused={}), NOW)
     assert isinstance(opened, state.Serving)
     return state.Serving.FromString(opened.SerializeToString())
@@ -176,14 +177,14 @@ def test_refusals_of_another_epoch_or_place_move_nothing() -> None:
 def test_the_lists_stay_within_bounds_and_keep_the_newest() -> None:
     left = [
         state.LeftSession(
-            session=f"pid:{n}", name="x" * 255, left_ms=NOW - 20_000 + n,
+            session=Session(f"pid:{n}"), name="x" * 255, left_ms=NOW - 20_000 + n,
             next=pack_positions({p: Position(9, 2**30) for p in range(500)}),
         )
         for n in range(20_000 // 20)
     ]  # fmt: skip
     _, _, kept, _ = succession.sequences(wanted(), serving("", {}, *left), range(2), {}, {}, NOW)
     assert 10 < len(kept) < 1_000
-    assert kept[-1].session == "pid:999"
+    assert kept[-1].session == Session("pid:999")
     assert sum(each.ByteSize() for each in kept) < 400 * 1024
 
 
@@ -193,7 +194,10 @@ def test_so_many_sessions_that_left_are_kept(partitions: int, sessions: int) -> 
     positions = {index: Position(30_000, 2**31 - 1 - index) for index in range(partitions)}
     left = [
         state.LeftSession(
-            session=f"pid:{10**6 + n}", name="payments-service", left_ms=NOW - 1, next=pack_positions(positions)
+            session=f"pid:{10**6 + n}",
+            name="payments-service",
+            left_ms=NOW - 1,
+            next=pack_positions(positions),
         )
         for n in range(6_000)
     ]

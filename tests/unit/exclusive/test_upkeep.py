@@ -95,8 +95,8 @@ def test_a_fence_that_faded_while_the_machine_was_suspended_is_due_when_it_wakes
 
 def test_before_the_settings_are_known_old_records_are_told_to_come_again() -> None:
     upkeep = new()
-    assert not upkeep.is_old(ago(1))
-    assert upkeep.is_old(ago(60))
+    assert upkeep.takes(ago(1))
+    assert not upkeep.takes(ago(60))
     refused = upkeep.refusal("orders", ago(60))
     assert refused is not None
     assert refused.error == BUSY
@@ -104,20 +104,20 @@ def test_before_the_settings_are_known_old_records_are_told_to_come_again() -> N
 
 def test_what_the_brokers_demand_is_enough_to_take_records_that_no_topic_would_refuse() -> None:
     upkeep = new(terms())
-    assert not upkeep.is_old(ago(17 * HOUR))
+    assert upkeep.takes(ago(17 * HOUR))
     refused = upkeep.refusal("orders", ago(20 * HOUR))
     assert refused is not None
     assert refused.error == BUSY, "the topic may have brokers stamp records"
     upkeep.read(terms(60))
     upkeep.assume(terms())
-    assert upkeep.is_old(ago(HOUR)), "what was read is not assumed away"
+    assert not upkeep.takes(ago(HOUR)), "what was read is not assumed away"
 
 
 @pytest.mark.parametrize(("age", "old"), [(0, False), (17 * HOUR, False), (18 * HOUR, True), (-HOUR, False)])
 def test_by_default_the_limit_is_a_little_under_eighteen_hours(age: float, old: bool) -> None:
     upkeep = new()
     upkeep.read(terms())
-    assert upkeep.is_old(ago(age)) == old
+    assert upkeep.takes(ago(age)) != old
 
 
 def test_a_refusal_says_how_old_they_may_be_by_which_setting_and_what_helps() -> None:

@@ -11,9 +11,8 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import Position
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.tenure import Tenure
+from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
@@ -23,6 +22,7 @@ from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.batch import crc_matches, read_header, read_numbers, stamp
 from sidecar.protocol.primitives import I32, Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult
+from sidecar.protocol.session import Session as SessionId
 from sidecar.v1 import state_pb2 as state
 from tests.unit.forwarder.paper import STAMP, record_batch
 from tests.unit.forwarder.scripted import KnownUpstream, Owner, Request, ScriptedBroker, broker
@@ -62,15 +62,18 @@ class SlotOwner(Owner):
         raise AssertionError("there are no sequence ids here")
 
 
+OWNER = SessionId("pid:11")
+
+
 class Session:
     """An idempotent session that owns "orders", with what it sends next."""
 
     def __init__(self, forwarder: Forwarder, client_epoch: int = 0) -> None:
-        tenure = Tenure(
-            Domain("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), "pid:11", "billing", 1,
+        taken = TakenSlot(
+            SlotScope("orders"), UUID(int=sum(b"orders")), STAMP, cast(Any, None), cast(Any, None), OWNER, "billing", 1,
             dict.fromkeys(PARTITIONS, Position(client_epoch, 0)), {}, PARTITIONS, state.Ownership(), 0, {},
         )  # fmt: skip
-        self.epoch = SlotEpoch(tenure, forwarder, SlotOwner())
+        self.epoch = SlotEpoch(taken, forwarder, SlotOwner())
         self.next = dict.fromkeys(PARTITIONS, 0)
 
     def lane(self, partition: int) -> Lane:

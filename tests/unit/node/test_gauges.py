@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from sidecar.exclusive.governor import Governor
+from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.node.gauges import queue_of
 from sidecar.telemetry.series import Queue
 
@@ -14,7 +14,8 @@ class PaperTopic:
 
     def __init__(self, *, serving: bool, waiting: int, looked: Callable[[], None]) -> None:
         shared = SimpleNamespace(connected=list[str])
-        part = SimpleNamespace(waiting=lambda: waiting, current_holder=None, shared=shared)
+        queue, owner = SimpleNamespace(count=lambda: waiting), SimpleNamespace(current=None)
+        part = SimpleNamespace(queue=queue, owner=owner, shared=shared)
         self.parts = (part,)
         self._serving, self._looked = serving, looked
 
@@ -26,7 +27,7 @@ class PaperTopic:
 
 def governor_of(**topics: PaperTopic) -> Any:
     """A governor with nothing but these."""
-    found = object.__new__(Governor)
+    found = object.__new__(GovernedTopics)
     found._topics = topics  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
     return found
 

@@ -20,13 +20,13 @@ from sidecar.v1 import state_pb2 as state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.exclusive.interfaces import Hooks, Owning
+    from sidecar.exclusive.interfaces import Hooks, Owning, Surroundings
     from sidecar.exclusive.ownership import Holder
-    from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.exclusive.slots import TakenSlot
     from sidecar.network.tasks import Tasks
 
 
-class Chronicle:
+class OwnershipEvents:
     """Tells of changes once the changelog has them. `generation_of`: the highest of all partitions of a topic."""
 
     def __init__(
@@ -46,11 +46,13 @@ class Chronicle:
 
     def taken_over(self, topic: Owning, request: Request, before: Holder | None, seconds: float) -> None:
         """A takeover gave a topic or partition an owner, or took it away."""
-        holder = topic.holder
+        holder = topic.owner.holder
         kept = before is not None and holder is not None and before.session == holder.session
         deposed = before.label if before is not None and request.deposes and not kept else None
         mode = request.mode.value
-        self._hooks.takeover(topic.name, mode, seconds, holder.session if holder else "", topic.generation, deposed)
+        self._hooks.takeover(
+            topic.name, mode, seconds, holder.session if holder else "", topic.owner.generation, deposed
+        )
         self._owner_changed(topic, holder.label if holder else None, mode)
         kind = (
             state.Event.FAILOVER if kept else state.Event.DEPOSED if request.session == NOBODY else state.Event.CLAIMED
@@ -61,22 +63,22 @@ class Chronicle:
 
     def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
         """A topic's generation is the highest of its partitions' where those have owners of their own."""
-        if topic.domain.is_master:
-            self._hooks.owner_changed(topic.name, topic.generation, label, mode if label is not None else None)
+        if topic.scope.is_master:
+            self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
         else:
             self._hooks.owner_changed(topic.name, self._generation_of(topic.name), None, None)
 
     def tell_again(self, topic: Owning) -> None:
         """Metrics may have forgotten how a topic stands."""
-        holder = topic.holder
+        holder = topic.owner.holder
         self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)
 
-    def shared_opened(self, topic: str, tenure: Tenure, client: str) -> None:
+    def shared_opened(self, topic: str, taken: TakenSlot, client: str) -> None:
         """A session writes beside others from now on, under this epoch."""
         event = state.Event(
             id=secrets.token_bytes(16), kind=state.Event.CLAIMED, at_ms=self._wall_ms(), topic=topic,
-            session=tenure.session, name=tenure.name, mode=control.SHARED, client=client, node=self._around.node_id,
-            producer_id=tenure.stamp.producer_id, producer_epoch=tenure.stamp.epoch,
+            session=taken.session, name=taken.name, mode=control.SHARED, client=client, node=self._around.node_id,
+            producer_id=taken.stamp.producer_id, producer_epoch=taken.stamp.epoch,
         )  # fmt: skip
         self._tasks.start(self._append_event(event))
 
@@ -87,13 +89,13 @@ class Chronicle:
 
     async def released(self, topic: Owning, holder: Holder) -> None:
         """The owner let go."""
-        self._hooks.released(topic.name, holder.session, topic.generation)
+        self._hooks.released(topic.name, holder.session, topic.owner.generation)
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.RELEASED, topic, holder)
         held = Ownership(
-            topic.domain.resource,
-            Generation(topic.generation),
-            max(0, topic.position),
+            topic.scope.resource,
+            Generation(topic.owner.generation),
+            max(0, topic.owner.position),
             holder.session,
             holder.name,
             node_id=self._around.node_id,
@@ -102,13 +104,13 @@ class Chronicle:
             await self._around.store.release(held)
 
     def _add_event(self, kind: state.Event.Kind, topic: Owning, holder: Holder | None, detail: str = "") -> None:
-        ownership = topic.ownership
+        ownership = topic.owner.record
         event = state.Event(
             id=secrets.token_bytes(16),
             kind=kind,
             at_ms=self._wall_ms(),
             topic=topic.name,
-            generation=holder.generation if kind == state.Event.DEPOSED and holder else topic.generation,
+            generation=holder.generation if kind == state.Event.DEPOSED and holder else topic.owner.generation,
             session=holder.session if holder else "",
             name=holder.name if holder else "",
             mode=mode_number(holder.mode) if holder else control.ACCESS_MODE_UNSPECIFIED,
@@ -116,8 +118,8 @@ class Chronicle:
             node=self._around.node_id,
             detail=detail,
         )
-        if topic.domain.partition is not None:
-            event.partition = topic.domain.partition
+        if topic.scope.partition is not None:
+            event.partition = topic.scope.partition
         if (stamp := topic.stamp) is not None:
             event.producer_id, event.producer_epoch = stamp.producer_id, stamp.epoch
         if ownership is not None:

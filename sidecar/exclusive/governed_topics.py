@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from metadata import MetadataUnavailable
-from metadata.nodes import Holder as MetadataHolder
-from metadata.nodes import ServeStatus
 from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import MASTER_SLOT, Kind
 from sidecar.cluster.logs import LogReader
@@ -21,30 +18,28 @@ from sidecar.dedup.environment import Surroundings as Ids
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
-from sidecar.exclusive.chronicle import Chronicle
 from sidecar.exclusive.forgetting import Forgetting
 from sidecar.exclusive.newcomers import Refusals
+from sidecar.exclusive.owner import DeposedSessions
+from sidecar.exclusive.ownership_events import OwnershipEvents
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.queues import Queues
-from sidecar.exclusive.shares import Shares
-from sidecar.exclusive.tenure import NothingDoneError
+from sidecar.exclusive.serving import ServingRights
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.protocol.caller import Lane
-from sidecar.protocol.errors import ErrorCode
-from sidecar.v1 import state_pb2 as state
+from sidecar.protocol.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from metadata.nodes import LiveNodes
-    from sidecar.changelog import Change, Changelog, Key, SlotName
+    from sidecar.changelog import Change, Changelog
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.cluster.resolver import NameResolver
-    from sidecar.exclusive.domain import Domain
-    from sidecar.exclusive.interfaces import Hooks, Owning, Served
-    from sidecar.exclusive.tenure import Surroundings
+    from sidecar.exclusive.interfaces import Hooks, Owning, Served, Surroundings
+    from sidecar.exclusive.slots import SlotScope
     from sidecar.fencing import KeepAlive
     from sidecar.forwarder.forwarder import Forwarder
     from sidecar.network.tasks import Tasks
@@ -56,7 +51,7 @@ _SNAPSHOTS_S: Final = 0.5
 _TIDY_S: Final = 60.0
 
 
-class Governor:
+class GovernedTopics:
     """The governed topics. Implements `Environment` for them; what clients send is `producers`'."""
 
     def __init__(
@@ -87,28 +82,30 @@ class Governor:
         self.queue_limit = queue_limit
         logs = LogReader(around.upstream, Lane("sequence-ids"))
         self.ids = Ids(logs, around.changelog, around.store, tasks, hooks, headers, names_limit)
-        self.catalog = PolicyCatalog(around, PolicyFields(deduplication=True) if deduplication else None)
-        self.chronicle = Chronicle(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
-        self.catalog.changed = self.chronicle.policy_changed
+        self.events = OwnershipEvents(around, tasks, hooks, self.wall_ms, lambda name: self.topic(name).generation)
+        default = PolicyFields(deduplication=True) if deduplication else None
+        self.catalog = PolicyCatalog(around, default, self.events.policy_changed)
         self.queues = Queues(around, tasks)
         self.bindings = Bindings(around.changelog.view)
         self.draining = False
         self.producers = Producers(self, tasks, around.upstream)
         self.terms: KeepAlive | None = None
         self._resolver = resolver
-        self._nodes = nodes
         self._topics: dict[str, Topic] = {}
         self._by_name: dict[bytes, Topic] = {}
-        self._deposed: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
+        self._deposed = DeposedSessions()
         self._orphans: set[str] = set()
         self._orphans_until = 0.0
         self._gone: set[str] = set()
-        self._shares = Shares(around, nodes, tasks)
+        self._rights = ServingRights(around, nodes, tasks, self.catalog.is_applied_everywhere)
         self.forgetting = Forgetting(around, logs, self)
-        self._myself = MetadataHolder(around.node_id, around.boot)
         self._unsubscribe: Callable[[], None] = lambda: None
         self.watchers: list[Callable[[str, int | None], None]] = []
         """Told of a topic, and the partition where that has an owner of its own, whose owner may be another one."""
+
+    def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
+        """Go on with other settings."""
+        self.disconnect_grace, self.queue_limit = disconnect_grace, queue_limit
 
     def start(self) -> None:
         """Take over what the changelog says; it has been read to its end."""
@@ -116,7 +113,7 @@ class Governor:
         self._apply_policies()
         view = self.changelog.view
         for entry in view.entries(Kind.OWNERSHIP):
-            self._read_deposed(entry.key, entry.value)
+            self._deposed.note(entry.key, entry.value)
             if view.opened_now(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
                 self.topic(entry.key.topic)  # an owner's time to come back runs from here on
 
@@ -151,70 +148,42 @@ class Governor:
         return policy is not None and bool(policy.deduplication)
 
     def is_served_elsewhere(self, topic: str) -> bool:
-        node = self._nodes.serving.get(topic.encode(), self.node_id)
-        return node != self.node_id and node in self._nodes.placement.nodes
+        return self._rights.is_elsewhere(topic)
 
-    def is_deposed(self, domain: Domain, session: str) -> bool:
-        return any(
-            session in deposed
-            for slot, (_, deposed) in self._deposed.get(domain.topic, {}).items()
-            if slot != domain.slot and domain.overlaps(slot)
-        )
+    def is_deposed(self, scope: SlotScope, session: Session) -> bool:
+        return self._deposed.has(scope, session)
 
-    def deposed_from(self, session: str) -> tuple[str, int] | None:
+    def deposed_from(self, session: Session) -> tuple[str, int] | None:
         """The topic that a session lost, and under which generation; None where it lost none."""
-        for topic, slots in self._deposed.items():
-            for generation, deposed in slots.values():
-                if session in deposed:
-                    return topic, generation
-        return None
+        return self._deposed.lost_by(session)
 
-    def forget_refusals(self, session: str) -> None:
+    def forget_refusals(self, session: Session) -> None:
         """Nothing of a session counts as refused on any topic."""
         for topic in self._topics.values():
             topic.refusals.forget(session)
 
     async def may_serve(self, topic: Served) -> bool:
-        if self.draining or topic.name in self._shares.moving:
-            return False
-        if not self.catalog.is_applied_everywhere():
-            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
-        serving = self.changelog.view.serving(topic.name)
-        last_node = serving.value.node if serving is not None else None
-        try:
-            answer = await self.around.store.serve(topic.name, self.node_id, self.around.boot, last_node=last_node)
-        except MetadataUnavailable:
-            if last_node != self.node_id:
-                raise
-            topic.serving = True
-            return True
-        if answer.status is ServeStatus.GRANTED:
-            topic.serving = True
-            self._nodes.serving[topic.name.encode()] = self.node_id
-            return True
-        if answer.status is ServeStatus.HELD:
-            return False
-        raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {topic.name} is not settled yet")
+        return not self.draining and await self._rights.take(topic)
 
-    def stirred(self, topic: Owning) -> None:
+    def owner_may_have_changed(self, topic: Owning) -> None:
         for watcher in self.watchers:
-            watcher(topic.name, topic.domain.partition)
+            watcher(topic.name, topic.scope.partition)
 
     def _replaced(self, topic: Topic) -> None:
         """What owned something of it owns it no longer."""
         for part in topic.parts:
-            self.stirred(part)
+            self.owner_may_have_changed(part)
 
     def unknown(self, topic: Owning) -> None:
         """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
         whole = self._topics.get(topic.name)
-        if isinstance(whole, GovernedTopic) and whole is topic and whole.ownership is None and not whole.has_slot:
+        if isinstance(whole, GovernedTopic) and whole is topic and whole.owner.record is None and not whole.has_slot:
             self._drop(whole)
 
     def _drop(self, topic: Topic) -> None:
-        topic.serving = False
+        topic.end_serving()
         del self._topics[topic.name], self._by_name[topic.name.encode()]
-        self._nodes.serving.pop(topic.name.encode(), None)
+        self._rights.forget(topic.name)
         self.producers.dropped(topic)
         self.hooks.topic_forgotten(topic.name)
 
@@ -256,7 +225,7 @@ class Governor:
         if change.key.kind is Kind.POLICY:
             self._apply_policies()
         elif change.key.kind is Kind.OWNERSHIP:
-            self._read_deposed(change.key, change.after.value if change.after is not None else None)
+            self._deposed.note(change.key, change.after.value if change.after is not None else None)
             topic = self._topics.get(change.key.topic)
             if topic is not None:
                 topic.changed(change)  # where another node serves it, what that one writes down is all that is known
@@ -273,7 +242,7 @@ class Governor:
     def _apply_policies(self) -> None:
         book = self.catalog.read()
         self._resolver.set_policies(book.topics, book.governed_prefixes)
-        self.catalog.settings_changed()
+        self.catalog.reread_settings()
         for name, topic in list(self._topics.items()):
             if book.effective(name) is None:
                 del self._topics[name], self._by_name[name.encode()]
@@ -290,19 +259,8 @@ class Governor:
         found = self._begin(topic.name, topic.refusals)
         self._replaced(topic)
         if topic.serving:
-            found.serving = True
+            found.begin_serving()
             self.tasks.start(topic.hand_back())
-
-    def _read_deposed(self, key: Key, ownership: state.Ownership | None) -> None:
-        slot = key.slot or MASTER_SLOT
-        if ownership is None or not ownership.deposed:
-            slots = self._deposed.get(key.topic, {})
-            slots.pop(slot, None)
-            if not slots:
-                self._deposed.pop(key.topic, None)
-        else:
-            sessions = frozenset(deposed.session for deposed in ownership.deposed)
-            self._deposed.setdefault(key.topic, {})[slot] = ownership.generation, sessions
 
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
@@ -349,7 +307,7 @@ class Governor:
             self._gone = names
             for topic in self._topics.values():
                 if topic.serving and topic.generation and topic.name not in names:
-                    self.chronicle.tell_again(next(iter(topic.parts)))
+                    self.events.tell_again(next(iter(topic.parts)))
 
     def has_clients(self, name: str) -> bool:
         """See `sidecar.exclusive.forgetting.Room`."""
@@ -366,15 +324,13 @@ class Governor:
 
     def _find_orphans(self) -> set[str]:
         """Topics that were served once, and are no more."""
-        me, placement, serving = self.node_id, self._nodes.placement, self._nodes.serving
         found: set[str] = set()
         for entry in self.changelog.view.entries(Kind.SERVING):
             name = entry.key.topic.encode()
             if (
                 entry.key.slot == MASTER_SLOT
-                and name not in serving
+                and self._rights.is_first_in_line(name)
                 and self._resolver.kind(name) is TopicKind.GOVERNED
-                and placement.of_topic(name) == me
             ):
                 found.add(self.topic(entry.key.topic).name)
         return found
@@ -396,20 +352,20 @@ class Governor:
 
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
         """A heartbeat's answer: who lives and serves what; `lost` are topics that another live node serves."""
-        self.catalog.live = live
-        self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
+        self.catalog.heard(live)
+        self._rights.heard(live.serving)
         for topic in self._topics.values():
             for part in topic.parts if topic.serving else ():
                 if part.newcomers.order:
                     self.queues.changed(part)  # Redis may have lost it
-            if live.serving.get(topic.name) not in (None, self._myself):
+            if self._rights.is_anothers(live.serving.get(topic.name)):
                 topic.served_elsewhere()
         if not self.draining:
-            self._shares.hand_out(self._topics.values())
+            self._rights.hand_out(self._topics.values())
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:
-                topic.serving = False
+                topic.end_serving()
                 self.tasks.start(topic.hand_back())
 
     async def refill(self) -> None:

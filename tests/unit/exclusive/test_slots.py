@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import Clock, Position, Record, View, pack_positions, serving_key, shared_slot, slot_key
-from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.requests import Memory, WriteBeside
-from sidecar.exclusive.slot_records import SlotRecords
+from sidecar.exclusive.slots import SlotRecords, SlotScope
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 TOPIC_ID, ANEW = UUID(int=1), UUID(int=2)
@@ -25,7 +25,7 @@ def view() -> View:
     return View()
 
 
-def opens(view: View, offset: int, writer: Stamp, session: str = "pid:7") -> None:
+def opens(view: View, offset: int, writer: Stamp, session: str = Session("pid:7")) -> None:
     value = state.Slot(
         topic_id=TOPIC_ID.bytes, session=session, producer_id=writer.producer_id, producer_epoch=writer.epoch,
         base=pack_positions({0: Position(0, 5)}),
@@ -34,15 +34,15 @@ def opens(view: View, offset: int, writer: Stamp, session: str = "pid:7") -> Non
 
 
 def remembered(view: View, topic_id: UUID = TOPIC_ID) -> dict[int, Position]:
-    request = WriteBeside("pid:7", "a", memory=Memory(TOPIC_ID, MINE, MEMORY))
-    records = SlotRecords(view, Clock(), Domain("orders", SLOT), request, MINE)
+    request = WriteBeside(Session("pid:7"), "a", memory=Memory(TOPIC_ID, MINE, MEMORY))
+    records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), request, MINE)
     opened = next((entry for entry in view.opened("orders").values() if entry.value.topic_id == topic_id.bytes), None)
     return dict(records.memory(topic_id, opened))
 
 
 def test_a_slot_is_not_written_down_under_another_nodes_master_record(view: View) -> None:
     """A node that froze in the midst may have read that record by the time it goes on."""
-    records = SlotRecords(view, Clock(), Domain("orders", SLOT), WriteBeside("pid:7", "a"), MINE)
+    records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), WriteBeside(Session("pid:7"), "a"), MINE)
     for offset, writer in ((3, MINE), (4, LATER)):
         value = state.Serving(producer_id=writer.producer_id, producer_epoch=writer.epoch)
         view.note_writer(writer)
@@ -72,5 +72,5 @@ def test_memory_from_before_another_node_served_the_session_counts_for_nothing(v
 
 
 def test_memory_of_a_session_that_everybody_else_forgot_counts_for_nothing(view: View) -> None:
-    opens(view, 1, LATER, "pid:8")
+    opens(view, 1, LATER, Session("pid:8"))
     assert remembered(view) == {}

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sidecar.exclusive.succession import NOTHING
-from sidecar.exclusive.tails import Look, Tail
-from sidecar.exclusive.tenure import AtWork, acknowledged_tails, has_forgotten
+from sidecar.exclusive.tails import AtWork, Look, Tail, acknowledged_tails, has_forgotten
 from sidecar.protocol.calls import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 
@@ -21,7 +20,7 @@ WRITER = Stamp(ProducerId(7), ProducerEpoch(4))
 class Epoch:
     last: int
     sent: tuple[int, ...] = (0,)
-    tenure: Any = field(default_factory=lambda: SimpleNamespace(domain=SimpleNamespace(topic="orders"), stamp=WRITER))
+    taken: Any = field(default_factory=lambda: SimpleNamespace(scope=SimpleNamespace(topic="orders"), stamp=WRITER))
 
     def wrote(self) -> tuple[int, ...]:
         return () if self.last == NOTHING else (0,)

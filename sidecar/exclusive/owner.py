@@ -1,0 +1,163 @@
+"""Who owns one topic or partition, as this node knows it: the state that `ownership` describes, and the record of it.
+Nothing else assigns either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.changelog import MASTER_SLOT
+from sidecar.exclusive.ownership import FREE, Awaited, Found, Free, MovedAway, is_held, seconds_left, step
+from sidecar.exclusive.records import mode_of
+from sidecar.exclusive.slots import generation_floor, is_outdated, owner_record
+from sidecar.protocol.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from metadata.ownership import Ownership
+    from sidecar.changelog import Entry, Key, SlotName
+    from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.ownership import Event, Leaving, Owned, State
+    from sidecar.exclusive.slots import SlotScope
+    from sidecar.v1 import state_pb2 as state
+
+
+class TopicOwner:
+    """Whose one topic or partition is: by the changelog, by Redis, and by what this node does itself.
+
+    `record` is what the changelog says, at `position` in the ownership topic; None and -1 where it says nothing.
+    """
+
+    def __init__(self, scope: SlotScope, environment: Environment) -> None:
+        self.record: state.Ownership | None = None
+        self.position = -1
+        self.listed: Mapping[str, tuple[str, int]] = {}
+        """The sessions that the record lists as deposed: (name, last try in Unix ms)."""
+        self._scope = scope
+        self._env = environment
+        self._state: State = FREE
+        self._floor = 0
+        self.read()
+
+    @property
+    def holder(self) -> Owned | Leaving | Awaited | None:
+        """Who owns it, present or not."""
+        return None if isinstance(self._state, Free) else self._state
+
+    @property
+    def current(self) -> Owned | Leaving | Awaited | None:
+        """The holder, unless it is only awaited and its time is over."""
+        return self.holder if is_held(self._state, self._env.now()) else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """See `seconds_left`."""
+        return seconds_left(self._state, self._env.now())
+
+    @property
+    def alone_until(self) -> float | None:
+        """How long an owner keeps it whose last connection ends now; None: not at all."""
+        grace = self._env.disconnect_grace
+        return self._env.now() + grace if grace > 0 else None
+
+    @property
+    def generation(self) -> int:
+        """0 before anybody owned it."""
+        return max(self.record.generation if self.record is not None else 0, self._floor)
+
+    @property
+    def entry(self) -> Entry[state.Ownership] | None:
+        """The newest record of the changelog, which may be another node's."""
+        return self._env.changelog.view.ownership(self._scope.topic, self._scope.slot)
+
+    def is_deposed(self, session: Session) -> bool:
+        """Whether a record says that a session lost this for ever."""
+        return session in self.listed or self._env.is_deposed(self._scope, session)
+
+    def step(self, event: Event) -> None:
+        """Whose it is changes here alone."""
+        self._state = step(self._state, event)
+
+    def note(self, record: state.Ownership, position: int) -> None:
+        """What the changelog says now."""
+        self.record, self.position = record, position
+        self.listed = {deposed.session: (deposed.name, deposed.last_try_ms) for deposed in record.deposed}
+
+    def read(self) -> None:
+        """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
+        entry = self.entry
+        self._floor = generation_floor(self._env.changelog.view, self._scope)
+        self.step(Found(None if entry is None else self._named(entry)))
+
+    def _named(self, entry: Entry[state.Ownership]) -> Awaited | None:
+        """The owner that a record names, who may come back."""
+        value = entry.value
+        self.note(value, entry.offset)
+        if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self._scope, entry):
+            return None
+        session = Session(value.session)
+        until = self._env.now() + (0.0 if session.is_plain else self._env.reconnect_grace)
+        mode = mode_of(value.mode)
+        return Awaited(session, value.name, mode, value.generation, until=until, recorded=self._as_in_redis(entry))
+
+    def moved_away(self) -> None:
+        """Another node serves it now: if that one goes, its owner may come here for a while from then on."""
+        self.step(MovedAway(self._env.now() + self._env.reconnect_grace))
+
+    def learn(self, owner: Ownership | None) -> bool:
+        """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no
+        news.
+        """
+        if owner is None or owner.session is None or self.current is not None:
+            return False
+        until = self._env.now() + self._env.reconnect_grace
+        self.step(
+            Found(
+                Awaited(Session(owner.session), owner.name, owner.mode, owner.generation, until=until, recorded=owner)
+            )
+        )
+        return True
+
+    def in_redis(self) -> list[Ownership]:
+        """What a node that serves it asserts to Redis with every heartbeat."""
+        entry = self.entry
+        return [] if entry is None else [self._as_in_redis(entry)]
+
+    def _as_in_redis(self, entry: Entry[state.Ownership]) -> Ownership:
+        return owner_record(self._scope.resource, entry, self._env.node_id)
+
+
+class DeposedSessions:
+    """The sessions that lost something for ever, by the records of all topics."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
+
+    def note(self, key: Key, record: state.Ownership | None) -> None:
+        """The record of a topic's slot says this now; None: there is none any more."""
+        slot = key.slot or MASTER_SLOT
+        if record is None or not record.deposed:
+            slots = self._found.get(key.topic, {})
+            slots.pop(slot, None)
+            if not slots:
+                self._found.pop(key.topic, None)
+        else:
+            sessions = frozenset(deposed.session for deposed in record.deposed)
+            self._found.setdefault(key.topic, {})[slot] = record.generation, sessions
+
+    def has(self, scope: SlotScope, session: Session) -> bool:
+        """Whether a session lost what a slot is for when the scope was another one."""
+        return any(
+            session in deposed
+            for slot, (_, deposed) in self._found.get(scope.topic, {}).items()
+            if slot != scope.slot and scope.overlaps(slot)
+        )
+
+    def lost_by(self, session: Session) -> tuple[str, int] | None:
+        """The topic that a session lost, and under which generation; None where it lost none."""
+        for topic, slots in self._found.items():
+            for generation, deposed in slots.values():
+                if session in deposed:
+                    return topic, generation
+        return None

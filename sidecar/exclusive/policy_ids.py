@@ -1,0 +1,65 @@
+"""Whether a topic has sequence ids, as its policy says: they begin and end with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidecar.dedup.topic import TopicIds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.exclusive.environment import Environment
+
+
+class PolicyIds:
+    """The sequence ids of one topic; `now` is None where its policy wants none."""
+
+    def __init__(
+        self,
+        topic: str,
+        environment: Environment,
+        is_live: Callable[[str], bool],
+        fence_wanted: Callable[[], None],
+        *,
+        by_partition: bool = False,
+    ) -> None:
+        """See `TopicIds`."""
+        self._topic = topic
+        self._env = environment
+        self._is_live = is_live
+        self._fence_wanted = fence_wanted
+        self._by_partition = by_partition
+        self._without = -1
+        """Where the changelog was read to when the topic was seen without sequence ids."""
+        self.now = self._begin()
+
+    def _begin(self) -> TopicIds | None:
+        if not self._env.deduplicates(self._topic):
+            return None
+        return TopicIds(
+            self._topic,
+            self._env.ids,
+            self._is_live,
+            self._fence_wanted,
+            by_partition=self._by_partition,
+            since=self._without,
+        )
+
+    def follow_policy(self) -> bool:
+        """Begin or end them where the policy says so now. True where that changed: what was forwarded without a look at
+        ids is in the log behind the next fence, and so is all that was with, so the topic has to be fenced.
+        """
+        if (self.now is not None) is self._env.deduplicates(self._topic):
+            return False
+        if self.now is not None:
+            self.now.end()
+            self._without = self._env.changelog.position
+        self.now = self._begin()
+        return True
+
+    async def save(self) -> None:
+        """The topic is served here no longer: what is known is written down."""
+        if self.now is not None:
+            await self.now.save_all()
+            self.now.end()

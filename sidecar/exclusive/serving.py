@@ -1,0 +1,119 @@
+"""Which node serves a governed topic: one of all, by its lease in Redis. This one takes that right, keeps it, and hands
+it over: topics move to the nodes whose share they are, once those have been there for a while. No session ends by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from metadata import MetadataUnavailable
+from metadata.nodes import Holder, ServeStatus
+from sidecar.exclusive.requests import NothingDoneError
+from sidecar.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from sidecar.cluster.nodes import NodeDirectory
+    from sidecar.exclusive.interfaces import Moving, Served, Surroundings
+    from sidecar.network.tasks import Tasks
+
+_SETTLED_LEASES: Final = 2
+"""For so many leases the nodes have to be the same before topics move: a restart shall move nothing."""
+_AT_ONCE: Final = 16
+
+
+class ServingRights:
+    """Those of this node, to all governed topics. Shares are by rendezvous hashing."""
+
+    def __init__(
+        self, around: Surroundings, nodes: NodeDirectory, tasks: Tasks, is_policy_everywhere: Callable[[], bool]
+    ) -> None:
+        """`is_policy_everywhere`: whether every live node applies the policies that this one applies."""
+        self.moving: set[str] = set()
+        """Topics on their way: this node takes none of them back."""
+        self._around = around
+        self._nodes = nodes
+        self._tasks = tasks
+        self._is_policy_everywhere = is_policy_everywhere
+        self._myself = Holder(around.node_id, around.boot)
+        self._placed = nodes.placement
+        self._placed_at = 0.0
+
+    async def take(self, topic: Served) -> bool:
+        """Take or keep the right to serve a topic; False where another node has it. Raises `NothingDoneError` where
+        nobody may take it at this moment, `MetadataUnavailable` where another node may have it.
+        """
+        name = topic.name
+        if name in self.moving:
+            return False
+        if not self._is_policy_everywhere():
+            raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, "another node has not seen the newest policies yet")
+        around, serving = self._around, self._around.changelog.view.serving(name)
+        last_node = serving.value.node if serving is not None else None
+        try:
+            answer = await around.store.serve(name, around.node_id, around.boot, last_node=last_node)
+        except MetadataUnavailable:
+            if last_node != around.node_id:
+                raise
+            topic.begin_serving()
+            return True
+        if answer.status is ServeStatus.GRANTED:
+            topic.begin_serving()
+            self._nodes.serving[name.encode()] = around.node_id
+            return True
+        if answer.status is ServeStatus.HELD:
+            return False
+        raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {name} is not settled yet")
+
+    def forget(self, topic: str) -> None:
+        """The node has nothing of a topic any more."""
+        self._nodes.serving.pop(topic.encode(), None)
+
+    def heard(self, serving: Mapping[str, Holder]) -> None:
+        """Who serves what, by a heartbeat's answer."""
+        self._nodes.serve({name.encode(): holder.node_id for name, holder in serving.items()})
+
+    def is_anothers(self, holder: Holder | None) -> bool:
+        """Whether that is another node, or this one before it was started anew."""
+        return holder not in (None, self._myself)
+
+    def is_elsewhere(self, topic: str) -> bool:
+        """Whether another live node serves a topic, by the last heartbeat."""
+        node = self._nodes.serving.get(topic.encode(), self._around.node_id)
+        return node != self._around.node_id and node in self._nodes.placement.nodes
+
+    def is_first_in_line(self, topic: bytes) -> bool:
+        """Whether nobody serves a topic, and it is this node's share."""
+        return topic not in self._nodes.serving and self._nodes.placement.of_topic(topic) == self._around.node_id
+
+    def hand_out(self, topics: Iterable[Moving]) -> None:
+        """Begin to hand over those of the topics served here that are others' share, some at a time."""
+        placement, now = self._nodes.placement, asyncio.get_running_loop().time()
+        if placement is not self._placed:
+            self._placed, self._placed_at = placement, now
+        if now - self._placed_at < _SETTLED_LEASES * self._around.store.lease_ms / 1000:
+            return
+        strange = (
+            (topic, to)
+            for topic in topics
+            if topic.serving
+            and (to := placement.of_topic(topic.name.encode())) != self._around.node_id
+            and topic.may_move
+        )
+        for topic, to in islice(strange, _AT_ONCE):
+            self.moving.add(topic.name)
+            topic.end_serving()
+            self._tasks.start(self._hand_over(topic, to))
+
+    async def _hand_over(self, topic: Moving, to: int) -> None:
+        try:
+            await topic.hand_back()
+            with suppress(MetadataUnavailable):  # then its lease runs out
+                await self._around.store.hand_over(topic.name, self._around.node_id, self._around.boot, to=to)
+                self._nodes.serving[topic.name.encode()] = to
+        finally:
+            self.moving.discard(topic.name)

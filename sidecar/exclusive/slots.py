@@ -1,0 +1,343 @@
+"""The writer slots of a topic: the whole topic's (slot 0, the master slot), one for each partition with an owner of its
+own (slot pN), one for each session beside others (1, 2, …). What a slot is for, what the ownership topic says of it,
+and what a takeover of it returns. No IO, nothing is kept.
+
+Records of a topic of another id under the same name are of a topic that is gone, and do not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from metadata.ownership import Generation, Ownership
+from sidecar.changelog import MASTER_SLOT, Key, SlotName, partition_of, partition_slot, serving_key, slot_key
+from sidecar.dedup.names import FORGOTTEN, WriterNames
+from sidecar.exclusive import records, succession
+from sidecar.exclusive.identity import producer_name
+from sidecar.exclusive.requests import Claim, Fence
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from uuid import UUID
+
+    from sidecar.changelog import Clock, Entry, Opened, Position, StampedJournal, View
+    from sidecar.exclusive.requests import Request
+    from sidecar.exclusive.succession import Mention
+    from sidecar.fencing import WriterSlot
+    from sidecar.forwarder.sequences import RefusedSequences
+    from sidecar.protocol.caller import TopicLayout
+    from sidecar.v1 import state_pb2 as state
+
+
+@dataclass(frozen=True, slots=True)
+class SlotScope:
+    """A slot of a topic."""
+
+    topic: str
+    slot: SlotName = MASTER_SLOT
+
+    @classmethod
+    def of_partition(cls, topic: str, partition: int) -> SlotScope:
+        """One partition of a topic whose partitions have owners of their own."""
+        return cls(topic, partition_slot(partition))
+
+    @property
+    def partition(self) -> int | None:
+        """The one partition that it is about; None: all of them."""
+        return partition_of(self.slot)
+
+    @property
+    def is_master(self) -> bool:
+        """It is the whole topic: whoever takes it shuts out every other slot."""
+        return self.slot == MASTER_SLOT
+
+    @property
+    def is_shared(self) -> bool:
+        """One session among others has it: it has no owner and no generation."""
+        return not self.is_master and self.partition is None
+
+    @property
+    def resource(self) -> str:
+        """Its name where one owner is arbitrated. Topic names hold no slash."""
+        return self.topic if self.is_master else f"{self.topic}/{self.slot}"
+
+    def covers(self, partition: int) -> bool:
+        """Whether its slot may write there."""
+        return self.partition in (None, partition)
+
+    def of(self, partitions: Iterable[int]) -> list[int]:
+        """Those of a topic's partitions that it is about, in order."""
+        return sorted(index for index in partitions if self.covers(index))
+
+    def overlaps(self, slot: SlotName) -> bool:
+        """Whether another slot's owner might write where this one's does."""
+        other = partition_of(slot)
+        return self.partition is None or other is None or self.partition == other
+
+    @property
+    def key(self) -> Key:
+        """Of the record that opens its epochs."""
+        return slot_key(self.topic, self.slot) if self.is_shared else serving_key(self.topic, self.slot)
+
+    def opened(self, view: View) -> Entry[state.Serving] | Entry[state.Slot] | None:
+        """The record that opened its newest epoch."""
+        return view.slot(self.topic, self.slot) if self.is_shared else view.serving(self.topic, self.slot)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSlot:
+    """The outcome: an epoch that this node alone writes under, for a session."""
+
+    scope: SlotScope
+    topic_id: UUID
+    stamp: Stamp
+    slot: WriterSlot
+    journal: StampedJournal
+    session: Session
+    name: str
+    generation: int
+    bases: Mapping[int, Position]
+    refused: Mapping[int, RefusedSequences]
+    partitions: tuple[int, ...]
+    ownership: state.Ownership
+    """Whose the topic or partition is, as the changelog says; without a generation where it was never owned."""
+    position: int
+    """Offset in the ownership topic of the record that says so."""
+    others: Mapping[SlotName, WriterSlot]
+    """The other slots of the topic, fenced with it: nothing of an earlier epoch of theirs gets in."""
+    ids_from: Mapping[int, int] | None = None
+    """Where each log ended when the topic began to have sequence ids; None where it has none."""
+    begins: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Offsets in front of everything that is written under this epoch."""
+
+
+class GenerationError(Exception):
+    """What was to happen under certain generations did not: `current` is another."""
+
+    def __init__(self, resource: str, current: int) -> None:
+        super().__init__(f"the generation of {resource} is {current}")
+        self.current = current
+
+
+def owner_record(resource: str, entry: Entry[state.Ownership], node_id: int) -> Ownership:
+    """A changelog record as Redis keeps it."""
+    value = entry.value
+    return Ownership(
+        resource=resource,
+        generation=Generation(value.generation),
+        position=entry.offset,
+        session=None if value.released_ms or not value.session else value.session,
+        name=value.name,
+        mode=records.mode_of(value.mode),
+        since_ms=value.since_ms,
+        node_id=node_id,
+        producer_id=entry.writer.producer_id if entry.writer else -1,
+        producer_epoch=entry.writer.epoch if entry.writer else -1,
+    )
+
+
+def is_outdated(view: View, scope: SlotScope, entry: Entry[state.Ownership]) -> bool:
+    """Whether the topic as a whole had another owner since a partition's was written down: the scope was changed."""
+    whole = None if scope.is_master else view.ownership(scope.topic)
+    return whole is not None and whole.offset > entry.offset
+
+
+def generation_floor(view: View, scope: SlotScope) -> int:
+    """The highest generation that anybody had of what a slot is for, when the scope was another one."""
+    slots = {MASTER_SLOT, *view.opened_now(scope.topic)}  # of a topic that was gone the master slot's alone is kept
+    owners = [view.ownership(scope.topic, slot) for slot in slots if scope.overlaps(slot)]
+    return max((found.value.generation for found in owners if found is not None), default=0)
+
+
+def generation_of(view: View, scope: SlotScope) -> int:
+    """The generation of a topic or partition, 0 where nobody ever owned it."""
+    own = view.ownership(scope.topic, scope.slot)
+    return max(own.value.generation if own is not None else 0, generation_floor(view, scope))
+
+
+def check_generation(view: View, scope: SlotScope, generations: frozenset[int] | None) -> None:
+    """Raises `GenerationError` unless the generation is one of these; None: any."""
+    current = generation_of(view, scope)
+    if generations is not None and current not in generations:
+        raise GenerationError(scope.resource, current)
+
+
+def writer_names(view: View, topic: str) -> WriterNames:
+    """Whose the batches of a topic's slots are, as far as the changelog tells."""
+    found = WriterNames()
+    for entry in view.opened(topic).values():
+        value = entry.value
+        for former in value.former:
+            name = FORGOTTEN if former.forgotten else producer_name(former.name)
+            found.add(former.producer_id, former.last_epoch, name)
+        found.add(value.producer_id, value.producer_epoch, producer_name(value.name))
+    return found
+
+
+def stamp_of(opened: Entry[Opened] | None) -> Stamp:
+    """The epoch that a record opened; -1 where there is none."""
+    if opened is None:
+        return Stamp(ProducerId(-1), ProducerEpoch(-1))
+    return Stamp(ProducerId(opened.value.producer_id), ProducerEpoch(opened.value.producer_epoch))
+
+
+class Known(NamedTuple):
+    """The owner, the record of the slot that is taken, and those of the slots that are taken with it."""
+
+    ownership: Entry[state.Ownership] | None
+    opened: Entry[Opened] | None
+    others: dict[SlotName, Entry[Opened]]
+
+
+class SlotRecords:
+    """The records, for one request to take one slot. `master` is this node's stamp of the master slot, where another
+    slot is taken.
+    """
+
+    def __init__(self, view: View, clock: Clock, scope: SlotScope, request: Request, master: Stamp | None) -> None:
+        self._view = view
+        self._clock = clock
+        self._scope = scope
+        self._topic = scope.topic
+        self._request = request
+        self._master = master
+
+    @property
+    def now_ms(self) -> int:
+        """At the brokers: behind the fence its own marker, which was read back, says what time it is."""
+        return self._clock.now_ms()
+
+    def known(self, topic_id: UUID) -> Known:
+        """As things stand now."""
+        # Model: ReadLast.
+        scope = self._scope
+        ownership = None if scope.is_shared else self._view.ownership(self._topic, scope.slot)
+        if ownership is not None and ownership.value.topic_id != topic_id.bytes:
+            ownership = None
+        opened = self._opened(topic_id)
+        return Known(ownership, opened.pop(scope.slot, None), opened if scope.is_master else {})
+
+    def _opened(self, topic_id: UUID) -> dict[SlotName, Entry[Opened]]:
+        """The newest record of every slot of the topic."""
+        entries = self._view.opened(self._topic).items()
+        return {name: entry for name, entry in entries if entry.value.topic_id == topic_id.bytes}
+
+    def _others(self, topic_id: UUID) -> dict[SlotName, Entry[Opened]]:
+        """The same without the slot that is taken; none where the request is for no session."""
+        entries = self._opened(topic_id).items() if self._request.session else ()
+        return {name: entry for name, entry in entries if name != self._scope.slot}
+
+    def followed(self, topic_id: UUID) -> dict[SlotName, Entry[Opened]]:
+        """Other slots that the session had: each was fenced, above the epoch of its record, with the master slot."""
+        session = self._request.session
+        return {name: entry for name, entry in self._others(topic_id).items() if entry.value.session == session}
+
+    def keeps(self, ownership: Entry[state.Ownership] | None) -> bool:
+        """Whether the session is the last owner and goes on, so that the generation stays.
+
+        Raises `KafkaError` 90 PRODUCER_FENCED for a deposed one, `GenerationError` where a fence is wanted under
+        another generation. Nothing is committed where this changes meanwhile.
+        """
+        request = self._request
+        if isinstance(request, Fence):
+            check_generation(self._view, self._scope, request.generations)
+        if ownership is None:
+            return False
+        if request.is_for_nobody:
+            return True
+        if any(deposed.session == request.session for deposed in ownership.value.deposed):
+            raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{request.name} was fenced from {self._topic}")
+        if is_outdated(self._view, self._scope, ownership):
+            return False
+        asked = request.asked if isinstance(request, Claim) else None
+        same = ownership.value.session == request.session
+        return same and (asked is None or asked <= ownership.value.generation)
+
+    def partitions(self, layout: TopicLayout) -> tuple[int, ...]:
+        """The partitions concerned, all that were ever written through a slot among them: brokers that lag may know
+        fewer. Raises `KafkaError`.
+        """
+        there = self._scope.of(layout.leaders)
+        written = {
+            index
+            for entry in self._opened(layout.topic_id).values()
+            for index in self._scope.of(entry.value.base.partition)
+        }
+        if missing := sorted(written.difference(there)):
+            message = f"no broker that answers knows of partition {missing[0]} of {self._topic}; try again"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+        if not there:
+            message = f"{self._topic} has no partition {self._scope.partition}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return tuple(there)
+
+    # The master slot ------------------------------------------------------------------------------------------------
+
+    def check_master(self) -> None:
+        """The node has the master slot still. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where it has not."""
+        # Model: Serve.
+        master = self._master
+        if master is None:
+            return
+        serving = self._view.opened(self._topic).get(MASTER_SLOT)
+        if stamp_of(serving) != master or self._view.epoch(master.producer_id) != master.epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node took {self._topic} over")
+
+    def under(self) -> int:
+        """The offset of this node's master record; 0 if the master slot itself is taken over. Raises `KafkaError` 6 if
+        another node's master record stands there by now.
+        """
+        if self._master is None:
+            return 0
+        self.check_master()
+        return self._view.opened_now(self._topic)[MASTER_SLOT].offset
+
+    # Sequences ------------------------------------------------------------------------------------------------------
+
+    def mentions(self, topic_id: UUID, last: Mapping[SlotName, Mapping[int, int]]) -> list[Mention]:
+        """What other slots' records say of the session."""
+        session = self._request.session
+        found = [
+            succession.mention(
+                session, entry.value, entry.offset, last.get(name, {}), self.now_ms, self.shifts(name, entry)
+            )
+            for name, entry in self._others(topic_id).items()
+        ]
+        return [said for said in found if said is not None]
+
+    def shifts(self, name: SlotName, entry: Entry[Opened] | None) -> dict[int, state.SequenceBase]:
+        """Where the bases of a slot's session moved within its newest epoch: behind the fence nothing is added."""
+        writer = stamp_of(entry)
+        found = {key.partition: shift for key, shift in self._view.shifts(self._topic, name)}
+        return {
+            index: shift
+            for index, shift in found.items()
+            if index is not None and (shift.producer_id, shift.producer_epoch) == (writer.producer_id, writer.epoch)
+        }
+
+    def client_id(self, session: Session, topic_id: UUID) -> str | None:
+        """The client.id that a session belongs to, as the request says it, or the newest record that does."""
+        if session == self._request.session and self._request.client_id is not None:
+            return self._request.client_id
+        entries = sorted(self._opened(topic_id).values(), key=lambda entry: entry.offset, reverse=True)
+        found = (records.client_ids(entry.value).get(session) for entry in entries)
+        return next((client_id for client_id in found if client_id is not None), None)
+
+    def memory(self, topic_id: UUID, opened: Entry[Opened] | None) -> Mapping[int, Position]:
+        """Where the session stands by this node's memory. Empty if the memory may be outdated: it counts if its epoch
+        is still the newest, or if the topic was created anew and no record of the new topic names the session.
+        """
+        session, memory = self._request.session, self._request.memory
+        if memory is None:
+            return {}
+        if opened is not None and stamp_of(opened) == memory.stamp:
+            return memory.stands_at
+        if memory.topic_id == topic_id:
+            return {}
+        entries = self._opened(topic_id).values()
+        is_known = any(succession.mention(session, each.value, each.offset, {}, self.now_ms) for each in entries)
+        return {} if is_known else memory.stands_at

@@ -1,0 +1,395 @@
+"""How one topic, or a partition with an owner of its own, changes hands on this node: for a claimant, for the owner it
+has, for sessions beside each other, or for nobody.
+
+Each of these is one operation (`operations`). `takeover` performs the steps and returns what was taken; here is what
+comes before them (the right to serve, who waited elsewhere) and behind them: whose the topic is now, who writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from metadata import MetadataUnavailable
+from metadata.ownership import AccessMode
+from sidecar.exclusive.answers import QueueFoundError, failure_of
+from sidecar.exclusive.arbitration import ExhaustedError, HeldError
+from sidecar.exclusive.epoch import SlotEpoch
+from sidecar.exclusive.interfaces import Owning
+from sidecar.exclusive.operations import BUSY
+from sidecar.exclusive.ownership import Awaited, Freed, Holder, Owned, TakenOver, is_held
+from sidecar.exclusive.records import mode_of, was_deposed
+from sidecar.exclusive.requests import Adopt, Claim, Depose, NothingDoneError, Resume, Share
+from sidecar.exclusive.slots import GenerationError, writer_names
+from sidecar.exclusive.takeover import Takeover
+from sidecar.exclusive.upkeep import Renewal, renew_fence
+from sidecar.fencing import read_keep_alives
+from sidecar.forwarder.append import Outcome
+from sidecar.protocol.caller import FencedError, UpstreamError
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
+
+if TYPE_CHECKING:
+    from sidecar.changelog import SlotName
+    from sidecar.dedup.topic import TopicIds
+    from sidecar.exclusive.claims import Verdict
+    from sidecar.exclusive.environment import Environment
+    from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
+    from sidecar.exclusive.operations import Offer
+    from sidecar.exclusive.owner import TopicOwner
+    from sidecar.exclusive.requests import Request
+    from sidecar.exclusive.shared import SharedSessions
+    from sidecar.exclusive.slots import TakenSlot
+    from sidecar.exclusive.upkeep import Upkeep
+    from sidecar.exclusive.writer import SlotWriter
+    from sidecar.protocol.ids import Stamp
+
+
+class WholeTopic(Protocol):
+    """The topic that a partition with an owner of its own belongs to."""
+
+    upkeep: Upkeep
+
+    @property
+    def ids(self) -> TopicIds | None:
+        """The sequence ids of the topic, where it has any."""
+        ...
+
+    async def take(self, partition: int) -> Stamp:
+        """The right to serve the topic and its master slot, whose stamp is returned."""
+        ...
+
+    def taken(self, slot: SlotName) -> None:
+        """The partition's slot was taken for its owner."""
+        ...
+
+    def forget_if_idle(self, partition: int) -> None:
+        """Nothing is under way at the partition any more."""
+        ...
+
+
+class TopicParts(Owning, Protocol):
+    """What a topic, or a partition with an owner of its own, is made of; `topic` puts them together."""
+
+    environment: Environment
+    whole: WholeTopic | None
+    upkeep: Upkeep
+    refusals: Refusals
+    newcomers: Newcomers
+    writer: SlotWriter
+    shared: SharedSessions
+
+    @property
+    def owner(self) -> TopicOwner: ...
+    @property
+    def queue(self) -> TopicQueue: ...
+    @property
+    def ids(self) -> TopicIds | None: ...
+    def stop_writing(self) -> None:
+        """Nobody writes under the epochs there are."""
+        ...
+
+    async def save_ids(self) -> None:
+        """The topic is served here no longer."""
+        ...
+
+
+class TopicTakeovers:
+    """Of one topic or partition. `taken`: what the newest takeover returned, where this node has the slot still."""
+
+    def __init__(self, topic: TopicParts) -> None:
+        self.taken: TakenSlot | None = None
+        self._lost: SlotEpoch | None = None
+        self._topic = topic
+        self._env = topic.environment
+
+    # What they are made for -----------------------------------------------------------------------------------------
+
+    async def claim(self, offer: Offer, verdict: Verdict) -> None:
+        """Make the session of this batch the owner, or go on with it."""
+        # Model: Own.
+        topic, claimant, last = self._topic, offer.claimant, self._topic.owner.holder
+        if isinstance(last, Awaited) and last.session != claimant.session and not is_held(last, self._env.now()):
+            await self._release_record(last)
+        newcomers, now, wall_ms = topic.newcomers, self._env.now(), self._env.wall_ms()
+        evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
+        others = [found for found in topic.shared.connected() if found.session != claimant.session]
+        mode = claimant.mode or self._env.mode_of(topic.name)
+        struck = [(session, *found) for session, found in newcomers.tries()]
+        kind = Depose if verdict.deposes else Claim
+        request = kind(
+            session=claimant.session,
+            name=claimant.name,
+            mode=AccessMode.EXCLUSIVE if mode is AccessMode.SHARED else mode,
+            asked=claimant.generation,
+            client=offer.client,
+            client_epoch=max(0, offer.header.producer_epoch),
+            client_id=self._env.bindings.written(topic.name, claimant.session),
+            refused=topic.refusals.of(claimant.session, topic.scope),
+            dismisses=tuple(found.session for found in others),
+            evicts=(
+                *[(found.session, found.name, wall_ms) for found in evicted if found.session != claimant.session],
+                *struck,
+            ),
+        )
+        try:
+            await self.run(request, offer)
+        except HeldError as error:
+            if not topic.owner.learn(error.owner):
+                topic.writer.operations.reject(offer, Outcome(error.code, message=error.message))
+            return
+        newcomers.claimed(claimant.session, [found.session for found in evicted], topic.owner.listed)
+        topic.refusals.forgive(claimant.session, topic.scope)
+        topic.queue.changed()
+        left = {found.connection for found in evicted}.union(*[found.connections for found in others])
+        newcomers.taint(left - {claimant.connection})
+
+    async def _release_record(self, last: Awaited) -> None:
+        """The last owner did not come back in time: Redis shall not name it any more."""
+        if last.recorded is not None:
+            await self._env.around.store.release(last.recorded)
+
+    async def again(self) -> None:
+        """The same owner under the next epoch."""
+        # Model: Begin.
+        topic, holder, ownership = self._topic, self._topic.owner.holder, self._topic.owner.record
+        if holder is None or ownership is None:
+            return
+        lost, self._lost = self._lost, None
+        memory = None if lost is None or lost.taken.session != holder.session else lost.memory()
+        await self.run(
+            Resume(
+                holder.session,
+                holder.name,
+                holder.mode,
+                client=ownership.client,
+                client_id=self._env.bindings.written(topic.name, holder.session),
+                memory=memory,
+                refused=topic.refusals.of(holder.session, topic.scope),
+            )
+        )
+        topic.refusals.forgive(holder.session, topic.scope)
+
+    async def share(self) -> None:
+        """Take the master slot for nobody, so that sessions may write beside each other."""
+        # Model: Share.
+        await self.run(Share())
+
+    async def adopt(self) -> None:
+        """Serve a topic that was served before, and that nobody owns now."""
+        # Model: Adopt.
+        served_before = self._env.changelog.view.serving(self._topic.name) is not None
+        if served_before and self._topic.owner.current is None:
+            await self.run(Adopt())
+
+    # One takeover ---------------------------------------------------------------------------------------------------
+
+    async def run(self, request: Request, joins: Offer | None = None) -> None:
+        """`joins` is a batch of the session on a connection that is to count as the owner's. Raises as `Takeover.run`,
+        and `QueueFoundError`.
+        """
+        topic, upkeep = self._topic, self._topic.upkeep
+        served = topic.serving
+        master = await self._serve()
+        if not served and await self._find_others() and joins is not None and not request.deposes:
+            raise QueueFoundError
+        if not upkeep.known and (isinstance(request, Share) or (topic.scope.is_master and topic.shared.known())):
+            await self._read_terms()
+        started, began, ids = self._env.now(), upkeep.now(), topic.ids
+        takeover = Takeover(self._env.around, topic.scope, request, master, upkeep.trusted_ms, ids)
+        taken = await takeover.run(topic.stop_writing)
+        if ids is not topic.ids:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic.name} changed meanwhile")
+        self.taken = taken
+        if ids is not None:
+            self._read_ids(ids, taken)
+        if topic.whole is not None:
+            topic.whole.taken(topic.scope.slot)
+        else:
+            upkeep.kept(began)
+            topic.shared.begin(taken, shares=isinstance(request, Share))
+        if not request.is_for_nobody:
+            self._settle(taken, request, joins, started)
+        elif isinstance(request, Share):
+            self._shared(taken)
+
+    async def _serve(self) -> Stamp | None:
+        """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
+        topic = self._topic
+        if topic.whole is not None:
+            assert topic.scope.partition is not None
+            master = await topic.whole.take(topic.scope.partition)
+            topic.begin_serving()
+            return master
+        if not await self._env.may_serve(topic):
+            raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+        return None
+
+    async def _find_others(self) -> bool:
+        """Let those keep their places who wrote or waited at the node that served the topic before."""
+        topic = self._topic
+        sessions = await self._env.queues.of(topic)
+        topic.newcomers.expect(sessions, self._env.now())
+        return bool(sessions) or (topic.scope.is_master and topic.shared.expect())
+
+    async def _read_terms(self) -> None:
+        """How long leaders remember: asked here where the keeper has not come to it yet."""
+        name = self._topic.name
+        with suppress(UpstreamError, KafkaError, TimeoutError):  # then the log is read instead
+            terms = await read_keep_alives(self._env.around.upstream, [name])
+            if name in terms:
+                self._topic.upkeep.read(terms[name])
+
+    def _read_ids(self, ids: TopicIds, taken: TakenSlot) -> None:
+        """What earlier epochs wrote is settled by the fence: it is read before anything else is written."""
+        names = writer_names(self._env.changelog.view, self._topic.name)
+        if self._topic.whole is None:
+            ids.begin(taken.topic_id, taken.stamp, taken.partitions, taken.ids_from or {}, names)
+        else:
+            ids.begin_slot(taken.stamp.producer_id, taken.partitions, names)
+
+    def _settle(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
+        """The takeover is done: the topic is its session's, or nobody's."""
+        topic, owner = self._topic, self._topic.owner
+        topic.shared.dismiss()
+        before, value = owner.holder, taken.ownership  # connections that closed meanwhile are gone from the holder
+        owner.note(value, taken.position)
+        owned: Owned | None = None
+        if value.session and not value.released_ms:
+            joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
+            owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
+            topic.writer.begin(
+                SlotEpoch(taken, self._env.forwarder, topic.writer, topic.ids, self._env.around.epoch_records)
+            )
+        owner.step(TakenOver(owned, owner.alone_until))
+        if request.deposes and before is not None and before.session != value.session:
+            connections = owner.holder.connections if owner.holder is not None else frozenset[int]()
+            topic.newcomers.taint(before.connections - connections)
+        self._env.events.taken_over(topic, request, before, self._env.now() - started)
+
+    def _shared(self, taken: TakenSlot) -> None:
+        """The takeover is done: sessions write beside each other, and the last owner lost the topic."""
+        topic, owner = self._topic, self._topic.owner
+        last = owner.record
+        if last is not None and last.session:
+            self._env.events.shared(
+                topic, Holder(Session(last.session), last.name, mode_of(last.mode), last.generation)
+            )
+        owner.step(Freed())
+        if taken.ownership.generation:
+            owner.note(taken.ownership, taken.position)
+
+    def may_share(self) -> bool:
+        """Whether sessions may write beside each other as things stand."""
+        return self._topic.serving and self._topic.shared.is_current()
+
+    async def grow_shared(self, partition: int) -> None:
+        """A session that writes beside others found a partition that was not fenced."""
+        operations, shared = self._topic.writer.operations, self._topic.shared
+        await operations.over()
+        if shared.master is None or not self.may_share():
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed hands meanwhile")
+        if partition not in shared.master.partitions:
+            await asyncio.wait([operations.begin(self.share)])
+
+    async def know_ids(self, timeout: float) -> TopicIds:
+        """The sequence ids of the topic once they are known; a topic that nobody serves is taken over for that.
+
+        Raises LookupError where it has none, `KafkaError` 5 where they are not known in time, or while an owner may
+        still come back, 6 where another node serves the topic, and as a takeover does.
+        """
+        topic, ids = self._topic, self._topic.ids
+        if ids is None:
+            raise LookupError(topic.name)
+        await topic.writer.operations.over()
+        if not ids.is_begun:
+            if topic.owner.current is not None:
+                message = f"the owner of {topic.name} may still come back; try again"
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+            await topic.writer.operations.perform(lambda: self.run(Adopt()))
+        await ids.known(timeout)
+        return ids
+
+    def failed(self, error: Exception) -> Outcome | None:
+        """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
+        topic, hooks, outcome = self._topic, self._env.hooks, failure_of(error)
+        if isinstance(error, MetadataUnavailable):
+            hooks.fenced(topic.name, "redis_down")
+            return outcome
+        if isinstance(error, QueueFoundError | GenerationError):
+            return None
+        hooks.operation_failed(topic.name, error)
+        if isinstance(error, ExhaustedError):
+            return Outcome(error.code, message=error.message)
+        if outcome.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._env.unknown(topic)
+        if isinstance(error, HeldError):
+            return None if topic.owner.learn(error.owner) else BUSY
+        deposed = isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED
+        if deposed and not isinstance(error, FencedError):
+            self.reread()  # the changelog knows a deposed session that this topic did not
+            return None
+        return outcome
+
+    # What was taken -------------------------------------------------------------------------------------------------
+
+    async def keep_alive(self) -> None:
+        """Renew the fence at its epoch, in mid-traffic: sequences and readers are not disturbed. A topic that nobody
+        serves is adopted; one that was created anew, or has grown, is fenced as a whole.
+        """
+        topic, taken, operations = self._topic, self.taken, self._topic.writer.operations
+        if operations.busy or (taken is None and topic.whole is not None):
+            return
+        if taken is None:
+            if topic.owner.current is None:
+                await asyncio.wait([operations.begin(self.adopt)])
+            if self.taken is None:
+                topic.upkeep.failed(topic.upkeep.now())
+            return
+        began = topic.upkeep.now()
+        renewal = await renew_fence(self._env.around, taken, topic.writer.epoch)
+        if renewal is Renewal.KEPT:
+            if topic.whole is None:
+                await topic.shared.keep_alive(taken)
+                topic.upkeep.kept(began)
+        elif self.taken is taken and not operations.busy:
+            if renewal is Renewal.CHANGED and topic.writer.epoch is None:
+                again = self.share if topic.shared.master is not None else self.adopt
+                await asyncio.wait([operations.begin(again)])
+            else:
+                self.lose_epoch()
+
+    def raised(self, epoch: SlotEpoch) -> None:
+        """The owner writes under an epoch that was opened from memory."""
+        self.taken = epoch.taken
+
+    def let_go(self) -> None:
+        """The node has the slot no longer."""
+        self.taken = None
+
+    def reread(self) -> None:
+        """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
+        self._lost = None
+        self._topic.owner.read()
+        self._env.owner_may_have_changed(self._topic)
+
+    def lose_epoch(self) -> None:
+        """Kafka refuses the epoch, or has forgotten it: see who has the topic, and go on if nobody took it."""
+        topic = self._topic
+        self.taken, self._lost = None, topic.writer.epoch
+        topic.stop_writing()
+        if not topic.writer.operations.busy:
+            topic.writer.operations.begin(self._reexamine)
+
+    async def _reexamine(self) -> None:
+        topic, owner = self._topic, self._topic.owner
+        await self._env.changelog.tailer.read_to_end(10.0)
+        entry, holder = owner.entry, owner.holder
+        if entry is None or holder is None or entry.value.session != holder.session or entry.value.released_ms:
+            connections = holder.connections if holder is not None else frozenset[int]()
+            self.reread()
+            if entry is not None and holder is not None and was_deposed(entry.value, holder.session):
+                topic.newcomers.taint(connections)
+            return
+        await self.again()
