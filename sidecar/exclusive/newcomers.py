@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from sidecar.access.rules import KEPT_S
+from sidecar.access.sessions import is_plain
 from sidecar.forwarder.sequences import RefusedSequences
 
 if TYPE_CHECKING:
@@ -16,13 +18,10 @@ if TYPE_CHECKING:
     from sidecar.exclusive.domain import Domain
     from sidecar.protocol.batch import BatchHeader
 
-_PATIENCE_S: Final = 5.0
-"""Who waits tries again within this, as clients do by themselves."""
 _PRUNE_S: Final = 0.25
 _REFUSED_KEPT: Final = 50_000
 _REFUSED_KEPT_GONE: Final = 5_000
 _STRUCK_KEPT: Final = 1_000
-_PLAIN: Final = "conn:"
 
 _Place: TypeAlias = "tuple[Refusals, str]"
 """A session on one topic."""
@@ -187,7 +186,7 @@ class Newcomers:
             self._leave([session for session, (_, _, until) in self._waiting.items() if now > until])
         return self._order
 
-    def wait(self, claimant: Claimant, now: float, patience: float = _PATIENCE_S, *, came: float | None = None) -> None:
+    def wait(self, claimant: Claimant, now: float, patience: float = KEPT_S, *, came: float | None = None) -> None:
         """It takes a place, or keeps the one it has, for so many seconds. `came`: when it came first; before all who
         came later, also where it has lost its place meanwhile.
         """
@@ -207,7 +206,7 @@ class Newcomers:
     def expect(self, sessions: Iterable[str], now: float) -> None:
         """These waited at the node that served the topic before: each keeps its place if it comes soon."""
         until = now + self._grace
-        before = {session: (None, now, until) for session in sessions if not session.startswith(_PLAIN)}
+        before = {session: (None, now, until) for session in sessions if not is_plain(session)}
         self._waiting = {**before, **self._waiting}
         self._order = tuple(self._waiting)
 
@@ -238,7 +237,7 @@ class Newcomers:
     def fenced(self, claimant: Claimant, wall_ms: int, *, listed: bool = False) -> None:
         """A deposed session tried again, or another one on its connection. `listed`: the changelog has it."""
         self.tainted.add(claimant.connection)
-        if claimant.session.startswith(_PLAIN):
+        if is_plain(claimant.session):
             return
         if listed:
             self._again[claimant.session] = claimant.name, wall_ms
@@ -267,7 +266,7 @@ class Newcomers:
         for session, (claimant, since, _) in list(self._waiting.items()):
             if claimant is None or claimant.connection != connection:
                 continue
-            if session.startswith(_PLAIN):
+            if is_plain(session):
                 self.leave(session)
             else:
                 self._waiting[session] = claimant, since, now + self._grace

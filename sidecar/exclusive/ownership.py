@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from sidecar.exclusive.succession import is_plain
+from sidecar.access.sessions import is_plain
 
 if TYPE_CHECKING:
     from metadata.ownership import AccessMode

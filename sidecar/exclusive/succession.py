@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from sidecar.access.sessions import is_plain
 from sidecar.changelog import Position, pack_positions, unpack_positions
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, place_behind
 from sidecar.protocol.ids import ProducerId
@@ -39,7 +40,6 @@ _LEFT_KEPT_SHARED: Final = 100
 """Of each shared slot, of which there are many."""
 _LEFT_BYTES: Final = 384 * 1024
 """A record stays below a megabyte."""
-_PLAIN: Final = "conn:"
 
 Shifts: TypeAlias = "Mapping[int, state.SequenceBase]"
 """Where the base of a slot's session moved within its newest epoch, by partition."""
@@ -70,11 +70,6 @@ class Sequences(NamedTuple):
     refused: dict[int, RefusedSequences]
     left: list[state.LeftSession]
     own: dict[int, Position]
-
-
-def is_plain(session: str) -> bool:
-    """It ends with its connection and never comes back: nothing has to be remembered of it."""
-    return session.startswith(_PLAIN)
 
 
 def next_positions(base: state.Positions, last: Mapping[int, int], shifts: Shifts = _UNSHIFTED) -> dict[int, Position]:

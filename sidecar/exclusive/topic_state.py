@@ -10,6 +10,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from metadata.ownership import Ownership
+from sidecar.access.sessions import is_plain
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.bindings import FOREIGN, NOT_YOURS
 from sidecar.exclusive.claims import Claimant, Situation, Step, Verdict, judge
@@ -19,7 +20,6 @@ from sidecar.exclusive.newcomers import Newcomers, Refusals
 from sidecar.exclusive.ownership import FREE, Awaited, Found, Free, MovedAway, is_held, step
 from sidecar.exclusive.records import mode_of
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.succession import is_plain
 from sidecar.exclusive.tenure import generation_floor, is_outdated, owner_record
 from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter, Writing
