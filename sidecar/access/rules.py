@@ -48,8 +48,8 @@ class Answer(Enum):
 
 
 def decide(mode: AccessMode, generation: int | None, *, highest: int, is_free: bool, has_room: bool) -> Answer:
-    """The table. `is_free`: nobody else owns it, and nobody waits who comes first. `has_room`: the queue has a place, or
-    had one for it before.
+    """The table. `is_free`: nobody else owns it, and nobody waits who comes first. `has_room`: there is a place in
+    its queue, or it has one.
     """
     if generation is not None:
         return Answer.LOWER if 0 < generation < highest else Answer.GRANTED

@@ -1,8 +1,8 @@
 """One append after the other, each with all that is ready by then: what is decided together is written in one batch.
 
 Work waits in the order in which it came. What of it touches nothing that other work in front of it touches is decided
-on the same state of the book, written down as one batch, which is in the log as a whole or not at all, and applied once
-it is. So decisions see only what is written down, and nothing has to be taken back.
+on the same state of the claim table, written down as one batch, which is in the log as a whole or not at all, and
+applied once it is. So decisions see only what is written down, and nothing has to be taken back.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.changelog import AppendRefusedError, Key, Record, RetryTimeoutError
+from sidecar.changelog import AppendRefusedError, Key, Record, RetryTimeoutError, whole_of
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.book import Change
-from sidecar.resources.requests import whole_of
+from sidecar.resources.claim_table import Change
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -86,10 +85,6 @@ class _Busy:
         return any(key in self.keys or key in self.topics or whole_of(key) in self.keys for key in keys)
 
 
-class TooLargeError(Exception):
-    """A request whose records would not fit into one batch."""
-
-
 def encoded_size(records: Sequence[Record]) -> int:
     """About how many bytes these take in a batch."""
     size = 0
@@ -100,8 +95,8 @@ def encoded_size(records: Sequence[Record]) -> int:
 
 
 class Commits:
-    """The appends of one term. `confirm` is awaited in front of each batch that claims; what it raises fails the claims
-    in it. `broken` is called once it is not known any more what is in the log.
+    """The appends of one coordinator epoch. `confirm` is awaited in front of each batch that claims; what it raises
+    fails the claims in it. `broken` is called once it is not known any more what is in the log.
     """
 
     def __init__(

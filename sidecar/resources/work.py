@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sidecar.resources.book import Book, Change, Effects
+from sidecar.access.prospects import Prospect
+from sidecar.resources.claim_table import Change, ClaimTable, Effects
 from sidecar.resources.commits import BATCH_BYTES, encoded_size, records_of
-from sidecar.resources.requests import Asker, Decision, Request, Verdict
+from sidecar.resources.requests import Asker, Request, Verdict, refuse_all
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -27,15 +28,13 @@ _TIMES: Final = 3
 class Room(Protocol):
     """The coordinator as its work sees it."""
 
-    book: Book
+    table: ClaimTable
 
-    def now(self) -> float: ...
     def wall_ms(self) -> int: ...
-    def judge(self, request: Request) -> Verdict: ...
     def may_hold(self, asker: Asker, session: str) -> bool: ...
     def granted(self, asker: Asker, change: Change) -> None: ...
     def let_go(self, change: Change) -> None: ...
-    def left(self, effects: Effects) -> None: ...
+    def happened(self, effects: Effects) -> None: ...
     def is_over(self, session: str) -> bool: ...
     def ended(self, session: str, *, written: bool) -> None: ...
 
@@ -51,11 +50,7 @@ def too_large(request: Request, change: Change) -> Verdict | None:
     if size <= BATCH_BYTES:
         return None
     message = f"the claims of this request take {size} bytes, {BATCH_BYTES} fit: claim fewer at once"
-    answers = [
-        control.Ownership(resource=wish.resource, error=control.INVALID_REQUEST, message=message)
-        for wish in request.wishes
-    ]
-    return Verdict(Decision.REFUSE, tuple(answers))
+    return refuse_all(request, control.INVALID_REQUEST, message)
 
 
 class Taking:
@@ -71,20 +66,20 @@ class Taking:
         self._room = room
         self._asker = asker
         self._request = request
-        self._verdict = Verdict(Decision.BUSY)
+        self._verdict = Verdict(Prospect.BUSY)
 
     def touched(self) -> Collection[Key]:
         return [wish.key for wish in self._request.wishes]
 
     def decide(self) -> Change:
         room, request = self._room, self._request
-        self._verdict = Verdict(Decision.BUSY)
+        self._verdict = Verdict(Prospect.BUSY)
         if not room.may_hold(self._asker, request.session):
             return _NOTHING  # nobody hears the answer
-        self._verdict = room.judge(request)
-        if self._verdict.decision is not Decision.GRANT:
+        self._verdict = room.table.judge(request)
+        if self._verdict.prospect is not Prospect.READY:
             return _NOTHING
-        change = room.book.grant(request, self._verdict, room.wall_ms(), self._asker.address)
+        change = room.table.grant(request, self._verdict, room.wall_ms(), self._asker.address)
         refusal = too_large(request, change)
         if refusal is not None:
             self._verdict = refusal
@@ -116,12 +111,12 @@ class Releasing:
         self._keys = None if keys is None else frozenset(keys)
 
     def touched(self) -> Collection[Key]:
-        owned = self._room.book.keys_of_token(self.token)
+        owned = self._room.table.keys_of_token(self.token)
         return owned if self._keys is None else owned & self._keys
 
     def decide(self) -> Change:
-        self._room.left(self._room.book.leave([self.token], self._room.now()))
-        return self._room.book.release(self.touched())
+        self._room.happened(self._room.table.leave([self.token]))
+        return self._room.table.release(self.touched())
 
     def written(self, change: Change, last: Offset | None) -> None:
         if change:
@@ -146,14 +141,14 @@ class Ending:
         self._room = room
 
     def touched(self) -> Collection[Key]:
-        return self._room.book.keys_of_session(self.session)
+        return self._room.table.keys_of_session(self.session)
 
     def decide(self) -> Change:
         room = self._room
         if not room.is_over(self.session):
             return _NOTHING
-        room.left(room.book.leave([place.token for place in room.book.places_of(self.session)], room.now()))
-        return room.book.release(room.book.keys_of_session(self.session))
+        room.happened(room.table.leave(room.table.waiting.of_session(self.session)))
+        return room.table.release(room.table.keys_of_session(self.session))
 
     def written(self, change: Change, last: Offset | None) -> None:
         if change:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sidecar.exclusive.owning import Look, Prospect, TopicClaim
+from sidecar.access.prospects import Look, Prospect
+from sidecar.access.sessions import is_plain
+from sidecar.exclusive.owning import TopicClaim
 from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.attendance import Attendance
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.faults import find_faults
 from sidecar.gateway.own.granting import Granting
-from sidecar.gateway.own.looks import not_now
+from sidecar.gateway.own.telling import not_now
 from sidecar.gateway.own.tickets import TICKETS, Stand, Ticket, Tickets
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.requests import Request, Wish
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from sidecar.gateway.own.rooms import Rooms
     from sidecar.network.tasks import Tasks
 
-PLAIN: Final = "conn:"
 _SWEEP_S: Final = 0.5
 _SWEEPS_PER_LOOK: Final = 2
 """A grace that ends stirs nothing."""
@@ -44,7 +45,7 @@ class Ownerships:
         self._rooms = rooms
         self._tasks = tasks
         self._granting = Granting(rooms, self.tickets)
-        self.attendance = Attendance(rooms.coordinator)
+        self.attendance = Attendance()
 
     # A request --------------------------------------------------------------------------------------------------------
 
@@ -72,7 +73,7 @@ class Ownerships:
         """Another connection speaks for the session of a request."""
         if not client.is_alive():
             return  # its end was told already: nobody would take it back
-        if ticket.asked.session.startswith(PLAIN):
+        if is_plain(ticket.asked.session):
             return
         self.tickets.connect(ticket, client)
         self._speak_by(ticket, client)
@@ -92,7 +93,7 @@ class Ownerships:
     def _bind(self, client: Client, asked: Asked) -> None:
         try:
             self._rooms.coordinator.bind(client, asked.session)
-            if not asked.session.startswith(PLAIN):
+            if not is_plain(asked.session):
                 client.bound_sessions.add(asked.session)  # as many as the coordinator takes
         except KafkaError as error:
             raise BadRequestError(error.message) from None
@@ -142,7 +143,7 @@ class Ownerships:
         """A client is gone: what was bound to its connection is no longer claimed or waited for."""
         self.attendance.gone(client)
         for ticket in self.tickets.of_connection(client.connection_id):
-            if ticket.asked.session.startswith(PLAIN):
+            if is_plain(ticket.asked.session):
                 self._leave(ticket)
                 self.tickets.forget(ticket)
                 self.attendance.forget(ticket)
@@ -208,7 +209,10 @@ class Ownerships:
                 answer = await self._granting.attempt(ticket)
                 if answer is not None:
                     self._settle(ticket, answer)
+                elif ticket.stand is Stand.WAITING:
+                    self.attendance.waits(ticket)
         except Exception:
+            self._leave(ticket)
             self._settle(ticket, self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "the node failed"))
             raise
         finally:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from sidecar.access.prospects import Prospect
 from sidecar.protocol.caller import DisconnectedError, FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.requests import Decision
-from sidecar.resources.term import CLAIMS
+from sidecar.resources.epoch import CLAIMS
 from tests.conftest import Unique
 from tests.kafka.gates import REDIS_AWAY
 from tests.kafka.resources.room import Caller, Room, coordinating, open_room, wish
@@ -118,7 +118,7 @@ async def test_after_a_crash_a_pid_session_keeps_its_claim_and_a_connections_is_
     assert await answer_of(again, "kept", session="pid:4711", token=token) == [4]
     assert other.owners == {"kept": ("pid:4711", 4)}
     assert await answer_of(other.caller(), "free") == [1]
-    assert len(other.coordinator.book.keys_of_token(token)) == 1
+    assert len(other.coordinator.table.keys_of_token(token)) == 1
     again.close()
     await gone(other, "kept")
 
@@ -196,7 +196,7 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     await plain.own(wish("leader"))
     told: list[bytes] = []
     first.coordinator.told.append(told.append)
-    token = next(iter(first.coordinator.book.owners.values())).token
+    token = next(iter(first.coordinator.table.owners.values())).token
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot, to=other.node_id)
     other.coordinator._nodes.serving[CLAIMS.encode()] = other.node_id
     await answer_of(other.caller(), "other")
@@ -204,7 +204,7 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     assert plain.severed
     assert token in told
     assert not first.coordinator.coordinates
-    assert first.coordinator.look(plain.request(wish("leader"))).decision is Decision.BUSY
+    assert first.coordinator.look(plain.request(wish("leader"))).prospect is Prospect.BUSY
 
 
 async def test_a_draining_coordinator_hands_over_at_once(rooms: tuple[Room, Room]) -> None:
@@ -291,7 +291,7 @@ async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: S
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
         await room.sees({})  # neither came back, and nobody asked for anything
         assert room.told.terms[0][:2] == (True, 1)
-        await wait_until(lambda: not room.coordinator.book.owners, "the end of the session to be confirmed, too")
+        await wait_until(lambda: not room.coordinator.table.owners, "the end of the session to be confirmed, too")
         assert await answer_of(room.caller(), "pid") == [1]
 
 

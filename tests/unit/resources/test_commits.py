@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from sidecar.network.tasks import Tasks
-from sidecar.resources.book import Change
+from sidecar.resources.claim_table import Change
 from sidecar.resources.commits import WORK_AT_ONCE, Commits
 
 if TYPE_CHECKING:

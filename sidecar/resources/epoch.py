@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sidecar.access.sessions import is_plain
 from sidecar.changelog import Record, serving_key
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
@@ -22,7 +23,6 @@ from sidecar.fencing import (
 )
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerId
-from sidecar.resources.sessions import ends_with_connection
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Surroundings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class CoordinatorEpoch:
     """The right to write claims, for as long as nobody newer has it. `claims`: those found, of `pid:` sessions."""
 
     slot: WriterSlot
@@ -69,7 +69,7 @@ class Term:
     claims: Mapping[Key, state.Claim]
 
 
-async def open_term(around: Surroundings) -> Term:
+async def open_epoch(around: Surroundings) -> CoordinatorEpoch:
     """Take the slot. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
     changelog = around.changelog
     view, key = changelog.view, serving_key(CLAIMS)
@@ -83,7 +83,7 @@ async def open_term(around: Surroundings) -> Term:
     if found is not None and found.value.producer_id not in (stamp.producer_id, *formers.values()):
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over at the same moment")
     claims = {entry.key: entry.value for entry in view.claims()}
-    void = [gone for gone, claim in claims.items() if ends_with_connection(claim.session)]
+    void = [gone for gone, claim in claims.items() if is_plain(claim.session)]
     serving = state.Serving(
         node=around.node_id,
         producer_id=stamp.producer_id,
@@ -99,13 +99,13 @@ async def open_term(around: Surroundings) -> Term:
     await changelog.tailer.reached(offset, timeout=_SEEN_S)
     for gone in void:
         del claims[gone]
-    return Term(slot, stamp, journal, offset, claims)
+    return CoordinatorEpoch(slot, stamp, journal, offset, claims)
 
 
-async def keep_alive(around: Surroundings, term: Term) -> None:
-    """Renew the fence, before anything forgets it. Raises as `open_term`."""
+async def keep_alive(around: Surroundings, epoch: CoordinatorEpoch) -> None:
+    """Renew the fence, before anything forgets it. Raises as `open_epoch`."""
     partitions = _ownership_partition(around.changelog)
-    await term.slot.keep_alive(partitions)
+    await epoch.slot.keep_alive(partitions)
     found = around.changelog.view.serving(CLAIMS)
     for former in found.value.retired_producer_ids[-_RETIRED_KEPT:] if found is not None else ():
         await retire_producer(around.upstream, ProducerId(former), partitions)
