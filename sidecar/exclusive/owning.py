@@ -118,7 +118,7 @@ class TopicOwners:
 
     def mode(self, topic: str, asked: control.AccessMode) -> AccessMode:
         """The mode of a claim that asks for none: the policy's; who asks to own a shared topic wants it alone."""
-        found = self._governor.mode_of(topic) if asked == control.SHARED else MODES[asked]
+        found = MODES.get(asked) or self._governor.mode_of(topic)
         return AccessMode.EXCLUSIVE if found is AccessMode.SHARED else found
 
     # A claim --------------------------------------------------------------------------------------------------------

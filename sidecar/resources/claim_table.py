@@ -35,6 +35,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
 from sidecar.access.rules import MODES, Answer, decide, next_generation
 from sidecar.changelog import Key, whole_of
@@ -176,7 +177,7 @@ class ClaimTable:
         in_the_way = overlap if not rivals and wish.generation is not None else rivals
         queue = self.waiting.queue(wish.key)
         answer = decide(
-            MODES[request.mode],
+            MODES.get(request.mode, AccessMode.EXCLUSIVE),
             wish.generation,
             highest=highest,
             is_free=not rivals and not self.waiting.is_anybody_ahead(request.token, wish.key),

@@ -1,4 +1,5 @@
-"""The coordinator of free strings and reader claims, as one node is it or sees it: the room's interface.
+"""The coordinator of free strings and reader claims, as one node is it or sees it: the room's interface. Behind it what
+is written down: a request that is granted, one that lets go, a session that ended.
 
 The rules are in `claim_table`, the right to write in `lease` and `epoch`, the order of what is written in `commits`.
 This module brings connections and sessions to them. All of it runs in one event loop. It answers nobody: the handler of
@@ -15,9 +16,9 @@ from sidecar.access.sessions import is_plain
 from sidecar.changelog import ChangelogError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.claim_table import Change
+from sidecar.resources.commits import Commits, Work, may_be_too_large, too_large
 from sidecar.resources.lease import CoordinatorLease
 from sidecar.resources.requests import Verdict
-from sidecar.resources.work import Ending, Releasing, Taking, may_be_too_large, too_large
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _SEEN_S: Final = 10.0
 _LONGEST_ADDRESS: Final = "?" * 256
+_NOTHING: Final = Change()
 
 
 class Coordinator(CoordinatorLease):
@@ -47,25 +49,23 @@ class Coordinator(CoordinatorLease):
         return verdict
 
     async def take(self, asker: Asker, request: Request) -> Verdict:
-        """Judge again, and if it is GRANT write it down: with the ownerships, once this node's view has them.
+        """Judge again, and if it is READY write it down: with the ownerships, once this node's view has them.
 
         What was deposed by it is severed. Any other verdict changed nothing. Raises `KafkaError` 6 where this node
         coordinates no more, 5 where nothing can be claimed now.
         """
-        commits = self._commits
-        if commits is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
+        commits = self._writing()
         self._sessions.bind(asker, request.session)
         work = Taking(self, asker, request)
         commits.submit(work)
         try:
-            verdict, last = await work.done
+            last = await work.done
         except KafkaError:
             self._events.claims_answered("unavailable", len(request.wishes))
             raise
-        self._count(verdict)
+        self._count(work.verdict)
         await self._seen(last)
-        return verdict
+        return work.verdict
 
     def wait(self, asker: Asker, request: Request) -> Verdict:
         """Take a place in every queue of a request, or keep those it has, where it is not refused; return the verdict.
@@ -74,9 +74,8 @@ class Coordinator(CoordinatorLease):
 
         Raises `KafkaError` 6 where this node coordinates no more.
         """
+        self._writing()
         verdict = self.look(request)
-        if verdict.prospect is Prospect.BUSY:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
         if verdict.prospect is Prospect.WAIT or (
             verdict.prospect is Prospect.READY and self.table.has_room_for(request)
         ):
@@ -90,9 +89,9 @@ class Coordinator(CoordinatorLease):
         """Whether a request has places."""
         return token in self.table.waiting.by_token
 
-    def leave(self, token: bytes) -> None:
-        """Give up the places of a request; harmless without any."""
-        self.happened(self.table.leave([token]))
+    def leave(self, tokens: Iterable[bytes]) -> None:
+        """Give up the places of requests; harmless without any."""
+        self.happened(self.table.leave(tokens))
 
     async def release(self, token: bytes, keys: Collection[Key] | None = None) -> None:
         """Let go of the token's claims to these, or of all its claims and places; harmless again.
@@ -100,11 +99,8 @@ class Coordinator(CoordinatorLease):
         Returns once that is written down. Raises `KafkaError` 6 where this node coordinates no more, 5 where it cannot
         be written now.
         """
-        commits = self._commits
-        if commits is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
         work = Releasing(self, token, keys)
-        commits.submit(work)
+        self._writing().submit(work)
         await self._seen(await work.done)
 
     def lost_by(self, token: bytes) -> Collection[Key]:
@@ -138,6 +134,11 @@ class Coordinator(CoordinatorLease):
             self._over[session] = True
             self._commits.submit(Ending(self, session))
 
+    def _writing(self) -> Commits:
+        if self._commits is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
+        return self._commits
+
     async def _seen(self, last: Offset | None) -> None:
         """What was answered is in force on this node."""
         if last is not None:
@@ -152,7 +153,7 @@ class Coordinator(CoordinatorLease):
         if verdict.prospect is not Prospect.BUSY:
             self._events.claims_answered(outcome, len(verdict.ownerships))
 
-    # What its work needs (`sidecar.resources.work.Room`) ----------------------------------------------------------
+    # What its work needs ----------------------------------------------------------------------------------------
 
     def may_hold(self, asker: Asker, session: str) -> bool:
         return asker.is_alive() if is_plain(session) else self._sessions.is_present(session)
@@ -196,6 +197,93 @@ class Coordinator(CoordinatorLease):
             _, claim = effects.lost[0]
             self._events.claims_let_go(_text(claim), len(effects.lost), claim.session)
         self.happened(effects)
+
+
+class Taking(Work):
+    """A request that shall be granted now."""
+
+    claims = True
+
+    def __init__(self, room: Coordinator, asker: Asker, request: Request) -> None:
+        super().__init__()
+        self.token = request.token
+        self.session = request.session
+        self.verdict = Verdict(Prospect.BUSY)
+        self._room = room
+        self._asker = asker
+        self._request = request
+
+    def touched(self) -> Collection[Key]:
+        return [wish.key for wish in self._request.wishes]
+
+    def decide(self) -> Change:
+        room, request = self._room, self._request
+        self.verdict = Verdict(Prospect.BUSY)
+        if not room.may_hold(self._asker, request.session):
+            return _NOTHING  # nobody hears the answer
+        self.verdict = room.table.judge(request)
+        if self.verdict.prospect is not Prospect.READY:
+            return _NOTHING
+        change = room.table.grant(request, self.verdict, room.wall_ms(), self._asker.address)
+        refusal = too_large(request, change)
+        if refusal is not None:
+            self.verdict = refusal
+            return _NOTHING
+        return change
+
+    def apply(self, change: Change) -> None:
+        self._room.granted(self._asker, change)
+
+
+class Releasing(Work):
+    """A token lets go of some of its claims, or all and its places."""
+
+    def __init__(self, room: Coordinator, token: bytes, keys: Collection[Key] | None) -> None:
+        super().__init__()
+        self.token = token
+        self._room = room
+        self._keys = None if keys is None else frozenset(keys)
+
+    def touched(self) -> Collection[Key]:
+        owned = self._room.table.keys_of_token(self.token)
+        return owned if self._keys is None else owned & self._keys
+
+    def decide(self) -> Change:
+        self._room.leave([self.token])
+        return self._room.table.release(self.touched())
+
+    def apply(self, change: Change) -> None:
+        self._room.let_go(change)
+
+
+class Ending(Work):
+    """A session is over: it lets go of all it has, unless it came back meanwhile."""
+
+    ends_session = True
+
+    def __init__(self, room: Coordinator, session: str) -> None:
+        super().__init__()
+        self.session = session
+        self._room = room
+
+    def touched(self) -> Collection[Key]:
+        return self._room.table.keys_of_session(self.session)
+
+    def decide(self) -> Change:
+        if not self._room.is_over(self.session):
+            return _NOTHING
+        self._room.leave(self._room.table.waiting.of_session(self.session))
+        return self._room.table.release(self.touched())
+
+    def apply(self, change: Change) -> None:
+        self._room.let_go(change)
+
+    def written(self, change: Change, last: Offset | None) -> None:
+        super().written(change, last)
+        self._room.ended(self.session, written=True)
+
+    def failed(self, error: KafkaError) -> None:
+        self._room.ended(self.session, written=False)
 
 
 def _text(claim: state.Claim) -> str:

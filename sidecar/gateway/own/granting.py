@@ -124,7 +124,7 @@ class Granting:
             if other is not None:  # a session has one place in a queue
                 self._rooms.topics.keep_place(other.claims[target], other.came)
         if ticket.request is not None:
-            self._rooms.coordinator.leave(ticket.asked.token)
+            self._rooms.coordinator.leave([ticket.asked.token])
 
     async def _take(self, ticket: Ticket) -> dict[Target, Look]:
         """Take all of it; what stood in the way, by target, where nothing was taken."""

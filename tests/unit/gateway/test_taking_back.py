@@ -47,7 +47,7 @@ class Coordinator:
     async def release(self, _token: bytes, keys: list[Key]) -> None:
         self.released += keys
 
-    def leave(self, _token: bytes) -> None:
+    def leave(self, _tokens: list[bytes]) -> None:
         self.left = True
 
 

@@ -101,6 +101,14 @@ def test_a_refusal_says_who_owns_it() -> None:
     assert answer.message == "billing owns it (generation 1)"
 
 
+def test_a_request_that_names_no_mode_is_exclusive() -> None:
+    table = new_table()
+    unset = control.AccessMode.ValueType(0)
+    assert ask(table, request("a", wish("x"), mode=unset))[0].prospect is Prospect.READY
+    (held,) = ask(table, request("b", wish("x"), mode=unset))[0].ownerships
+    assert held.error == control.HELD
+
+
 def test_nothing_is_granted_unless_everything_can_be() -> None:
     table = new_table()
     ask(table, request("a", wish("x")))
