@@ -82,13 +82,12 @@ class Change:
 @dataclass(slots=True)
 class Effects:
     """What a transition did: `lost` claims of other sessions or tokens, by their keys; waiting requests that were
-    `evicted`, and that became `ready`; the resources whose owner or queue `changed`.
+    `evicted`, and that became `ready`.
     """
 
     lost: list[tuple[Key, state.Claim]] = field(default_factory=list[tuple[Key, state.Claim]])
     evicted: list[WaitingRequest] = field(default_factory=list["WaitingRequest"])
     ready: list[WaitingRequest] = field(default_factory=list["WaitingRequest"])
-    changed: dict[Key, None] = field(default_factory=dict[Key, None])
 
 
 class ClaimTable:
@@ -318,8 +317,7 @@ class ClaimTable:
 
     def _settle(self, touched: Iterable[Key], effects: Effects, sessions: Collection[str] = ()) -> None:
         """Owners or queues of these changed: whose turn is it now? `sessions` own other things than before."""
-        effects.changed.update(dict.fromkeys(touched))
-        for waiting in self.waiting.next_in_line(effects.changed, sessions):
+        for waiting in self.waiting.next_in_line(dict.fromkeys(touched), sessions):
             was, waiting.ready = waiting.ready, self.is_ready(waiting)
             if waiting.ready and not was:
                 effects.ready.append(waiting)

@@ -3,7 +3,7 @@ is written down: a request that is granted, one that lets go, a session that end
 
 The rules are in `claim_table`, the right to write in `lease` and `epoch`, the order of what is written in `commits`.
 This module brings connections and sessions to them. All of it runs in one event loop. It answers nobody: the handler of
-a request asks `ready`, then `look`, then `take` or `wait`, and asks again when `told` or `changed` says so.
+a request asks `ready`, then `look`, then `take` or `wait`, and asks again when `told` says so.
 """
 
 from __future__ import annotations

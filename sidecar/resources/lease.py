@@ -174,8 +174,8 @@ class CoordinatorLease(ClaimsState):
         self._lease.end()
         self._events.coordinator_changed(False, len(table.owners), reason)
         commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now"))
-        tokens = {claim.token for claim in table.owners.values()} | table.waiting.by_token.keys()
-        self._tell(dict.fromkeys([*table.owners, *table.waiting.queued()]), tokens)
+        tokens = dict.fromkeys(claim.token for claim in table.owners.values()) | table.waiting.by_token
+        self._tell({token: table.keys_of_token(token) for token in tokens})
         for session in table.sessions():
             if is_plain(session):
                 for asker in self._sessions.askers(session):

@@ -21,7 +21,7 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from metadata.lease import Sent
     from sidecar.changelog import Change as LogChange
@@ -54,8 +54,8 @@ class ClaimEvents(Protocol):
 class ClaimsState(ABC):
     """The claims as one node sees them. Times in seconds.
 
-    `changed` hears of every resource whose owner or queue changed on the coordinator; `told` of every token that has
-    something to fetch: its turn has come, it lost a claim or its places, or this node coordinates no more.
+    `told` hears of every token that has something to fetch: its turn has come, it lost claims (their keys) or its
+    places, or this node coordinates no more.
     """
 
     def __init__(
@@ -72,8 +72,7 @@ class ClaimsState(ABC):
         places_limit: int = PLACES_LIMIT,
     ) -> None:
         """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
-        self.changed: list[Callable[[Key], None]] = []
-        self.told: list[Callable[[bytes], None]] = []
+        self.told: list[Callable[[bytes, Collection[Key]], None]] = []
         self._around = around
         self._nodes = nodes
         self._tasks = tasks
@@ -130,22 +129,22 @@ class ClaimsState(ABC):
     # What happens ---------------------------------------------------------------------------------------------------
 
     def happened(self, effects: Effects) -> None:
-        """Owners or queues changed: whoever has to know is told."""
+        """Owners or queues changed: those are told that have to know."""
+        news: dict[bytes, list[Key]] = {}
         for key, claim in effects.lost:
-            self._lost.add(claim.token, [key])
+            news.setdefault(claim.token, []).append(key)
+        for token, keys in news.items():
+            self._lost.add(token, keys)
         for waiting in effects.evicted:
             self._lost.add(waiting.token, [wish.key for wish in waiting.request.wishes])
-        tokens = [claim.token for _, claim in effects.lost]
-        tokens += [waiting.token for waiting in (*effects.evicted, *effects.ready)]
-        self._tell(effects.changed, dict.fromkeys(tokens))
+        for waiting in (*effects.evicted, *effects.ready):
+            news.setdefault(waiting.token, [])
+        self._tell(news)
 
-    def _tell(self, keys: Iterable[Key], tokens: Iterable[bytes]) -> None:
-        for listener in tuple(self.changed):
-            for key in keys:
-                listener(key)
-        for told in tuple(self.told):
-            for token in tokens:
-                told(token)
+    def _tell(self, news: Mapping[bytes, Collection[Key]]) -> None:
+        for listener in self.told:
+            for token, keys in news.items():
+                listener(token, keys)
 
     @abstractmethod
     def _logged(self, change: LogChange) -> None:

@@ -64,7 +64,6 @@ class OwnApis:
         self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor, catching_up))
         governor.watchers.append(self.ownerships.topic_stirred)
-        coordinator.changed.append(self.ownerships.resource_stirred)
         coordinator.told.append(self.ownerships.token_stirred)
 
     def handlers(self) -> dict[int, ColdApi]:

@@ -302,15 +302,16 @@ class Ownerships:
         """Whose a topic or partition is may have changed."""
         self.stirred(Target("", topic, WHOLE if partition is None else partition, ""))
 
-    def resource_stirred(self, key: Key) -> None:
-        """Whose a string or a reader's partition is may have changed."""
-        self.stirred(Target.of_key(key))
-
-    def token_stirred(self, token: bytes) -> None:
-        """The coordinator has news for a token."""
+    def token_stirred(self, token: bytes, lost: Collection[Key]) -> None:
+        """The coordinator has news for a token: its turn has come, or it lost these."""
         ticket = self.tickets.get(token)
-        if ticket is not None:
-            self._wake(ticket)
+        if ticket is None:
+            return
+        for key in lost:
+            target = Target.of_key(key)
+            if target in ticket.owned:
+                self._check(ticket, target)
+        self._wake(ticket)
 
     def stirred(self, target: Target) -> None:
         """Tell those who lost a target, and let the first who waits for it try."""

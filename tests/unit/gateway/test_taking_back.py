@@ -72,7 +72,7 @@ class Ground:
 
     async def promote(self) -> None:
         """What it waits for is free; it is being written down."""
-        self.ownerships.resource_stirred(LEADER.key)
+        self.ownerships.token_stirred(bytes(16), [])
         await self.coordinator.taking.wait()
 
 
@@ -109,10 +109,10 @@ async def test_a_place_that_is_taken_while_nobody_calls_is_given_up() -> None:
     """The Own that asked for it ended while it was decided, and another connection of its session stands."""
     ground = Ground()
     ground.coordinator.prospect = Prospect.WAIT
-    ground.ownerships.resource_stirred(LEADER.key)
+    ground.ownerships.token_stirred(bytes(16), [])
     await wait_until(lambda: ground.ticket.kept_until > 0, "its place to be kept for a while")
     ends = ground.ticket.kept_until
-    ground.ownerships.resource_stirred(LEADER.key)
+    ground.ownerships.token_stirred(bytes(16), [])
     await asyncio.gather(*ground.tasks)
     assert ground.ticket.kept_until == ends, "what happens to it is no call for it"
     ground.ticket.kept_until -= 2 * KEPT_S

@@ -103,7 +103,7 @@ def test_a_refusal_says_who_owns_it() -> None:
 
 def test_a_request_that_names_no_mode_is_exclusive() -> None:
     table = new_table()
-    unset = control.AccessMode.ValueType(0)
+    unset = control.ACCESS_MODE_UNSPECIFIED
     assert ask(table, request("a", wish("x"), mode=unset))[0].prospect is Prospect.READY
     (held,) = ask(table, request("b", wish("x"), mode=unset))[0].ownerships
     assert held.error == control.HELD
