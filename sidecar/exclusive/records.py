@@ -190,16 +190,6 @@ def former_writers(
     return [*forgotten.values(), *kept]
 
 
-def retired(opened: Opened | None, stamp: Stamp) -> list[int]:
-    """The producer ids that the slot had before this one."""
-    if opened is None:
-        return []
-    found = list(opened.retired_producer_ids)
-    if opened.producer_id != stamp.producer_id:
-        found.append(opened.producer_id)
-    return found
-
-
 def client_ids(opened: Opened) -> dict[str, str]:
     """The client.ids that a record knows of sessions: of the one it opens an epoch for, and of those that left."""
     found = {left.session: left.client_id for left in opened.left if left.HasField("client_id")}

@@ -39,7 +39,7 @@ from sidecar.exclusive.domain import Domain
 from sidecar.exclusive.former_writers import FormerWriters
 from sidecar.exclusive.slot_records import SlotRecords
 from sidecar.exclusive.tenure import Tenure, stamp_of, tail_reader
-from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
+from sidecar.fencing import WriterSlot, fence_topic, open_slots, retired_ids, transactional_id
 from sidecar.protocol.ids import Offset, ProducerId
 from sidecar.v1 import state_pb2 as state
 
@@ -354,7 +354,7 @@ class Takeover:
             None if self._domain.is_shared else generation,
             sequences,
             self._records.now_ms,
-            retired_ids=records.retired(former, stamp),
+            retired_ids=retired_ids(former, stamp),
             former=self._former.listed(former, stamp, request.name),
             ids_from=ids_from,
             begins=ends,

@@ -18,7 +18,8 @@ from sidecar.fencing import (
     WriterSlot,
     fence_slot,
     read_keep_alives,
-    retire_producer,
+    retire_formers,
+    retired_ids,
     transactional_id,
 )
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -38,7 +39,6 @@ CLAIMS: Final = "__claims"
 
 _SEEN_S: Final = 10.0
 _RECORDS_AT_ONCE: Final = 5_000
-_RETIRED_KEPT: Final = 16
 
 
 class Surroundings(Protocol):
@@ -88,7 +88,7 @@ async def open_epoch(around: Surroundings) -> CoordinatorEpoch:
         node=around.node_id,
         producer_id=stamp.producer_id,
         producer_epoch=stamp.epoch,
-        retired_producer_ids=_retired(found.value if found is not None else None, stamp),
+        retired_producer_ids=retired_ids(found.value if found is not None else None, stamp),
         since_ms=changelog.clock.now_ms(),
     )
     records = [Record(key, serving), *[Record(gone, None) for gone in void]]
@@ -107,8 +107,7 @@ async def keep_alive(around: Surroundings, epoch: CoordinatorEpoch) -> None:
     partitions = _ownership_partition(around.changelog)
     await epoch.slot.keep_alive(partitions)
     found = around.changelog.view.serving(CLAIMS)
-    for former in found.value.retired_producer_ids[-_RETIRED_KEPT:] if found is not None else ():
-        await retire_producer(around.upstream, ProducerId(former), partitions)
+    await retire_formers(around.upstream, None if found is None else found.value, partitions)
 
 
 async def keep_alive_interval(around: Surroundings) -> float:
@@ -121,11 +120,3 @@ async def keep_alive_interval(around: Surroundings) -> float:
 
 def _ownership_partition(changelog: Changelog) -> dict[str, list[int]]:
     return {changelog.partition.topic: [changelog.partition.partition]}
-
-
-def _retired(opened: state.Serving | None, stamp: Stamp) -> list[int]:
-    """The producer ids that the slot had before this one."""
-    if opened is None:
-        return []
-    found = list(opened.retired_producer_ids)
-    return found if opened.producer_id == stamp.producer_id else [*found, opened.producer_id]
