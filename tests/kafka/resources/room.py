@@ -48,7 +48,7 @@ class Told:
 
     outcomes: list[tuple[str, int]] = field(default_factory=list)
     grants: list[tuple[str, int, int, str, str | None]] = field(default_factory=list)
-    terms: list[tuple[bool, int, str]] = field(default_factory=list)
+    epochs: list[tuple[bool, int, str]] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
     let_go: list[str] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Told:
         self.let_go.append(session)
 
     def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None:
-        self.terms.append((coordinates, claims, reason))
+        self.epochs.append((coordinates, claims, reason))
 
     def claims_failed(self, error: BaseException) -> None:
         self.failures.append(error)

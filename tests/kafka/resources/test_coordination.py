@@ -249,7 +249,7 @@ async def test_an_emptied_redis_changes_nothing(rooms: tuple[Room, Room], servic
     assert await answer_of(first.caller(), "more") == [1]
     assert not billing.severed
     assert first.owners["leader"] == (billing.session, 1)
-    assert len([term for term in first.told.terms if term[0]]) == 1
+    assert len([epoch for epoch in first.told.epochs if epoch[0]]) == 1
 
 
 async def test_an_append_whose_outcome_nobody_knows_ends_the_term(room: Room) -> None:
@@ -279,7 +279,7 @@ async def test_the_fence_is_kept_alive_without_disturbing_claims(room: Room) -> 
 
     await wait_for_async(fenced, "the fence to be renewed")
     assert await room.caller().own(wish("more")) == [1]
-    assert len(room.told.terms) == 1
+    assert len(room.told.epochs) == 1
 
 
 async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: Services, unique: Unique) -> None:
@@ -290,7 +290,7 @@ async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: S
         await room.crash()
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
         await room.sees({})  # neither came back, and nobody asked for anything
-        assert room.told.terms[0][:2] == (True, 1)
+        assert room.told.epochs[0][:2] == (True, 1)
         await wait_until(lambda: not room.coordinator.table.owners, "the end of the session to be confirmed, too")
         assert await answer_of(room.caller(), "pid") == [1]
 

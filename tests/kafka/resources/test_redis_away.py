@@ -31,4 +31,4 @@ async def test_owners_outlive_redis(services: Services, own_valkey: OwnValkey, u
         valkey.start()
         assert await answer_of(rival, "leader", mode=control.EXCLUSIVE_WITH_FENCING) == [2]
         assert billing.severed
-        assert len(room.told.terms) == 1
+        assert len(room.told.epochs) == 1
