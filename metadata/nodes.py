@@ -100,20 +100,6 @@ class LiveNodes:
         """The lowest live node id: what clients are shown as the controller. None where no node is alive."""
         return min(self.nodes, default=None)
 
-    def server_of(self, topic: str) -> Node | None:
-        """The live node that holds the right to serve the topic; None where nobody alive does."""
-        holder = self.serving.get(topic)
-        node = None if holder is None else self.nodes.get(holder.node_id)
-        return node if node is not None and holder is not None and node.boot == holder.boot else None
-
-    def topics_of(self, node_id: int) -> frozenset[str]:
-        """The topics that a node serves by this snapshot."""
-        return frozenset(topic for topic, holder in self.serving.items() if holder.node_id == node_id)
-
-    def all_apply(self, policy_version: int) -> bool:
-        """Whether every live node applies at least this policy version: what the first grant on a topic waits for."""
-        return all(node.policy_version >= policy_version for node in self.nodes.values())
-
 
 @dataclass(frozen=True, slots=True)
 class Beat:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self
 
 from . import scripts
 from .connection import Server
@@ -25,7 +25,6 @@ from .nodes import (
 )
 from .ownership import (
     ClaimAnswer,
-    ClaimInProgress,
     ClaimRequest,
     ClaimStatus,
     Generation,
@@ -37,13 +36,25 @@ from .ownership import (
     check_token,
 )
 from .policies import ANY, Policies, Policy, Under
+from .replies import (
+    bytes_of,
+    holder_of,
+    holders_of,
+    int_of,
+    list_of,
+    ownership_of,
+    pairs_of,
+    states_of,
+    text_of,
+    texts_of,
+)
 from .server import ServerInfo, parse_info, require_safe_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
-    from .connection import Argument, Reply
+    from .connection import Argument
 
 _TAKEN_FOR_A_KEY: Final = "{}"
 
@@ -141,14 +152,14 @@ class MetadataStore:
     async def kafka(self) -> str | None:
         """The id of the Kafka cluster that a node noted last; None where none has since Redis was emptied."""
         reply = await self._server.call("GET", self._key("kafka"))
-        return None if reply is None else _text(reply)
+        return None if reply is None else text_of(reply)
 
     async def identity(self, proposed: str) -> str:
         """What this Redis is called in this cluster: a random name that the first to ask gives it. An emptied one has
         lost it.
         """
         await self._server.call("SET", self._key("identity"), proposed, "NX")
-        return _text(await self._server.call("GET", self._key("identity")))
+        return text_of(await self._server.call("GET", self._key("identity")))
 
     # Nodes and the right to serve
 
@@ -165,25 +176,25 @@ class MetadataStore:
         args += (self._served_version, len(topics), *topics)
         for owner in owners:
             args += (owner.resource, owner.wire)
-        reply = _list(await self._server.run(scripts.HEARTBEAT, keys, args))
-        status = _text(reply[0])
+        reply = list_of(await self._server.run(scripts.HEARTBEAT, keys, args))
+        status = text_of(reply[0])
         if status == "left":
             raise NodeHasLeft(node.node_id)
         if status == "taken":
-            rival = Node.decode(node.node_id, _bytes(reply[1]))
-            raise NodeIdTaken(node.node_id, rival.host, rival.port, _int(reply[2]))
+            rival = Node.decode(node.node_id, bytes_of(reply[1]))
+            raise NodeIdTaken(node.node_id, rival.host, rival.port, int_of(reply[2]))
         _, nodes, version, served, lost, restored, policy_version = reply
         if served is not None:
-            self._served = _holders(served)
-            self._served_version = _bytes(version)
-        alive = {_int(node_id): Node.decode(_int(node_id), _bytes(entry)) for node_id, entry in _pairs(nodes)}
-        live = LiveNodes(MappingProxyType(alive), self._served, _int(policy_version))
-        return Beat(live, _holders(lost), _int(restored))
+            self._served = holders_of(served)
+            self._served_version = bytes_of(version)
+        alive = {int_of(node_id): Node.decode(int_of(node_id), bytes_of(entry)) for node_id, entry in pairs_of(nodes)}
+        live = LiveNodes(MappingProxyType(alive), self._served, int_of(policy_version))
+        return Beat(live, holders_of(lost), int_of(restored))
 
     async def leave(self, node_id: int, boot: str) -> int:
         """The node's id, the topics it serves and its claims are free at once; returns how many topics that were."""
         keys = self._keys("nodes", "served", "leases", "served:version", "claims", f"gone:{boot}", "pulse")
-        return _int(await self._server.run(scripts.LEAVE, keys, (node_id, boot, new_token().hex())))
+        return int_of(await self._server.run(scripts.LEAVE, keys, (node_id, boot, new_token().hex())))
 
     async def serve(self, topic: str, node_id: int, boot: str, *, last_node: int | None) -> ServeAnswer:
         """Take or renew the right to serve a topic for `lease_ms`.
@@ -195,16 +206,16 @@ class MetadataStore:
         keys = self._keys("nodes", "served", "leases", "served:version", "pulse")
         last = "" if last_node is None else last_node
         args = (topic, node_id, boot, self._lease_ms, new_token().hex(), last)
-        status, holder, holder_boot, wait_ms = _texts(await self._server.run(scripts.SERVE, keys, args))
-        return ServeAnswer(ServeStatus(status), _holder(holder, holder_boot), int(wait_ms))
+        status, holder, holder_boot, wait_ms = texts_of(await self._server.run(scripts.SERVE, keys, args))
+        return ServeAnswer(ServeStatus(status), holder_of(holder, holder_boot), int(wait_ms))
 
     async def hand_over(self, topic: str, node_id: int, boot: str, *, to: int | None = None) -> HandOverAnswer:
         """Give a topic to node `to`, or (None) to whoever asks first. What another live node holds stays there."""
         check_resource(topic)
         keys = self._keys("nodes", "served", "leases", "served:version")
         args = (topic, node_id, boot, "" if to is None else to, self._lease_ms, new_token().hex())
-        status, holder, holder_boot = _texts(await self._server.run(scripts.HAND_OVER, keys, args))
-        return HandOverAnswer(HandOverStatus(status), _holder(holder, holder_boot))
+        status, holder, holder_boot = texts_of(await self._server.run(scripts.HAND_OVER, keys, args))
+        return HandOverAnswer(HandOverStatus(status), holder_of(holder, holder_boot))
 
     # Ownership
 
@@ -234,16 +245,16 @@ class MetadataStore:
             request.topic or "",
             "" if request.returns_to is None else request.returns_to,
         )
-        status, generation, record, first, second = _list(await self._server.run(scripts.CLAIM, keys, args))
-        outcome = ClaimStatus(_text(status))
+        status, generation, record, first, second = list_of(await self._server.run(scripts.CLAIM, keys, args))
+        outcome = ClaimStatus(text_of(status))
         busy, elsewhere = outcome is ClaimStatus.BUSY, outcome is ClaimStatus.ELSEWHERE
         return ClaimAnswer(
             outcome,
-            Generation(_int(generation)) if generation else None,
-            _ownership(request.resource, record),
-            rival=_text(first) if busy else None,
-            wait_ms=_int(second) if busy else 0,
-            server=_holder(_text(first), _text(second)) if elsewhere else None,
+            Generation(int_of(generation)) if generation else None,
+            ownership_of(request.resource, record),
+            rival=text_of(first) if busy else None,
+            wait_ms=int_of(second) if busy else 0,
+            server=holder_of(text_of(first), text_of(second)) if elsewhere else None,
         )
 
     async def abandon(self, resource: str, token: bytes) -> bool:
@@ -254,8 +265,8 @@ class MetadataStore:
     async def publish(self, record: Ownership, token: bytes | None = None) -> PublishAnswer:
         """Make a committed ownership known and end the claim with that token; without one it is a refill."""
         args = (record.resource, record.wire, "" if token is None else token.hex())
-        accepted, current = _list(await self._server.run(scripts.PUBLISH, self._keys("owners", "claims"), args))
-        return PublishAnswer(accepted == 1, Ownership.decode(record.resource, _bytes(current)))
+        accepted, current = list_of(await self._server.run(scripts.PUBLISH, self._keys("owners", "claims"), args))
+        return PublishAnswer(accepted == 1, Ownership.decode(record.resource, bytes_of(current)))
 
     async def release(self, owned: Ownership) -> ReleaseAnswer:
         """Clear the owner if it still is the one of `owned`, or an earlier record of it; the generation stays.
@@ -265,19 +276,19 @@ class MetadataStore:
         if owned.session is None:
             raise ValueError(f"{owned.resource!r} has no owner to release")
         args = (owned.resource, owned.generation, owned.position, owned.session, owned.details())
-        released, current = _list(await self._server.run(scripts.RELEASE, self._keys("owners"), args))
-        return ReleaseAnswer(released == 1, Ownership.decode(owned.resource, _bytes(current)))
+        released, current = list_of(await self._server.run(scripts.RELEASE, self._keys("owners"), args))
+        return ReleaseAnswer(released == 1, Ownership.decode(owned.resource, bytes_of(current)))
 
     async def ownership(self, resource: str) -> ResourceState:
         """Owner and claim in progress of one resource, as of one moment."""
         check_resource(resource)
         reply = await self._server.run(scripts.OWNERSHIP, self._keys("owners", "claims"), (resource,))
-        return next(self._states(reply))
+        return next(states_of(reply))
 
     async def ownerships(self) -> tuple[ResourceState, ...]:
         """Owner and claim in progress of everything Redis knows of, sorted by resource."""
         reply = await self._server.run(scripts.OWNERSHIP, self._keys("owners", "claims"), ())
-        return tuple(sorted(self._states(reply), key=lambda state: state.resource))
+        return tuple(sorted(states_of(reply), key=lambda state: state.resource))
 
     # The queue
 
@@ -296,7 +307,7 @@ class MetadataStore:
         """Who waited for a topic, or a partition of it, when that was kept last."""
         check_resource(resource)
         kept = await self._server.run(scripts.QUEUE, self._keys("queues"), (resource,))
-        return [] if kept is None else [str(session) for session in json.loads(_bytes(kept))]
+        return [] if kept is None else [str(session) for session in json.loads(bytes_of(kept))]
 
     # Sequence ids
 
@@ -314,8 +325,8 @@ class MetadataStore:
         """The copies that there are of some partitions' sequence ids."""
         check_resource(topic)
         args = (topic_id.hex(), *[f"{topic}/{partition}" for partition in partitions])
-        found = _list(await self._server.run(scripts.SNAPSHOTS, self._keys("snapshots"), args))
-        return {index: _bytes(kept) for index, kept in zip(partitions, found, strict=True) if kept is not None}
+        found = list_of(await self._server.run(scripts.SNAPSHOTS, self._keys("snapshots"), args))
+        return {index: bytes_of(kept) for index, kept in zip(partitions, found, strict=True) if kept is not None}
 
     # Topics that are gone
 
@@ -353,18 +364,18 @@ class MetadataStore:
     async def refill_policies(self, known: Policies) -> bool:
         """Replace the catalog where Redis knows fewer versions than `known`; False where nothing had to be done."""
         keys = self._keys("policies", "policies:version")
-        replaced, _ = _list(await self._server.run(scripts.REFILL_POLICIES, keys, known.arguments()))
+        replaced, _ = list_of(await self._server.run(scripts.REFILL_POLICIES, keys, known.arguments()))
         return replaced == 1
 
     async def policies(self) -> Policies:
         """All policies as of one moment."""
         keys = self._keys("policies", "policies:version")
-        version, entries = _list(await self._server.run(scripts.POLICIES, keys, ()))
+        version, entries = list_of(await self._server.run(scripts.POLICIES, keys, ()))
         by_name: dict[str, Policy] = {}
-        for name, entry in _pairs(entries):
-            its_version, _, body = _text(entry).partition(" ")
-            by_name[_text(name)] = Policy(body, int(its_version))
-        return Policies(_int(version), MappingProxyType(by_name))
+        for name, entry in pairs_of(entries):
+            its_version, _, body = text_of(entry).partition(" ")
+            by_name[text_of(name)] = Policy(body, int(its_version))
+        return Policies(int_of(version), MappingProxyType(by_name))
 
     async def _change_policy(self, name: str, body: str, known: Policies, token: bytes, only: str, under: Under) -> int:
         check_resource(name)
@@ -376,8 +387,8 @@ class MetadataStore:
         if reply == b"rising":
             raise GenerationChanged(None)
         if isinstance(reply, bytes) and reply.startswith(b"is "):
-            raise GenerationChanged(_int(reply[3:]))
-        return _int(reply)
+            raise GenerationChanged(int_of(reply[3:]))
+        return int_of(reply)
 
     # Keys and replies
 
@@ -386,56 +397,3 @@ class MetadataStore:
 
     def _keys(self, *names: str) -> list[Argument]:
         return [self._prefix + name for name in names]
-
-    def _states(self, reply: Reply) -> Iterator[ResourceState]:
-        row = iter(_list(reply))
-        for resource, record, session, token, generation, left in zip(row, row, row, row, row, row, strict=True):
-            name = _text(resource)
-            claim = None
-            if session:
-                claim = ClaimInProgress(
-                    _text(session), bytes.fromhex(_text(token)), Generation(_int(generation)), _int(left)
-                )
-            yield ResourceState(name, _ownership(name, record), claim)
-
-
-def _list(reply: Reply) -> list[Reply]:
-    if not isinstance(reply, list):
-        raise MetadataProtocolError(f"a script answered {reply!r} instead of a list")
-    return reply
-
-
-def _bytes(reply: Reply) -> bytes:
-    if not isinstance(reply, bytes):
-        raise MetadataProtocolError(f"a script answered {reply!r} instead of text")
-    return reply
-
-
-def _text(reply: Reply) -> str:
-    return _bytes(reply).decode()
-
-
-def _texts(reply: Reply) -> Sequence[str]:
-    return [_text(item) for item in _list(reply)]
-
-
-def _int(reply: Reply) -> int:
-    return reply if isinstance(reply, int) else int(_bytes(reply))
-
-
-def _pairs(reply: Reply) -> Iterator[tuple[Reply, Reply]]:
-    items = iter(_list(reply))
-    return cast("Iterator[tuple[Reply, Reply]]", zip(items, items, strict=True))
-
-
-def _holder(node_id: str, boot: str) -> Holder | None:
-    return Holder(int(node_id), boot) if node_id else None
-
-
-def _holders(reply: Reply) -> Mapping[str, Holder]:
-    entries = ((_text(topic), _text(entry).split(" ")) for topic, entry in _pairs(reply))
-    return MappingProxyType({topic: Holder(int(node_id), boot) for topic, (node_id, boot) in entries})
-
-
-def _ownership(resource: str, record: Reply) -> Ownership | None:
-    return Ownership.decode(resource, record) if isinstance(record, bytes) and record else None

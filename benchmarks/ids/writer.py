@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.raw_client import PASSING, RefusedError
-from sidecar.client._requests import Producer
-from sidecar.client.batches import build as build_batch
-from sidecar.client.receipt import Headers
 from sidecar.local.ports import HOST
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.codec import Codec
+from sidecar.protocol.new_batch import NewRecord, build_batch
 
 _IN_FLIGHT: Final = 5
 _TIMEOUT_MS: Final = 30_000
@@ -39,27 +37,19 @@ class Load:
         return self.records * self.batches
 
 
-@dataclass(slots=True)
-class _Record:
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    timestamp_ms: int
-
-
 def build(load: Load) -> list[bytearray]:
     """Batches whose records carry rising sequence ids; half of a record's bytes repeat, so that codecs have work."""
     noise = bytes(range(256)) * 8
     built: list[bytearray] = []
     now = int(time.time() * 1000)
     for number in range(load.batches):
-        records: list[_Record] = []
+        records: list[NewRecord] = []
         for sequence_id in range(number * load.records, (number + 1) * load.records):
             half = load.record_bytes // 2
             at = sequence_id * 31 % 1_000
             value = noise[at : at + half] + b"x" * (load.record_bytes - half)
-            records.append(_Record(None, value, (("sidecar-sequence-id", str(sequence_id).encode()),), now))
-        built.append(bytearray(build_batch(records, Producer(1, 0), 0, CODECS[load.codec])))
+            records.append(NewRecord(None, value, (("sidecar-sequence-id", str(sequence_id).encode()),), now))
+        built.append(build_batch(records, 1, 0, 0, CODECS[load.codec]))
     return built
 
 

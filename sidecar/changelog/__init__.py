@@ -24,6 +24,7 @@ from sidecar.changelog.keys import (
     Kind,
     SlotName,
     claim_key,
+    claimed,
     ownership_key,
     partition_of,
     partition_slot,
@@ -34,6 +35,7 @@ from sidecar.changelog.keys import (
     shared_slot,
     slot_key,
     tail_key,
+    whole_of,
 )
 from sidecar.changelog.records import RawRecord, read_batches
 from sidecar.changelog.retry import Retry, RetryTimeoutError
@@ -72,6 +74,7 @@ __all__ = [
     "TopicNames",
     "View",
     "claim_key",
+    "claimed",
     "follow_events",
     "open_topics",
     "ownership_key",
@@ -89,4 +92,5 @@ __all__ = [
     "tail_key",
     "unpack_offsets",
     "unpack_positions",
+    "whole_of",
 ]

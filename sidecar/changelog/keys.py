@@ -10,14 +10,13 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NewType
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-    from sidecar.v1 import control_pb2 as control
 
 SlotName = NewType("SlotName", str)
 """A writer slot of a topic: `0`, `pN` or `1`, `2`, …"""
@@ -25,6 +24,8 @@ SlotName = NewType("SlotName", str)
 MASTER_SLOT: Final = SlotName("0")
 _SLOT: Final = re.compile(r"0|p(0|[1-9][0-9]*)|[1-9][0-9]*")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
+_READER_PARTS: Final = 4
+"""Of the key of a partition that is claimed for reading: group, "read", topic, partition."""
 
 
 def partition_slot(partition: int) -> SlotName:
@@ -178,6 +179,20 @@ def claim_key(group: str, resource: control.Resource) -> Key:
         if resource.HasField("partition"):
             parts.append(str(resource.partition))
     return Key(Kind.CLAIM, ":".join(quote(part, safe="") for part in parts))
+
+
+def claimed(key: Key) -> tuple[str, control.Resource]:
+    """The group, and what is owned or read in it: the opposite of `claim_key`."""
+    parts = [unquote(part) for part in key.topic.split(":")]
+    if parts[-2] == "name" and len(parts) < _READER_PARTS:
+        return parts[0] if len(parts) > 2 else "", control.Resource(name=parts[-1])
+    return parts[0], control.Resource(topic=parts[2], partition=int(parts[3]) if len(parts) == _READER_PARTS else None)
+
+
+def whole_of(key: Key) -> Key | None:
+    """The key of the whole topic where `key` is one of its partitions' for reading; None for any other."""
+    parts = key.topic.split(":")
+    return Key(Kind.CLAIM, ":".join(parts[:3])) if len(parts) == _READER_PARTS else None
 
 
 def shadow_key(name: str) -> Key:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, crc_matches, read_header, stamp
+from sidecar.protocol import new_batch
+from sidecar.protocol.batch import HEADER_BYTES, batch_sizes, crc_matches, read_header
 from sidecar.protocol.calls import NO_STAMP
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.new_batch import NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
 _CODEC: Final = 0x07
-_LOG_APPEND_TIME: Final = 0x08
-_NO_LEADER_EPOCH: Final = -1
-_FORMAT: Final = 2
 
 
 class RawRecord(NamedTuple):
@@ -42,42 +39,10 @@ def build_batch(records: Sequence[RawRecord], writer: Stamp | None, sequence: in
 
     `sequence` is the first record's under the writer's epoch, 0 to 2^31 - 1; each record takes one.
     """
-    if not records:
-        raise ValueError("a batch without records")
     now = int(time.time() * 1000)
-    out = bytearray(HEADER_BYTES)
-    for index, record in enumerate(records):
-        _append_record(out, index, record)
-    count = len(records)
-    head = (0, len(out) - 12, _NO_LEADER_EPOCH, _FORMAT, 0, 0, count - 1, now, now, -1, -1, -1, count)
-    _HEADER.pack_into(out, 0, *head)
     by, first = (NO_STAMP, -1) if writer is None else (writer, sequence)
-    stamp(out, 0, len(out), by.producer_id, by.epoch, first)
-    return out
-
-
-def _append_record(out: bytearray, index: int, record: RawRecord) -> None:
-    body = bytearray(b"\x00\x00")  # attributes, timestamp delta
-    _append_varint(body, index)
-    _append_varint(body, len(record.key))
-    body += record.key
-    if record.value is None:
-        _append_varint(body, -1)
-    else:
-        _append_varint(body, len(record.value))
-        body += record.value
-    body.append(0)  # no headers
-    _append_varint(out, len(body))
-    out += body
-
-
-def _append_varint(out: bytearray, value: int) -> None:
-    """A zigzag varint of 32 bits."""
-    value = (value << 1) ^ (value >> 31)
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    made = [NewRecord(record.key, record.value, (), now) for record in records]
+    return new_batch.build_batch(made, by.producer_id, by.epoch, first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from sidecar.changelog.keys import (
     kind_of,
     ownership_key,
     policy_key,
-    sequence_base_key,
     serving_key,
     shadow_key,
     slot_key,
@@ -128,10 +127,6 @@ class View:
     def tail(self, topic: str, slot: SlotName, partition: int) -> Entry[state.Tail] | None:
         """The newest hint about a slot's batches in one partition."""
         return self._kinds[Kind.TAIL].get(tail_key(topic, slot, partition))
-
-    def sequence_base(self, topic: str, slot: SlotName, partition: int) -> Entry[state.SequenceBase] | None:
-        """The newest shift of the base of a slot's session in one partition."""
-        return self._kinds[Kind.SEQUENCE_BASE].get(sequence_base_key(topic, slot, partition))
 
     def shifts(self, topic: str, slot: SlotName) -> Iterator[tuple[Key, state.SequenceBase]]:
         """Every shift of the bases of a slot's session, of whatever epoch."""

@@ -10,11 +10,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sidecar.client._requests import Appended, DescribeTopic, Produce
-from sidecar.client.batches import build
 from sidecar.client.claim import again
 from sidecar.client.connection import connect
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.new_batch import NewRecord, build_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,9 @@ class Transport:
         not told. Raises `BatchError`.
         """
         claim = self._claim
-        batch = build(records, claim.producer, claim.next_sequences.get(partition, 0), self._codec)
+        made = [NewRecord(each.key, each.value, each.headers, each.timestamp_ms) for each in records]
+        sequence = claim.next_sequences.get(partition, 0)
+        batch = bytes(build_batch(made, *claim.producer, sequence, self._codec))
         now = asyncio.get_running_loop().time
         until = now() + _REQUEST_S
         while True:

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from metadata.ownership import AccessMode
+from sidecar.access.rules import Answer, decide
 from sidecar.exclusive.ownership import Absent, Owned, is_held
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Session
@@ -142,10 +143,8 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
         or claimant.succeeds == holder.session
     ):
         return Verdict(Step.CLAIM, deposes=True)
-    if claimant.generation is not None:
-        return _by_generation(situation, claimant.generation, asked)
-    if asked is AccessMode.EXCLUSIVE_WITH_FENCING:
-        return Verdict(Step.CLAIM, deposes=holder is not None, evicts_queue=True)
+    if claimant.generation is not None or asked is AccessMode.EXCLUSIVE_WITH_FENCING:
+        return _decided(situation, claimant, asked)
     if holder is None and asked is AccessMode.SHARED:
         return _beside(situation, claimant)
     if holder is None:
@@ -167,15 +166,6 @@ def _asked_mode(policy: AccessMode, claimant: Claimant) -> AccessMode | None:
     return claimant.mode
 
 
-def _by_generation(situation: Situation, generation: int, asked: AccessMode) -> Verdict:
-    """0 always wins; a lower one is refused; an equal or higher one deposes the holder."""
-    if generation and generation < situation.generation:
-        message = held_message(situation.holder, situation.generation, situation.waiting)
-        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, f"{message}; generation {generation} was asked for")
-    evicts = asked is AccessMode.EXCLUSIVE_WITH_FENCING
-    return Verdict(Step.CLAIM, deposes=situation.holder is not None, evicts_queue=evicts)
-
-
 def _beside(situation: Situation, claimant: Claimant) -> Verdict:
     """A session that would share: those who wait for the topic alone come before new ones."""
     if claimant.session in situation.shared or not situation.waiting:
@@ -188,15 +178,13 @@ def _free(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdic
     waiting, others = situation.waiting, {**situation.shared}
     others.pop(claimant.session, None)
     if (others or situation.shared_awaited) and asked is AccessMode.WAIT_FOR_EXCLUSIVE:
-        return _queue_or_refuse(situation, claimant, asked)
+        return _decided(situation, claimant, asked)
     if others:
         return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, shared_message(others, situation.generation))
     if situation.shared_awaited:
         message = "shared producers of this topic may still come back from another node"
         return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, message)
-    if not waiting or waiting[0] == claimant.session:
-        return Verdict(Step.CLAIM)
-    return _queue_or_refuse(situation, claimant, asked)
+    return _decided(situation, claimant, asked, is_free=not waiting or waiting[0] == claimant.session)
 
 
 def _held(
@@ -207,7 +195,7 @@ def _held(
             return _beside(situation, claimant)
         return _free(situation, claimant, asked)
     if asked is AccessMode.WAIT_FOR_EXCLUSIVE:
-        return _queue_or_refuse(situation, claimant, asked)
+        return _decided(situation, claimant, asked)
     if isinstance(holder, Absent):
         return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, f"{holder.label} may still come back to the topic")
     if holder.session.is_plain and claimant.is_named and claimant.name == holder.name:
@@ -215,18 +203,24 @@ def _held(
         if now - first < GHOST_LIMIT_S:
             message = f"{holder.label} is connected already; this may be your own earlier connection"
             return Verdict(Step.LATER, ErrorCode.REQUEST_TIMED_OUT, message)
-    return _queue_or_refuse(situation, claimant, asked)
+    return _decided(situation, claimant, asked)
 
 
-def _queue_or_refuse(situation: Situation, claimant: Claimant, asked: AccessMode) -> Verdict:
-    waiting = situation.waiting
-    message = held_message(situation.holder, situation.generation, waiting)
-    if situation.holder is None and situation.shared:
-        message = shared_message(situation.shared, situation.generation)
-    if asked is not AccessMode.WAIT_FOR_EXCLUSIVE:
-        return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)
-    if claimant.session not in waiting and len(waiting) >= situation.queue_limit:
-        return Verdict(
-            Step.REFUSE, ErrorCode.POLICY_VIOLATION, f"{message}; its queue of {situation.queue_limit} is full"
-        )
-    return Verdict(Step.WAIT, ErrorCode.REQUEST_TIMED_OUT, message)
+def _decided(situation: Situation, claimant: Claimant, asked: AccessMode, *, is_free: bool = False) -> Verdict:
+    """By the rules that hold for resources of all kinds."""
+    holder, waiting, highest = situation.holder, situation.waiting, situation.generation
+    has_room = len(waiting) < situation.queue_limit or claimant.session in waiting
+    answer = decide(asked, claimant.generation, highest=highest, is_free=is_free, has_room=has_room)
+    if answer is Answer.GRANTED:
+        fences = asked is AccessMode.EXCLUSIVE_WITH_FENCING
+        return Verdict(Step.CLAIM, deposes=holder is not None and not is_free, evicts_queue=fences)
+    message = held_message(holder, highest, waiting)
+    if holder is None and situation.shared and answer is not Answer.LOWER:
+        message = shared_message(situation.shared, highest)
+    if answer is Answer.WAIT:
+        return Verdict(Step.WAIT, ErrorCode.REQUEST_TIMED_OUT, message)
+    if answer is Answer.LOWER:
+        message += f"; generation {claimant.generation} was asked for"
+    elif answer is Answer.FULL:
+        message += f"; its queue of {situation.queue_limit} is full"
+    return Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, message)

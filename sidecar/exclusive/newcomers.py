@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from sidecar.access.rules import KEPT_S
 from sidecar.forwarder.sequences import RefusedSequences
 from sidecar.protocol.session import Session
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from sidecar.exclusive.slots import SlotScope
     from sidecar.protocol.batch import BatchHeader
 
-_PATIENCE_S: Final = 5.0
-"""Who waits tries again within this, as clients do by themselves."""
 _PRUNE_S: Final = 0.25
 _REFUSED_KEPT: Final = 50_000
 _REFUSED_KEPT_GONE: Final = 5_000
@@ -195,7 +194,7 @@ class Newcomers:
             self._leave([session for session, (_, _, until) in self._waiting.items() if now > until])
         return self._order
 
-    def wait(self, claimant: Claimant, now: float, patience: float = _PATIENCE_S, *, came: float | None = None) -> None:
+    def wait(self, claimant: Claimant, now: float, patience: float = KEPT_S, *, came: float | None = None) -> None:
         """It takes a place, or keeps the one it has, for so many seconds. `came`: when it came first; before all who
         came later, also where it has lost its place meanwhile.
         """

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
+from sidecar.access.prospects import Look, Prospect
+from sidecar.access.rules import MODES
 from sidecar.changelog import ChangelogError, RetryTimeoutError
 from sidecar.exclusive.claims import Step
 from sidecar.exclusive.operations import NO_BATCH, Offer
@@ -36,25 +37,7 @@ if TYPE_CHECKING:
     from sidecar.forwarder.append import Outcome
 
 _EMPTY: Final = memoryview(b"")
-_PATIENCE_S: Final = 5.0
 _UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, RetryTimeoutError, TimeoutError)
-
-
-class Prospect(Enum):
-    """How a claim stands."""
-
-    READY = "it can be taken, or is owned already"
-    WAIT = "others come first"
-    BUSY = "the topic changes hands; look again when that is over"
-    REFUSED = "not as things stand; the error says why"
-
-
-class Look(NamedTuple):
-    """A prospect, and where it is refused the error of control.proto and its message."""
-
-    prospect: Prospect
-    error: control.Error = control.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,11 +57,6 @@ class TopicClaim:
         return replace(self, claimant=replace(self.claimant, connection=connection), alive=alive)
 
 
-_MODES: Final = {
-    control.EXCLUSIVE: AccessMode.EXCLUSIVE,
-    control.WAIT_FOR_EXCLUSIVE: AccessMode.WAIT_FOR_EXCLUSIVE,
-    control.EXCLUSIVE_WITH_FENCING: AccessMode.EXCLUSIVE_WITH_FENCING,
-}
 _READY: Final = Look(Prospect.READY)
 _WAIT: Final = Look(Prospect.WAIT)
 _BUSY: Final = Look(Prospect.BUSY)
@@ -139,7 +117,7 @@ class TopicOwners:
 
     def mode(self, topic: str, asked: control.AccessMode) -> AccessMode:
         """The mode of a claim that asks for none: the policy's; who asks to own a shared topic wants it alone."""
-        found = _MODES.get(asked) or self._governor.mode_of(topic)
+        found = MODES.get(asked) or self._governor.mode_of(topic)
         return AccessMode.EXCLUSIVE if found is AccessMode.SHARED else found
 
     # A claim --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from metadata.ownership import AccessMode
-from sidecar.v1 import control_pb2 as control
+from sidecar.access.rules import MODE_NUMBERS, MODES
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PolicyFields:
         """As the changelog keeps it."""
         record = state.Policy(version=version, at_ms=at_ms)
         if self.access_mode is not None:
-            record.access_mode = _MODES[self.access_mode]
+            record.access_mode = MODE_NUMBERS[self.access_mode]
         if self.scope is not None:
             record.scope = _SCOPES[self.scope]
         for name in ("deduplication", "exclusive_reader", "log_append_time"):
@@ -69,7 +69,7 @@ class PolicyFields:
     def of_record(cls, record: state.Policy) -> PolicyFields:
         """Read a changelog record."""
         return cls(
-            access_mode=_MODE_NAMES.get(record.access_mode) if record.HasField("access_mode") else None,
+            access_mode=MODES.get(record.access_mode) if record.HasField("access_mode") else None,
             deduplication=record.deduplication if record.HasField("deduplication") else None,
             exclusive_reader=record.exclusive_reader if record.HasField("exclusive_reader") else None,
             scope=_SCOPE_NAMES.get(record.scope) if record.HasField("scope") else None,
@@ -77,13 +77,6 @@ class PolicyFields:
         )
 
 
-_MODES: Final = {
-    AccessMode.SHARED: control.SHARED,
-    AccessMode.EXCLUSIVE: control.EXCLUSIVE,
-    AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
-    AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
-}
-_MODE_NAMES: Final = {number: mode for mode, number in _MODES.items()}
 _SCOPES: Final = {Scope.TOPIC: state.SCOPE_TOPIC, Scope.PARTITION: state.SCOPE_PARTITION}
 _SCOPE_NAMES: Final = {number: scope for scope, number in _SCOPES.items()}
 _DEFAULT: Final = PolicyFields(AccessMode.SHARED, False, False, Scope.TOPIC, False)

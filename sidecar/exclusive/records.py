@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata.ownership import AccessMode
+from sidecar.access.rules import MODE_NUMBERS, MODES
 from sidecar.changelog import pack_offsets, pack_positions, unpack_offsets
 from sidecar.exclusive.requests import NOBODY, Claim, Share, Split
 from sidecar.exclusive.succession import REMEMBERED_MS, pack_refused
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
     from sidecar.exclusive.requests import Request
     from sidecar.exclusive.succession import Sequences
     from sidecar.protocol.ids import Stamp
-
-_MODES: Final = {
-    AccessMode.SHARED: control.SHARED,
-    AccessMode.EXCLUSIVE: control.EXCLUSIVE,
-    AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
-    AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
-}
-_MODE_NAMES: Final = {int(number): mode for mode, number in _MODES.items()}
-
 
 DEPOSED_KEPT: Final = 20_000
 """Of those that owned the topic or wrote: a change of owner every five seconds for a day. Without names they take less
@@ -54,12 +46,12 @@ def was_deposed(value: state.Ownership, session: Session) -> bool:
 
 def mode_of(number: int) -> AccessMode:
     """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
-    return _MODE_NAMES.get(number, AccessMode.EXCLUSIVE)
+    return MODES.get(number, AccessMode.EXCLUSIVE)
 
 
 def mode_number(mode: AccessMode) -> control.AccessMode:
     """An access mode as records spell it."""
-    return _MODES[mode]
+    return MODE_NUMBERS[mode]
 
 
 def ownership(
@@ -94,7 +86,7 @@ def ownership(
         generation=generation,
         session="" if nobody else request.session,
         name="" if nobody else request.name,
-        mode=_MODES[request.mode],
+        mode=MODE_NUMBERS[request.mode],
         since_ms=now_ms if stays is None else stays.since_ms,
         start=pack_offsets(ends) if stays is None else stays.start,
         deposed=_kept(deposed.values()),
@@ -201,16 +193,6 @@ def former_writers(
         else:
             kept.append(each)
     return [*forgotten.values(), *kept]
-
-
-def retired(opened: Opened | None, stamp: Stamp) -> list[int]:
-    """The producer ids that the slot had before this one."""
-    if opened is None:
-        return []
-    found = list(opened.retired_producer_ids)
-    if opened.producer_id != stamp.producer_id:
-        found.append(opened.producer_id)
-    return found
 
 
 def client_ids(opened: Opened) -> dict[str, str]:

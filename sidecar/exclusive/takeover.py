@@ -38,7 +38,7 @@ from sidecar.exclusive.arbitration import Arbitration
 from sidecar.exclusive.records import FormerWriters
 from sidecar.exclusive.slots import SlotRecords, SlotScope, TakenSlot, stamp_of
 from sidecar.exclusive.tails import tail_reader, trusted_ends
-from sidecar.fencing import WriterSlot, fence_topic, open_slots, transactional_id
+from sidecar.fencing import WriterSlot, fence_topic, open_slots, retired_ids, transactional_id
 from sidecar.protocol.ids import Offset, ProducerId
 from sidecar.protocol.session import NO_SESSION, Session
 from sidecar.v1 import state_pb2 as state
@@ -356,7 +356,7 @@ class Takeover:
             None if self._scope.is_shared else generation,
             sequences,
             self._records.now_ms,
-            retired_ids=records.retired(former, stamp),
+            retired_ids=retired_ids(former, stamp),
             former=self._former.listed(former, stamp, request.name),
             ids_from=ids_from,
             begins=ends,

@@ -18,12 +18,11 @@ from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive.tails import acknowledged_tails, has_forgotten, tail_reader
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
-    retire_producer,
+    retire_formers,
 )
 from sidecar.forwarder.append import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import ProducerId
 from sidecar.protocol.records import newest_timestamp
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from sidecar.fencing import KeepAlive, WriterSlot
 
 _RECORDS_AT_ONCE: Final = 500
-_RETIRED_KEPT: Final = 16
 """A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""
 
 _AGAIN_S: Final = 5.0
@@ -274,6 +272,4 @@ async def keep_slot_alive(
         fenced[kept.topic] = [kept.partition]
     await slot.keep_alive(fenced)
     opened = scope.opened(around.changelog.view)
-    if opened is not None:
-        for former in opened.value.retired_producer_ids[-_RETIRED_KEPT:]:
-            await retire_producer(around.upstream, ProducerId(former), fenced)
+    await retire_formers(around.upstream, None if opened is None else opened.value, fenced)

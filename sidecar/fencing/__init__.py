@@ -12,7 +12,7 @@ from sidecar.fencing.expiry import (
     read_keep_alives,
 )
 from sidecar.fencing.names import PREFIX, transactional_id
-from sidecar.fencing.retire import retire_producer
+from sidecar.fencing.retire import retire_formers, retire_producer, retired_ids
 from sidecar.fencing.slot import ROTATE_AT, FencingLimits, Partitions, WriterSlot
 from sidecar.fencing.topic import FencedTopic, fence_slot, fence_topic, open_slots
 from sidecar.fencing.witness import Witness
@@ -35,6 +35,8 @@ __all__ = [
     "open_slots",
     "read_broker_keep_alive",
     "read_keep_alives",
+    "retire_formers",
     "retire_producer",
+    "retired_ids",
     "transactional_id",
 ]

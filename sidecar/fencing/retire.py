@@ -20,12 +20,14 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import MAX_PRODUCER_EPOCH, ProducerEpoch, ProducerId, Stamp, TopicPartition
 
 if TYPE_CHECKING:
+    from sidecar.changelog import Opened
     from sidecar.fencing.slot import Partitions
     from sidecar.protocol.caller import Upstream
     from sidecar.protocol.calls import PartitionProducers
 
 _LANE: Final = Lane("fencing-retire")
 _FIRST_COORDINATOR_EPOCH: Final = 0
+_RETIRED_KEPT: Final = 16
 
 
 async def retire_producer(
@@ -88,3 +90,19 @@ def _judge(errors: dict[TopicPartition, int], producer_id: ProducerId) -> None:
             raise FencingRefusedError(code, f"{what}, the node needs CLUSTER_ACTION or ALTER on the cluster")
         if code:
             raise KafkaError(code, f"WriteTxnMarkers to {partition}")
+
+
+def retired_ids(opened: Opened | None, stamp: Stamp) -> list[int]:
+    """The producer ids that the slot had before this one."""
+    if opened is None:
+        return []
+    found = list(opened.retired_producer_ids)
+    if opened.producer_id != stamp.producer_id:
+        found.append(opened.producer_id)
+    return found
+
+
+async def retire_formers(upstream: Upstream, opened: Opened | None, partitions: Partitions) -> None:
+    """Renew the fence of the newest producer ids that the slot had before. Raises as `retire_producer`."""
+    for former in opened.retired_producer_ids[-_RETIRED_KEPT:] if opened is not None else ():
+        await retire_producer(upstream, ProducerId(former), partitions)

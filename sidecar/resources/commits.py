@@ -1,21 +1,23 @@
 """One append after the other, each with all that is ready by then: what is decided together is written in one batch.
 
 Work waits in the order in which it came. What of it touches nothing that other work in front of it touches is decided
-on the same state of the book, written down as one batch, which is in the log as a whole or not at all, and applied once
-it is. So decisions see only what is written down, and nothing has to be taken back.
+on the same state of the claim table, written down as one batch, which is in the log as a whole or not at all, and
+applied once it is. So decisions see only what is written down, and nothing has to be taken back.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from sidecar.changelog import AppendRefusedError, Key, Record, RetryTimeoutError
+from sidecar.changelog import AppendRefusedError, Key, Record, RetryTimeoutError, whole_of
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.book import Change
-from sidecar.resources.requests import whole_of
+from sidecar.resources.claim_table import Change
+from sidecar.resources.requests import refuse_all
+from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from sidecar.changelog import StampedJournal
     from sidecar.network.tasks import Tasks
     from sidecar.protocol.ids import Offset
+    from sidecar.resources.requests import Request, Verdict
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Half of what the ownership topic takes."""
@@ -32,34 +35,51 @@ WORK_AT_ONCE: Final = 500
 _LOOKED_AT: Final = 10_000
 """Resources that are looked at for one batch: what waits for others' turns must not hold up the loop."""
 _RECORD_OVERHEAD: Final = 64
+_RECORD_BYTES: Final = 5_120
+"""More than a record has besides its resource: names of those who were deposed, the owner's, and the like."""
+_TIMES: Final = 3
+"""A resource is in the key, in the value, and its group besides."""
 
 
-class Work(Protocol):
+class Work(ABC):
     """Something that changes owners. `session` and `token`: whose; "" and b"" for any. `ends_session`: it ends all that
-    the session has.
+    the session has. `claims`: it may claim, so that the arbiter has to be asked.
+
+    `done` ends when it is written down: with the offset of the last record of its batch, None where nothing was to be
+    written. It fails with a `KafkaError`: surely not in the log, or this node coordinates no more.
     """
 
-    token: bytes
-    session: str
-    ends_session: bool
-    claims: bool
-    """It may claim, so that the arbiter has to be asked."""
+    token = b""
+    session = ""
+    ends_session = False
+    claims = False
 
+    def __init__(self) -> None:
+        self.done: asyncio.Future[Offset | None] = asyncio.get_running_loop().create_future()
+
+    @abstractmethod
     def touched(self) -> Collection[Key]:
         """The resources it is about."""
-        ...
 
+    @abstractmethod
     def decide(self) -> Change:
         """What it changes now; nothing where it is done without."""
-        ...
+
+    @abstractmethod
+    def apply(self, change: Change) -> None:
+        """Its change is written down."""
 
     def written(self, change: Change, last: Offset | None) -> None:
-        """Done: `last` is the offset of the last record of its batch, None where nothing was to be written."""
-        ...
+        """Done."""
+        if change:
+            self.apply(change)
+        if not self.done.done():
+            self.done.set_result(last)
 
     def failed(self, error: KafkaError) -> None:
-        """It came to nothing: surely not in the log, or this node coordinates no more."""
-        ...
+        """It came to nothing."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 @dataclass(slots=True)
@@ -86,10 +106,6 @@ class _Busy:
         return any(key in self.keys or key in self.topics or whole_of(key) in self.keys for key in keys)
 
 
-class TooLargeError(Exception):
-    """A request whose records would not fit into one batch."""
-
-
 def encoded_size(records: Sequence[Record]) -> int:
     """About how many bytes these take in a batch."""
     size = 0
@@ -100,8 +116,8 @@ def encoded_size(records: Sequence[Record]) -> int:
 
 
 class Commits:
-    """The appends of one term. `confirm` is awaited in front of each batch that claims; what it raises fails the claims
-    in it. `broken` is called once it is not known any more what is in the log.
+    """The appends of one coordinator epoch. `confirm` is awaited in front of each batch that claims; what it raises
+    fails the claims in it. `broken` is called once it is not known any more what is in the log.
     """
 
     def __init__(
@@ -229,3 +245,17 @@ def records_of(change: Change) -> list[Record]:
     took its place, and severs by that.
     """
     return [*[Record(*item) for item in change.claims.items()], *[Record(key, None) for key in change.gone]]
+
+
+def may_be_too_large(request: Request) -> bool:
+    """Whether it is worth a look at what a request takes in the log."""
+    return sum(_RECORD_BYTES + _TIMES * len(wish.key.topic) for wish in request.wishes) > BATCH_BYTES
+
+
+def too_large(request: Request, change: Change) -> Verdict | None:
+    """The refusal of a grant that does not fit into one batch; None where it does."""
+    size = encoded_size(records_of(change))
+    if size <= BATCH_BYTES:
+        return None
+    message = f"the claims of this request take {size} bytes, {BATCH_BYTES} fit: claim fewer at once"
+    return refuse_all(request, control.INVALID_REQUEST, message)

@@ -1,27 +1,29 @@
-"""The coordinator of free strings and reader claims, as one node is it or sees it: the room's interface.
+"""The coordinator of free strings and reader claims, as one node is it or sees it: the room's interface. Behind it what
+is written down: a request that is granted, one that lets go, a session that ended.
 
-The rules are in `book`, the right to write in `office` and `term`, the order of what is written in `commits`; this
-module brings connections and sessions to them. All of it runs in one event loop. It answers nobody: whoever
-handles a request asks `ready`, then `look`, then `take` or `wait`, and asks again when `told` or `changed` says so.
+The rules are in `claim_table`, the right to write in `lease` and `epoch`, the order of what is written in `commits`.
+This module brings connections and sessions to them. All of it runs in one event loop. It answers nobody: the handler of
+a request asks `ready`, then `look`, then `take` or `wait`, and asks again when `told` says so.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from sidecar.access.prospects import Prospect
+from sidecar.access.sessions import is_plain
 from sidecar.changelog import ChangelogError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.book import Change
-from sidecar.resources.office import Office
-from sidecar.resources.requests import Decision, Verdict, gone_message
-from sidecar.resources.sessions import ends_with_connection
-from sidecar.resources.work import Ending, Releasing, Taking, may_be_too_large, too_large
+from sidecar.resources.claim_table import Change
+from sidecar.resources.commits import Commits, Work, may_be_too_large, too_large
+from sidecar.resources.lease import CoordinatorLease
+from sidecar.resources.requests import Verdict
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable
+    from collections.abc import Collection, Iterable
 
     from sidecar.changelog import Key
     from sidecar.protocol.ids import Offset
@@ -29,86 +31,67 @@ if TYPE_CHECKING:
 
 _SEEN_S: Final = 10.0
 _LONGEST_ADDRESS: Final = "?" * 256
+_NOTHING: Final = Change()
 
 
-class Coordinator(Office):
+class Coordinator(CoordinatorLease):
     """Grants and takes back. See `ClaimsState` for what it tells."""
 
     # Claiming -----------------------------------------------------------------------------------------------------
 
     def look(self, request: Request) -> Verdict:
         """What would become of a request now, as far as it is written down. Changes nothing."""
-        if self._term is None:
-            return Verdict(Decision.BUSY)
-        verdict = self.judge(request)
-        if verdict.decision is Decision.GRANT and may_be_too_large(request):
-            return too_large(request, self.book.grant(request, verdict, self.wall_ms(), _LONGEST_ADDRESS)) or verdict
+        if self._epoch is None:
+            return Verdict(Prospect.BUSY)
+        verdict = self.table.judge(request)
+        if verdict.prospect is Prospect.READY and may_be_too_large(request):
+            return too_large(request, self.table.grant(request, verdict, self.wall_ms(), _LONGEST_ADDRESS)) or verdict
         return verdict
 
     async def take(self, asker: Asker, request: Request) -> Verdict:
-        """Judge again, and if it is GRANT write it down: with the ownerships, once this node's view has them.
+        """Judge again, and if it is READY write it down: with the ownerships, once this node's view has them.
 
         What was deposed by it is severed. Any other verdict changed nothing. Raises `KafkaError` 6 where this node
         coordinates no more, 5 where nothing can be claimed now.
         """
-        commits = self._commits
-        if commits is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
+        commits = self._writing()
         self._sessions.bind(asker, request.session)
         work = Taking(self, asker, request)
-        with self.attending(request.token):
-            commits.submit(work)
-            try:
-                verdict, last = await work.done
-            except KafkaError:
-                self._hooks.claims_answered("unavailable", len(request.wishes))
-                raise
-        self._count(verdict)
+        commits.submit(work)
+        try:
+            last = await work.done
+        except KafkaError:
+            self._events.claims_answered("unavailable", len(request.wishes))
+            raise
+        self._count(work.verdict)
         await self._seen(last)
-        return verdict
+        return work.verdict
 
     def wait(self, asker: Asker, request: Request) -> Verdict:
         """Take a place in every queue of a request, or keep those it has, where it is not refused; return the verdict.
         One that could have all waits for something of another room: who comes later does not pass it by. The places
-        are kept for 5 s, and as long as somebody is `attending`.
+        are kept until `leave`, or the end of the session.
 
         Raises `KafkaError` 6 where this node coordinates no more.
         """
+        self._writing()
         verdict = self.look(request)
-        if verdict.decision is Decision.BUSY:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
-        if verdict.decision is Decision.WAIT or (
-            verdict.decision is Decision.GRANT and self.book.has_room_for(request)
+        if verdict.prospect is Prospect.WAIT or (
+            verdict.prospect is Prospect.READY and self.table.has_room_for(request)
         ):
             self._sessions.bind(asker, request.session)
-            if request.token not in self.book.places:
+            if request.token not in self.table.waiting.by_token:
                 self._count(verdict)
-            _, effects = self.book.wait(request, self.now(), self.wall_ms())
-            self.left(effects)
+            self.happened(self.table.wait(request, self.wall_ms()))
         return verdict
 
-    def waiting(self, token: bytes) -> Request | None:
-        """The request that waits under a token."""
-        place = self.book.places.get(token)
-        return None if place is None else place.request
+    def is_waiting(self, token: bytes) -> bool:
+        """Whether a request has places."""
+        return token in self.table.waiting.by_token
 
-    @contextmanager
-    def attending(self, token: bytes) -> Generator[None]:
-        """A call waits for news of a token: its places do not lapse meanwhile, and for 5 s afterwards."""
-        place = self.book.places.get(token)
-        if place is None:
-            yield
-            return
-        place.attended += 1
-        try:
-            yield
-        finally:
-            place.attended -= 1
-            self.book.keep(place, self.now())
-
-    def leave(self, token: bytes) -> None:
-        """Give up the places of a request; harmless without any."""
-        self.left(self.book.leave([token], self.now()))
+    def leave(self, tokens: Iterable[bytes]) -> None:
+        """Give up the places of requests; harmless without any."""
+        self.happened(self.table.leave(tokens))
 
     async def release(self, token: bytes, keys: Collection[Key] | None = None) -> None:
         """Let go of the token's claims to these, or of all its claims and places; harmless again.
@@ -116,11 +99,8 @@ class Coordinator(Office):
         Returns once that is written down. Raises `KafkaError` 6 where this node coordinates no more, 5 where it cannot
         be written now.
         """
-        commits = self._commits
-        if commits is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
         work = Releasing(self, token, keys)
-        commits.submit(work)
+        self._writing().submit(work)
         await self._seen(await work.done)
 
     def lost_by(self, token: bytes) -> Collection[Key]:
@@ -139,7 +119,7 @@ class Coordinator(Office):
     def _end(self, sessions: Iterable[str]) -> None:
         """These are over: what they have is let go of, tried again until that is written down."""
         for session in sessions:
-            if self.book.keys_of_session(session) or self.book.places_of(session):
+            if self.table.keys_of_session(session) or self.table.waiting.of_session(session):
                 self._over[session] = False
                 self._let_end(session)
 
@@ -154,6 +134,11 @@ class Coordinator(Office):
             self._over[session] = True
             self._commits.submit(Ending(self, session))
 
+    def _writing(self) -> Commits:
+        if self._commits is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
+        return self._commits
+
     async def _seen(self, last: Offset | None) -> None:
         """What was answered is in force on this node."""
         if last is not None:
@@ -161,35 +146,17 @@ class Coordinator(Office):
                 await self._around.changelog.tailer.reached(last, timeout=_SEEN_S)
 
     def _count(self, verdict: Verdict) -> None:
-        if verdict.decision is Decision.GRANT:
+        if verdict.prospect is Prospect.READY:
             return  # counted when it was written down
         errors = {each.error for each in verdict.ownerships if each.error} - {control.TIMED_OUT}
         outcome = control.Error.Name(min(errors)).lower() if errors else "waiting"
-        if verdict.decision is not Decision.BUSY:
-            self._hooks.claims_answered(outcome, len(verdict.ownerships))
+        if verdict.prospect is not Prospect.BUSY:
+            self._events.claims_answered(outcome, len(verdict.ownerships))
 
-    # What its work needs (`sidecar.resources.work.Room`) ----------------------------------------------------------
-
-    def judge(self, request: Request) -> Verdict:
-        """As the book does; what a token lost it never claims anew."""
-        gone = self._lost.of(request.token)
-        if gone and any(wish.key in gone for wish in request.wishes):
-            return self._deposed(request, gone)
-        return self.book.judge(request)
-
-    def _deposed(self, request: Request, gone: Collection[Key]) -> Verdict:
-        owned = self.book.keys_of_token(request.token)
-        answers: list[control.Ownership] = []
-        for wish in request.wishes:
-            answer = self.book.ownership(wish.key, wish.resource)
-            if wish.key in gone or wish.key not in owned:
-                answer.error = control.DEPOSED
-                answer.message = gone_message(answer)
-            answers.append(answer)
-        return Verdict(Decision.REFUSE, tuple(answers))
+    # What its work needs ----------------------------------------------------------------------------------------
 
     def may_hold(self, asker: Asker, session: str) -> bool:
-        return asker.is_alive() if ends_with_connection(session) else self._sessions.is_present(session)
+        return asker.is_alive() if is_plain(session) else self._sessions.is_present(session)
 
     def is_over(self, session: str) -> bool:
         return not self._sessions.is_present(session)
@@ -198,17 +165,17 @@ class Coordinator(Office):
         """A grant is written down: it is in force, and whoever lost by it is cut off."""
         request = change.request
         assert request is not None
-        effects = self.book.apply(change, self.now())
+        effects = self.table.apply(change)
         deposed = {claim.session: claim for _, claim in effects.lost if claim.session != request.session}
         first = next(iter(change.claims.values()))
         loser = next(iter(deposed.values()), None)
-        self._hooks.claims_answered("granted", len(change.claims))
+        self._events.claims_answered("granted", len(change.claims))
         if deposed:
-            self._hooks.claims_answered("lost", sum(claim.session in deposed for _, claim in effects.lost))
-        self._hooks.claims_granted(
+            self._events.claims_answered("lost", sum(claim.session in deposed for _, claim in effects.lost))
+        self._events.claims_granted(
             _text(first), len(change.claims), first.generation, request.session, loser.session if loser else None
         )
-        self._after(effects)
+        self.happened(effects)
         for session in deposed:
             for other in self._sessions.askers(session):
                 if other.connection_id != asker.connection_id:
@@ -224,12 +191,99 @@ class Coordinator(Office):
 
     def let_go(self, change: Change) -> None:
         """A release is written down."""
-        effects = self.book.apply(change, self.now())
-        self._hooks.claims_answered("released", len(effects.lost))
+        effects = self.table.apply(change)
+        self._events.claims_answered("released", len(effects.lost))
         if effects.lost:
             _, claim = effects.lost[0]
-            self._hooks.claims_let_go(_text(claim), len(effects.lost), claim.session)
-        self._after(effects)
+            self._events.claims_let_go(_text(claim), len(effects.lost), claim.session)
+        self.happened(effects)
+
+
+class Taking(Work):
+    """A request that shall be granted now."""
+
+    claims = True
+
+    def __init__(self, room: Coordinator, asker: Asker, request: Request) -> None:
+        super().__init__()
+        self.token = request.token
+        self.session = request.session
+        self.verdict = Verdict(Prospect.BUSY)
+        self._room = room
+        self._asker = asker
+        self._request = request
+
+    def touched(self) -> Collection[Key]:
+        return [wish.key for wish in self._request.wishes]
+
+    def decide(self) -> Change:
+        room, request = self._room, self._request
+        self.verdict = Verdict(Prospect.BUSY)
+        if not room.may_hold(self._asker, request.session):
+            return _NOTHING  # nobody hears the answer
+        self.verdict = room.table.judge(request)
+        if self.verdict.prospect is not Prospect.READY:
+            return _NOTHING
+        change = room.table.grant(request, self.verdict, room.wall_ms(), self._asker.address)
+        refusal = too_large(request, change)
+        if refusal is not None:
+            self.verdict = refusal
+            return _NOTHING
+        return change
+
+    def apply(self, change: Change) -> None:
+        self._room.granted(self._asker, change)
+
+
+class Releasing(Work):
+    """A token lets go of some of its claims, or all and its places."""
+
+    def __init__(self, room: Coordinator, token: bytes, keys: Collection[Key] | None) -> None:
+        super().__init__()
+        self.token = token
+        self._room = room
+        self._keys = None if keys is None else frozenset(keys)
+
+    def touched(self) -> Collection[Key]:
+        owned = self._room.table.keys_of_token(self.token)
+        return owned if self._keys is None else owned & self._keys
+
+    def decide(self) -> Change:
+        self._room.leave([self.token])
+        return self._room.table.release(self.touched())
+
+    def apply(self, change: Change) -> None:
+        self._room.let_go(change)
+
+
+class Ending(Work):
+    """A session is over: it lets go of all it has, unless it came back meanwhile."""
+
+    ends_session = True
+
+    def __init__(self, room: Coordinator, session: str) -> None:
+        super().__init__()
+        self.session = session
+        self._room = room
+
+    def touched(self) -> Collection[Key]:
+        return self._room.table.keys_of_session(self.session)
+
+    def decide(self) -> Change:
+        if not self._room.is_over(self.session):
+            return _NOTHING
+        self._room.leave(self._room.table.waiting.of_session(self.session))
+        return self._room.table.release(self.touched())
+
+    def apply(self, change: Change) -> None:
+        self._room.let_go(change)
+
+    def written(self, change: Change, last: Offset | None) -> None:
+        super().written(change, last)
+        self._room.ended(self.session, written=True)
+
+    def failed(self, error: KafkaError) -> None:
+        self._room.ended(self.session, written=False)
 
 
 def _text(claim: state.Claim) -> str:

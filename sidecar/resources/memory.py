@@ -6,7 +6,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
     from sidecar.changelog import Key
 
@@ -31,6 +32,6 @@ class LostTokens:
         while self._size > self._limit:
             self._size -= len(self._lost.popitem(last=False)[1])
 
-    def of(self, token: bytes) -> Collection[Key]:
+    def of(self, token: bytes) -> AbstractSet[Key]:
         """What a token lost."""
         return self._lost.get(token, {}).keys()

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from sidecar.access.sessions import is_plain
 from sidecar.changelog import Kind
-from sidecar.resources.sessions import ends_with_connection
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class ReaderClaims:
             return
         old, new = Holder.of_record(before), Holder.of_record(after)
         if before.resource.name:  # nobody reads or commits a free string: its name says nothing of connections
-            if ends_with_connection(before.session):
+            if is_plain(before.session):
                 return  # its node coordinates claims: it tells what was lost, then severs
             old, new = Holder(old.session, ""), Holder(new.session, "")
         self.handed_over(HandOver(old, new))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from sidecar.access.sessions import is_plain
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.requests import CONNECTION_SESSION
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 SESSIONS_LIMIT: Final = 1_000
 """As many sessions may one connection speak for."""
-
-
-def ends_with_connection(session: str) -> bool:
-    """Whether it is a connection's own."""
-    return session.startswith(CONNECTION_SESSION)
 
 
 class Sessions:
@@ -71,7 +66,7 @@ class Sessions:
             if carried:
                 continue
             del self._connections[session]
-            if ends_with_connection(session) or self.disconnect_grace <= 0:
+            if is_plain(session) or self.disconnect_grace <= 0:
                 ended.append(session)
             else:
                 self._until[session] = now + self.disconnect_grace

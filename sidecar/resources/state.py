@@ -1,6 +1,6 @@
-"""What a node knows of the claims to free strings and readers: by its book where it coordinates, else by the changelog.
+"""What a node knows of the claims to strings and readers: as coordinator by its claim table, else by the changelog.
 
-What the two modules above it share: `office` says who coordinates, `coordinator` grants. It only looks and tells.
+What the two modules above it share: `lease` says who coordinates, `coordinator` grants. It only looks and tells.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Protocol
 
 from metadata.lease import Lease
+from sidecar.changelog import claimed
 from sidecar.protocol.errors import KafkaError
-from sidecar.resources.book import Book, Effects, shown
+from sidecar.resources.claim_table import ClaimTable, Effects, shown
 from sidecar.resources.commits import Commits
+from sidecar.resources.epoch import CLAIMS
 from sidecar.resources.memory import LostTokens
-from sidecar.resources.requests import resource_of
 from sidecar.resources.sessions import Sessions
-from sidecar.resources.term import CLAIMS
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from metadata.lease import Sent
     from sidecar.changelog import Change as LogChange
     from sidecar.changelog import Key
     from sidecar.cluster.nodes import NodeDirectory
     from sidecar.network.tasks import Tasks
-    from sidecar.resources.term import Surroundings, Term
+    from sidecar.resources.epoch import CoordinatorEpoch, Surroundings
 
 CLAIMS_LIMIT: Final = 100_000
 PLACES_LIMIT: Final = 100_000
 _NAME: Final = CLAIMS.encode()
 
 
-class Hooks(Protocol):
-    """What the room tells: for metrics and logs."""
+class ClaimEvents(Protocol):
+    """What happens to claims, for metrics and logs."""
 
     def claims_answered(self, outcome: str, resources: int) -> None:
         """`outcome`: granted, released, lost, ended, or the name of an error in lower case."""
@@ -54,8 +54,8 @@ class Hooks(Protocol):
 class ClaimsState(ABC):
     """The claims as one node sees them. Times in seconds.
 
-    `changed` hears of every resource whose owner or queue changed on the coordinator; `told` of every token that has
-    something to fetch: its turn has come, it lost a claim or its places, or this node coordinates no more.
+    `told` hears of every token that has something to fetch: its turn has come, it lost claims (their keys) or its
+    places, or this node coordinates no more.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ClaimsState(ABC):
         around: Surroundings,
         nodes: NodeDirectory,
         tasks: Tasks,
-        hooks: Hooks,
+        events: ClaimEvents,
         *,
         reconnect_grace: float,
         disconnect_grace: float,
@@ -72,12 +72,11 @@ class ClaimsState(ABC):
         places_limit: int = PLACES_LIMIT,
     ) -> None:
         """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of all resources together."""
-        self.changed: list[Callable[[Key], None]] = []
-        self.told: list[Callable[[bytes], None]] = []
+        self.told: list[Callable[[bytes, Collection[Key]], None]] = []
         self._around = around
         self._nodes = nodes
         self._tasks = tasks
-        self._hooks = hooks
+        self._events = events
         self._reconnect_grace = reconnect_grace
         self._limits = {"queue_limit": queue_limit, "claims_limit": claims_limit, "places_limit": places_limit}
         self._sessions = Sessions(disconnect_grace)
@@ -86,14 +85,14 @@ class ClaimsState(ABC):
         """Sessions that ended and have something still; whether that is being written down."""
         self._serving = False
         self._draining = False
-        self._term: Term | None = None
+        self._epoch: CoordinatorEpoch | None = None
         self._commits: Commits | None = None
         self._opening: asyncio.Task[KafkaError | None] | None = None
         self._fenced_at = self._fence_due = 0.0
         self._lease = Lease(around.store.lease_ms, clock=around.changelog.clock.elapsed)
         self._beat_sent: Sent | None = None
         self._woken = asyncio.Event()
-        self.book = self._new_book()
+        self.table = self._new_table()
         self._unsubscribe = around.changelog.tailer.subscribe(self._logged)
 
     # Who coordinates ----------------------------------------------------------------------------------------------
@@ -101,25 +100,25 @@ class ClaimsState(ABC):
     @property
     def coordinates(self) -> bool:
         """Whether this node does."""
-        return self._term is not None
+        return self._epoch is not None
 
     @property
     def node(self) -> int | None:
         """The node that coordinates, or would be the first to; None while none lives."""
-        if self._term is not None:
+        if self._epoch is not None:
             return self._around.node_id
         placement = self._nodes.placement
         serving = self._nodes.serving.get(_NAME)
         found = serving if serving in placement.nodes else placement.of_topic(_NAME)
         return None if self._draining and found == self._around.node_id else found
 
-    def _new_book(self) -> Book:
-        return Book(self._around.node_id, **self._limits)
+    def _new_table(self) -> ClaimTable:
+        return ClaimTable(self._around.node_id, self._lost, **self._limits)
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
         """Other bounds from now on; who waits already keeps the place."""
         self._sessions.disconnect_grace = disconnect_grace
-        self._limits["queue_limit"] = self.book.queue_limit = queue_limit
+        self._limits["queue_limit"] = self.table.queue_limit = queue_limit
 
     def now(self) -> float:
         return self._around.changelog.clock.elapsed()
@@ -129,26 +128,23 @@ class ClaimsState(ABC):
 
     # What happens ---------------------------------------------------------------------------------------------------
 
-    def left(self, effects: Effects) -> None:
-        """Places were taken or given up."""
-        self._after(effects)
-
-    def _after(self, effects: Effects) -> None:
+    def happened(self, effects: Effects) -> None:
+        """Owners or queues changed: those are told that have to know."""
+        news: dict[bytes, list[Key]] = {}
         for key, claim in effects.lost:
-            self._lost.add(claim.token, [key])
-        for place in effects.evicted:
-            self._lost.add(place.token, [wish.key for wish in place.request.wishes])
-        tokens = [claim.token for _, claim in effects.lost]
-        tokens += [place.token for place in (*effects.evicted, *effects.ready)]
-        self._tell(effects.changed, dict.fromkeys(tokens))
+            news.setdefault(claim.token, []).append(key)
+        for token, keys in news.items():
+            self._lost.add(token, keys)
+        for waiting in effects.evicted:
+            self._lost.add(waiting.token, [wish.key for wish in waiting.request.wishes])
+        for waiting in (*effects.evicted, *effects.ready):
+            news.setdefault(waiting.token, [])
+        self._tell(news)
 
-    def _tell(self, keys: Iterable[Key], tokens: Iterable[bytes]) -> None:
-        for listener in tuple(self.changed):
-            for key in keys:
-                listener(key)
-        for told in tuple(self.told):
-            for token in tokens:
-                told(token)
+    def _tell(self, news: Mapping[bytes, Collection[Key]]) -> None:
+        for listener in self.told:
+            for token, keys in news.items():
+                listener(token, keys)
 
     @abstractmethod
     def _logged(self, change: LogChange) -> None:
@@ -161,55 +157,44 @@ class ClaimsState(ABC):
 
         Any node knows the owners; only the coordinator who waits.
         """
-        ownerships = self.owners(keys)
         waiting = tuple(
             control.Waiting(
-                resource=resource, name=place.request.name, session=place.request.session, since_ms=place.since_ms
+                resource=claimed(key)[1], name=each.request.name, session=each.request.session, since_ms=each.since_ms
             )
-            for key, resource in ((key, resource_of(key)) for key in keys)
-            for place in self.book.queue(key)
+            for key in keys
+            for each in self.table.waiting.queue(key).values()
         )
-        return ownerships, waiting
+        return self.owners(keys), waiting
 
     def claimed(self, group: str) -> list[Key]:
         """Every resource of a group (none: free strings) that somebody owns or, on the coordinator, waits for."""
-        if self._term is not None:
-            owners: Iterable[tuple[Key, state.Claim]] = self.book.owners.items()
+        if self._epoch is not None:
+            owners: Iterable[tuple[Key, state.Claim]] = self.table.owners.items()
         else:
             owners = ((each.key, each.value) for each in self._around.changelog.view.claims())
         found = dict.fromkeys(key for key, claim in owners if claim.group == group)
-        found.update(dict.fromkeys(key for key in self.book.queued() if self._group(key) == group))
+        found.update(dict.fromkeys(key for key in self.table.waiting.queued() if claimed(key)[0] == group))
         return list(found)
 
     def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
-        """Who owns these resources, in their order."""
-        node = self.node
-        serving = -1 if node is None else node
-        return tuple(self._shown(key, serving) for key in keys)
-
-    def _shown(self, key: Key, serving: int) -> control.Ownership:
-        claim = self._owner(key)
-        if claim is None:
-            return control.Ownership(resource=resource_of(key), serving_node=serving)
-        return shown(claim, serving)
-
-    def _owner(self, key: Key) -> state.Claim | None:
-        """By the book on the coordinator, elsewhere by the changelog."""
-        if self._term is not None:
-            return self.book.owners.get(key)
-        entry = self._around.changelog.view.claim(key)
-        return None if entry is None else entry.value
-
-    def _group(self, key: Key) -> str:
-        place = next(iter(self.book.queue(key)))
-        return next(wish.group for wish in place.request.wishes if wish.key == key)
+        """Who owns these resources, in their order: on the coordinator by its table, else by the changelog."""
+        node = -1 if self.node is None else self.node
+        view = self._around.changelog.view
+        found: list[control.Ownership] = []
+        for key in keys:
+            entry = view.claim(key) if self._epoch is None else None
+            claim = self.table.owners.get(key) if entry is None else entry.value
+            found.append(
+                control.Ownership(resource=claimed(key)[1], serving_node=node) if claim is None else shown(claim, node)
+            )
+        return tuple(found)
 
     @property
     def held(self) -> int:
         """How many resources are owned, on the coordinator."""
-        return len(self.book.owners)
+        return len(self.table.owners)
 
     @property
     def waiting_wishes(self) -> int:
         """How many places in queues are taken, on the coordinator."""
-        return self.book.waiting_wishes
+        return self.table.waiting.wishes

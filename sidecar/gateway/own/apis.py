@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from sidecar.access.prospects import Prospect
 from sidecar.changelog import Kind
-from sidecar.exclusive.owning import Prospect, TopicOwners
+from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.own import asked
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Target, check_group
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, answer, decode, fault_of
 from sidecar.gateway.own.describe import DescribeOwnersApi
 from sidecar.gateway.own.last_sequence import LastSequenceApi
-from sidecar.gateway.own.looks import not_now
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.rooms import Rooms
-from sidecar.gateway.own.telling import Teller
+from sidecar.gateway.own.telling import Teller, not_now
 from sidecar.gateway.own.tickets import Stand
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.protocol import api
@@ -64,7 +64,6 @@ class OwnApis:
         self._describe = DescribeOwnersApi(upstream, nodes, governor, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governor, catching_up))
         governor.watchers.append(self.ownerships.topic_stirred)
-        coordinator.changed.append(self.ownerships.resource_stirred)
         coordinator.told.append(self.ownerships.token_stirred)
 
     def handlers(self) -> dict[int, ColdApi]:

@@ -8,9 +8,8 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import unquote
 
-from sidecar.changelog import claim_key
+from sidecar.changelog import claim_key, claimed
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.identity import shown_name
 from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
@@ -27,7 +26,6 @@ LONGEST_WAIT_MS: Final = 300_000
 """Who asks to wait for longer is answered TIMED_OUT after this, and asks again."""
 WHOLE: Final = -1
 """In place of a partition: all of them."""
-_UNGROUPED: Final = 2
 _GROUP: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
@@ -68,11 +66,8 @@ class Target(NamedTuple):
     @classmethod
     def of_key(cls, key: Key) -> Target:
         """The target of such a record."""
-        parts = [unquote(part) for part in key.topic.split(":")]
-        group = parts.pop(0) if len(parts) > _UNGROUPED else ""
-        if parts[0] == "name":
-            return cls(group, "", WHOLE, parts[1])
-        return cls(group, parts[1], int(parts[2]) if len(parts) > _UNGROUPED else WHOLE, "")
+        group, resource = claimed(key)
+        return cls.of(group, resource)
 
     def __str__(self) -> str:
         if self.name:

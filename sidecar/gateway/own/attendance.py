@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from sidecar.access.rules import KEPT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sidecar.gateway.client import Client
     from sidecar.gateway.own.tickets import Ticket
-    from sidecar.resources.coordinator import Coordinator
-
-KEPT_S: Final = 5.0
-"""How long a place or a promotion is kept for somebody who does not call."""
 
 
 class Attendance:
     """The calls of Own and Watch that are under way, and the requests that nobody calls for."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self) -> None:
         self._parked: dict[int, set[asyncio.Future[None]]] = {}
         self._unattended: dict[bytes, Ticket] = {}
 
@@ -32,8 +29,7 @@ class Attendance:
         ticket.own_calls += by_own
         self._unattended.pop(ticket.asked.token, None)
         try:
-            with self._coordinator.attending(ticket.asked.token):  # one that does not park keeps its place, too
-                yield
+            yield
         finally:
             ticket.calls -= 1
             ticket.own_calls -= by_own
@@ -45,6 +41,11 @@ class Attendance:
             ticket.kept_until = asyncio.get_running_loop().time() + KEPT_S
             self._unattended[ticket.asked.token] = ticket
 
+    def waits(self, ticket: Ticket) -> None:
+        """A request took its places, or keeps them: where nobody calls for it, not for longer than before."""
+        if ticket.asked.token not in self._unattended:
+            self.left_alone(ticket)
+
     async def park(self, client: Client, ticket: Ticket, seconds: float | None) -> None:
         """Until something happens to a request, its client is gone, or so many seconds have passed."""
         listener = ticket.listen()
@@ -53,8 +54,7 @@ class Attendance:
         alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, _rouse, listener)
         client.connection.park()
         try:
-            with self._coordinator.attending(ticket.asked.token):
-                await listener  # nothing around it: thousands wait here
+            await listener  # nothing around it: thousands wait here
         finally:
             if alarm is not None:
                 alarm.cancel()

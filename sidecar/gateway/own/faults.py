@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sidecar.access.prospects import Look, Prospect
 from sidecar.cluster.resolver import TopicKind, is_legal
-from sidecar.exclusive.owning import Look, Prospect
 from sidecar.gateway.own.describe import existing_partitions, missing_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError

@@ -12,19 +12,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sidecar.exclusive.owning import Look, Prospect
-from sidecar.gateway.own.looks import not_now, of_verdict
+from sidecar.access.prospects import Look, Prospect
+from sidecar.gateway.own.telling import not_now
 from sidecar.gateway.own.tickets import Stand
 from sidecar.protocol.errors import KafkaError
-from sidecar.resources.requests import Decision
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sidecar.exclusive.owning import TopicClaim
     from sidecar.gateway.own.asked import Target
     from sidecar.gateway.own.rooms import Rooms
     from sidecar.gateway.own.tickets import Ticket, Tickets
-    from sidecar.resources.requests import Request
+    from sidecar.resources.requests import Request, Verdict
 
 _BUSY_S: Final = 10.0
 """How long a request waits for topics that change hands before it is told so."""
@@ -81,7 +82,7 @@ class Granting:
         looks = {target: self._rooms.topics.look(claim) for target, claim in ticket.claims.items()}
         coordinator, request = self._rooms.coordinator, ticket.request
         if request is not None and coordinator.coordinates:
-            looks |= of_verdict(ticket.asked.read, coordinator.look(request))
+            looks |= _by_target(ticket.asked.read, coordinator.look(request))
         elif request is not None:
             looks |= dict.fromkeys(ticket.asked.read, _ELSEWHERE)
         return looks
@@ -101,15 +102,15 @@ class Granting:
         if ticket.request is not None:
             try:
                 self._rooms.coordinator.wait(ticket.client, ticket.request)
-                ticket.is_placed = self._rooms.coordinator.waiting(ticket.asked.token) is not None
+                ticket.is_placed = self._rooms.coordinator.is_waiting(ticket.asked.token)
             except KafkaError as error:
                 self.leave(ticket)
                 return self._rooms.teller.not_coordinating(ticket.asked, error)
         return None
 
     def _has_lapsed(self, ticket: Ticket) -> bool:
-        """The coordinator gave its places away: those for topics go too, or sets would wait in circles."""
-        return ticket.is_placed and self._rooms.coordinator.waiting(ticket.asked.token) is None
+        """The coordinator ended its places with the session: those for topics go too, or sets would wait in circles."""
+        return ticket.is_placed and not self._rooms.coordinator.is_waiting(ticket.asked.token)
 
     def leave(self, ticket: Ticket) -> None:
         """Give up every place."""
@@ -123,7 +124,7 @@ class Granting:
             if other is not None:  # a session has one place in a queue
                 self._rooms.topics.keep_place(other.claims[target], other.came)
         if ticket.request is not None:
-            self._rooms.coordinator.leave(ticket.asked.token)
+            self._rooms.coordinator.leave([ticket.asked.token])
 
     async def _take(self, ticket: Ticket) -> dict[Target, Look]:
         """Take all of it; what stood in the way, by target, where nothing was taken."""
@@ -155,10 +156,20 @@ class Granting:
             verdict = await self._rooms.coordinator.take(ticket.client, request)
         except KafkaError as error:
             return dict.fromkeys(targets, not_now(error)), {}
-        if verdict.decision is not Decision.GRANT:
-            return of_verdict(targets, verdict), {}
+        if verdict.prospect is not Prospect.READY:
+            return _by_target(targets, verdict), {}
         return {}, {target: told.generation for target, told in zip(targets, verdict.ownerships, strict=True)}
 
     async def _take_over(self, claim: TopicClaim) -> Look:
         async with self._takeovers:
             return await self._rooms.topics.take(claim)
+
+
+def _by_target(targets: Sequence[Target], verdict: Verdict) -> dict[Target, Look]:
+    """What the coordinator says of each target."""
+    if verdict.prospect is not Prospect.REFUSED:
+        return dict.fromkeys(targets, Look(verdict.prospect))
+    return {
+        target: Look(Prospect.REFUSED, told.error, told.message) if told.error else Look(Prospect.READY)
+        for target, told in zip(targets, verdict.ownerships, strict=True)
+    }

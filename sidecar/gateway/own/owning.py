@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sidecar.exclusive.owning import Look, Prospect, TopicClaim
+from sidecar.access.prospects import Look, Prospect
+from sidecar.exclusive.owning import TopicClaim
 from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.attendance import Attendance
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.faults import find_faults
 from sidecar.gateway.own.granting import Granting
-from sidecar.gateway.own.looks import not_now
+from sidecar.gateway.own.telling import not_now
 from sidecar.gateway.own.tickets import TICKETS, Stand, Ticket, Tickets
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.requests import Request, Wish
@@ -43,7 +44,7 @@ class Ownerships:
         self._rooms = rooms
         self._tasks = tasks
         self._granting = Granting(rooms, self.tickets)
-        self.attendance = Attendance(rooms.coordinator)
+        self.attendance = Attendance()
 
     # A request --------------------------------------------------------------------------------------------------------
 
@@ -207,7 +208,10 @@ class Ownerships:
                 answer = await self._granting.attempt(ticket)
                 if answer is not None:
                     self._settle(ticket, answer)
+                elif ticket.stand is Stand.WAITING:
+                    self.attendance.waits(ticket)
         except Exception:
+            self._leave(ticket)
             self._settle(ticket, self._rooms.teller.refused(ticket.asked, control.UNAVAILABLE, "the node failed"))
             raise
         finally:
@@ -297,15 +301,16 @@ class Ownerships:
         """Whose a topic or partition is may have changed."""
         self.stirred(Target("", topic, WHOLE if partition is None else partition, ""))
 
-    def resource_stirred(self, key: Key) -> None:
-        """Whose a string or a reader's partition is may have changed."""
-        self.stirred(Target.of_key(key))
-
-    def token_stirred(self, token: bytes) -> None:
-        """The coordinator has news for a token."""
+    def token_stirred(self, token: bytes, lost: Collection[Key]) -> None:
+        """The coordinator has news for a token: its turn has come, or it lost these."""
         ticket = self.tickets.get(token)
-        if ticket is not None:
-            self._wake(ticket)
+        if ticket is None:
+            return
+        for key in lost:
+            target = Target.of_key(key)
+            if target in ticket.owned:
+                self._check(ticket, target)
+        self._wake(ticket)
 
     def stirred(self, target: Target) -> None:
         """Tell those who lost a target, and let the first who waits for it try."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sidecar.access.prospects import Look, Prospect
 from sidecar.cluster.resolver import is_legal
-from sidecar.exclusive.owning import Look, Prospect
 from sidecar.gateway.own.bodies import NOBODY
 from sidecar.gateway.own.describe import ownership_of
-from sidecar.gateway.own.looks import not_now
 from sidecar.gateway.owners import standing
+from sidecar.protocol.errors import ErrorCode
 from sidecar.resources.requests import gone_message
 from sidecar.v1 import control_pb2 as control
 
@@ -144,3 +144,9 @@ class Teller:
             ownerships=found,
             producer_name=asked.name,
         )
+
+
+def not_now(error: KafkaError) -> Look:
+    """Another node coordinates (6), or nobody can now (5)."""
+    elsewhere = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return Look(Prospect.REFUSED, control.NOT_SERVING if elsewhere else control.UNAVAILABLE, error.message)

@@ -132,6 +132,20 @@ def test_who_only_asks_now_and_then_keeps_the_place_like_one_who_waits(node: Nod
             assert [found.name for found in holder.owners(leader).waiting] == ["asks", "waits"]
 
 
+def test_a_place_and_a_promotion_that_nobody_asks_for_pass_on(node: NodeProcess, unique: Unique) -> None:
+    leader = string(unique("leader"))
+    with OwnClient(node.bootstrap) as deaf, OwnClient(node.bootstrap) as late, OwnClient(node.bootstrap) as next_one:
+        with OwnClient(node.bootstrap) as first:
+            assert generations(first.own(leader)) == [1]
+            assert deaf.own(leader, mode=WAIT, name="deaf").error == control.TIMED_OUT
+            next_one.begin_own(leader, mode=WAIT, name="next", wait_ms=60_000)
+            assert late.own(leader, mode=WAIT, name="late").error == control.TIMED_OUT
+            wait_for(lambda: len(late.owners(leader).waiting) == 3, "all to wait")
+        (granted,) = next_one.finish(control.OwnResponse).ownerships
+        assert (granted.owner_name, granted.generation) == ("next", 1)
+        wait_for(lambda: not late.owners(leader).waiting, "the last place to lapse")
+
+
 def test_two_sets_that_overlap_never_wait_for_each_other(node: NodeProcess, unique: Unique) -> None:
     one, two, three = (string(unique(name)) for name in ("one", "two", "three"))
     with OwnClient(node.bootstrap) as holder, OwnClient(node.bootstrap) as a, OwnClient(node.bootstrap) as b:

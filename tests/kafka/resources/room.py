@@ -13,13 +13,14 @@ from itertools import count
 
 from metadata.nodes import LiveNodes
 from metadata.ownership import Ownership
+from sidecar.access.prospects import Prospect
 from sidecar.changelog import Changelog, Key, claim_key
 from sidecar.cluster.membership import Membership
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.coordinator import Coordinator
-from sidecar.resources.requests import Decision, Request, Verdict, Wish
+from sidecar.resources.requests import Request, Verdict, Wish
 from sidecar.v1 import control_pb2 as control
 from tests.kafka.gates import GatedUpstream, Gates, opened
 from tests.wait import wait_for_async
@@ -43,11 +44,11 @@ def keys(*names: str) -> list[Key]:
 
 @dataclass
 class Told:
-    """What the room tells the node. Implements `sidecar.resources.coordinator.Hooks`."""
+    """What the room tells the node. Implements `sidecar.resources.state.ClaimEvents`."""
 
     outcomes: list[tuple[str, int]] = field(default_factory=list)
     grants: list[tuple[str, int, int, str, str | None]] = field(default_factory=list)
-    terms: list[tuple[bool, int, str]] = field(default_factory=list)
+    epochs: list[tuple[bool, int, str]] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
     let_go: list[str] = field(default_factory=list)
 
@@ -61,7 +62,7 @@ class Told:
         self.let_go.append(session)
 
     def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None:
-        self.terms.append((coordinates, claims, reason))
+        self.epochs.append((coordinates, claims, reason))
 
     def claims_failed(self, error: BaseException) -> None:
         self.failures.append(error)
@@ -105,9 +106,9 @@ class Caller:
         coordinator = self._room.coordinator
         await coordinator.ready()
         verdict = coordinator.look(request)
-        if verdict.decision is Decision.GRANT:
+        if verdict.prospect is Prospect.READY:
             verdict = await coordinator.take(self, request)
-        if verdict.decision is Decision.WAIT:
+        if verdict.prospect is Prospect.WAIT:
             verdict = coordinator.wait(self, request)
         return verdict
 

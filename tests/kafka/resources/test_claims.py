@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from sidecar.access.prospects import Prospect
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.commits import BATCH_BYTES
-from sidecar.resources.requests import Decision
 from sidecar.v1 import control_pb2 as control
 from tests.kafka.resources.room import Room, keys, wish
 from tests.wait import wait_for_async
@@ -48,8 +48,8 @@ async def test_waiting_requests_are_promoted_in_the_order_of_their_arrival(room:
     await first.own(wish("leader"))
     waiting = [caller.request(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE) for caller in (second, third)]
     for caller, request in zip((second, third), waiting, strict=True):
-        assert (await caller.ask(request)).decision is Decision.WAIT
-    room.coordinator.told.append(ready.append)
+        assert (await caller.ask(request)).prospect is Prospect.WAIT
+    room.coordinator.told.append(lambda token, _lost: ready.append(token))
     first.close()
 
     async def promoted() -> bool:
@@ -60,24 +60,6 @@ async def test_waiting_requests_are_promoted_in_the_order_of_their_arrival(room:
     assert await third.own(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE, token=waiting[1].token) == ["TIMED_OUT"]
     assert await second.own(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE, token=waiting[0].token) == [1]
     assert room.owners == {"leader": (second.session, 1)}
-
-
-async def test_a_promotion_that_nobody_fetches_passes_on(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.resources.book.KEPT_S", 0.2)
-    first, second, third = room.caller("a"), room.caller("b"), room.caller("c")
-    await first.own(wish("leader"))
-    requests = [caller.request(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE) for caller in (second, third)]
-    await second.ask(requests[0])
-    await third.ask(requests[1])
-    with room.coordinator.attending(requests[1].token):
-        await room.coordinator.release(next(iter(room.coordinator.book.owners.values())).token)
-
-        async def passed_on() -> bool:
-            return room.coordinator.book.places[requests[1].token].ready
-
-        await wait_for_async(passed_on, "the turn of the one behind")
-        assert room.coordinator.waiting(requests[0].token) is None
-    assert (await third.ask(requests[1])).decision is Decision.GRANT
 
 
 async def test_fencing_deposes_the_owner_and_those_who_wait(room: Room) -> None:
@@ -99,7 +81,7 @@ async def test_the_same_token_gets_the_same_answer_until_it_is_lost(room: Room) 
     position = room.changelog.position
     assert [each.generation for each in (await first.ask(request)).ownerships] == [1, 1]
     assert room.changelog.position == position  # nothing was written
-    assert room.coordinator.book.keys_of_token(request.token) == set(keys("a", "b"))
+    assert room.coordinator.table.keys_of_token(request.token) == set(keys("a", "b"))
     await room.coordinator.release(request.token, keys("a"))
     assert await first.own(*request.wishes, token=request.token, mode=request.mode) == ["DEPOSED", 1]
     await room.coordinator.release(request.token)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from sidecar.access.prospects import Prospect
 from sidecar.protocol.caller import DisconnectedError, FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.requests import Decision
-from sidecar.resources.term import CLAIMS
+from sidecar.resources.epoch import CLAIMS
 from tests.conftest import Unique
 from tests.kafka.gates import REDIS_AWAY
 from tests.kafka.resources.room import Caller, Room, coordinating, open_room, wish
@@ -118,7 +118,7 @@ async def test_after_a_crash_a_pid_session_keeps_its_claim_and_a_connections_is_
     assert await answer_of(again, "kept", session="pid:4711", token=token) == [4]
     assert other.owners == {"kept": ("pid:4711", 4)}
     assert await answer_of(other.caller(), "free") == [1]
-    assert len(other.coordinator.book.keys_of_token(token)) == 1
+    assert len(other.coordinator.table.keys_of_token(token)) == 1
     again.close()
     await gone(other, "kept")
 
@@ -195,8 +195,8 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     plain = first.caller()
     await plain.own(wish("leader"))
     told: list[bytes] = []
-    first.coordinator.told.append(told.append)
-    token = next(iter(first.coordinator.book.owners.values())).token
+    first.coordinator.told.append(lambda token, _lost: told.append(token))
+    token = next(iter(first.coordinator.table.owners.values())).token
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot, to=other.node_id)
     other.coordinator._nodes.serving[CLAIMS.encode()] = other.node_id
     await answer_of(other.caller(), "other")
@@ -204,7 +204,7 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     assert plain.severed
     assert token in told
     assert not first.coordinator.coordinates
-    assert first.coordinator.look(plain.request(wish("leader"))).decision is Decision.BUSY
+    assert first.coordinator.look(plain.request(wish("leader"))).prospect is Prospect.BUSY
 
 
 async def test_a_draining_coordinator_hands_over_at_once(rooms: tuple[Room, Room]) -> None:
@@ -249,7 +249,7 @@ async def test_an_emptied_redis_changes_nothing(rooms: tuple[Room, Room], servic
     assert await answer_of(first.caller(), "more") == [1]
     assert not billing.severed
     assert first.owners["leader"] == (billing.session, 1)
-    assert len([term for term in first.told.terms if term[0]]) == 1
+    assert len([epoch for epoch in first.told.epochs if epoch[0]]) == 1
 
 
 async def test_an_append_whose_outcome_nobody_knows_ends_the_term(room: Room) -> None:
@@ -279,7 +279,7 @@ async def test_the_fence_is_kept_alive_without_disturbing_claims(room: Room) -> 
 
     await wait_for_async(fenced, "the fence to be renewed")
     assert await room.caller().own(wish("more")) == [1]
-    assert len(room.told.terms) == 1
+    assert len(room.told.epochs) == 1
 
 
 async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: Services, unique: Unique) -> None:
@@ -290,8 +290,8 @@ async def test_a_node_that_starts_takes_over_what_nobody_coordinates(services: S
         await room.crash()
     async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
         await room.sees({})  # neither came back, and nobody asked for anything
-        assert room.told.terms[0][:2] == (True, 1)
-        await wait_until(lambda: not room.coordinator.book.owners, "the end of the session to be confirmed, too")
+        assert room.told.epochs[0][:2] == (True, 1)
+        await wait_until(lambda: not room.coordinator.table.owners, "the end of the session to be confirmed, too")
         assert await answer_of(room.caller(), "pid") == [1]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sidecar.access.prospects import Prospect
 from sidecar.local.ports import free_ports
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.requests import Decision
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import OwnValkey, Unique
 from tests.kafka.resources.room import open_room, wish
@@ -24,11 +24,11 @@ async def test_owners_outlive_redis(services: Services, own_valkey: OwnValkey, u
         with pytest.raises(KafkaError) as refused:
             await rival.own(wish("leader"), mode=control.EXCLUSIVE_WITH_FENCING)
         assert refused.value.code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert (await billing.ask(request)).decision is Decision.GRANT
+        assert (await billing.ask(request)).prospect is Prospect.READY
         await room.coordinator.release(request.token, [wish("other").key])
         assert room.owners == {"leader": (billing.session, 1)}
         assert not billing.severed
         valkey.start()
         assert await answer_of(rival, "leader", mode=control.EXCLUSIVE_WITH_FENCING) == [2]
         assert billing.severed
-        assert len(room.told.terms) == 1
+        assert len(room.told.epochs) == 1

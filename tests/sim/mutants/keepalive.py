@@ -13,10 +13,10 @@ from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, produce
 
+RETIRE: Final = "sidecar/fencing/retire.py"
 UPKEEP: Final = "sidecar/exclusive/upkeep.py"
 FENCING: Final = "sidecar/fencing/topic.py"
 SLOT: Final = "sidecar/fencing/slot.py"
-RETIRE: Final = "sidecar/fencing/retire.py"
 
 
 def _under_way(lasts: float, at: float = 0.8) -> list[Step]:
@@ -155,7 +155,7 @@ MUTANTS: Final = (
         "former producer ids are not renewed",
         "model KeepRetired",
         "The fence of the producer ids that a slot had before is not renewed.",
-        (Edit(UPKEEP, "retired_producer_ids[-_RETIRED_KEPT:]:", "retired_producer_ids[:0]:"),),
+        (Edit(RETIRE, "retired_producer_ids[-_RETIRED_KEPT:]", "retired_producer_ids[:0]"),),
         _RETIRED,
         seeds=5,
     ),

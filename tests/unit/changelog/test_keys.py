@@ -10,6 +10,7 @@ from sidecar.changelog import (
     Key,
     Kind,
     claim_key,
+    claimed,
     ownership_key,
     partition_slot,
     policy_key,
@@ -19,6 +20,7 @@ from sidecar.changelog import (
     shared_slot,
     slot_key,
     tail_key,
+    whole_of,
 )
 from sidecar.changelog.keys import ForeignKeyError, SlotName, decode_key
 from sidecar.v1 import control_pb2 as control
@@ -110,3 +112,16 @@ def test_a_key_that_would_not_read_back_cannot_be_made() -> None:
         ownership_key("orders", SlotName("p"))
     with pytest.raises(ValueError, match="count from 1"):
         shared_slot(0)
+
+
+@pytest.mark.parametrize("group", ["", "g", "name", "read", "a:b/c", "é"])
+@pytest.mark.parametrize("name", ["x", "name", "read", "a:b:c:d", "a/b%"])
+def test_a_key_says_what_it_stands_for(group: str, name: str) -> None:
+    string = control.Resource(name=name)
+    assert claimed(claim_key(group, string)) == (group, string)
+    assert whole_of(claim_key(group, string)) is None
+    topic, partition = control.Resource(topic=name), control.Resource(topic=name, partition=0)
+    assert claimed(claim_key(group, topic)) == (group, topic)
+    assert claimed(claim_key(group, partition)) == (group, partition)
+    assert whole_of(claim_key(group, partition)) == claim_key(group, topic)
+    assert whole_of(claim_key(group, topic)) is None

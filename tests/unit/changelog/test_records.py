@@ -86,8 +86,3 @@ def test_a_compressed_batch_is_nobody_we_know() -> None:
     builder.append(0, 0, b"k", b"v" * 1000, [])
     with pytest.raises(UnreadableBatchError, match="compressed"):
         list(read_batches(bytes(builder.build())))
-
-
-def test_a_batch_without_records_cannot_be_built() -> None:
-    with pytest.raises(ValueError, match="without records"):
-        build_batch([], WRITER)

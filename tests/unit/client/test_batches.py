@@ -1,20 +1,15 @@
-"""Batches as a producer builds them, read by others; keys on the partitions that Java's client chooses."""
+"""How large records are said to be; keys on the partitions that Java's client chooses."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.client._requests import Producer
-from sidecar.client.batches import CODECS, build, largest_size, murmur2, partition_of
-from sidecar.client.receipt import Headers, Pending
-from sidecar.protocol.batch import crc_matches, read_header
-from sidecar.protocol.codec import Codec
+from sidecar.client.batches import largest_size, murmur2, partition_of
+from sidecar.protocol.new_batch import NewRecord, build_batch
 
 SOME = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(max_size=70), SOME), max_size=3).map(tuple)
@@ -22,30 +17,10 @@ NOW = 1_700_000_000_000
 RECORDS = st.lists(st.tuples(SOME, SOME, HEADERS, st.integers(NOW - 2**33, NOW + 2**33)), min_size=1, max_size=80)
 
 
-def pending(key: bytes | None, value: bytes | None, headers: Headers = (), at_ms: int = NOW) -> Pending:
-    outcome: asyncio.Future[Any] = asyncio.Future(loop=asyncio.new_event_loop())
-    outcome.get_loop().close()
-    return Pending(key, value, headers, None, at_ms, largest_size(key, value, headers), outcome)
-
-
-@given(RECORDS, st.sampled_from([Codec.NONE, *CODECS.values()]), st.integers(0, 2**31 - 1))
-def test_other_libraries_read_what_is_built(records: list[Any], codec: Codec, sequence: int) -> None:
-    batch = build([pending(*each) for each in records], Producer(4711, 5), sequence, codec)
-    header = read_header(batch, 0, len(batch))
-    assert crc_matches(batch, 0, len(batch))
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4711, 5, sequence)
-    assert (header.records, header.last_offset_delta) == (len(records), len(records) - 1)
-    assert header.max_timestamp == max(at_ms for *_, at_ms in records)
-    read = DefaultRecordBatch(bytearray(batch))
-    assert read.compression_type == codec
-    found = [(each.offset, each.key, each.value, tuple(each.headers), each.timestamp) for each in read]
-    assert found == [(index, *each) for index, each in enumerate(records)]
-
-
 @given(RECORDS)
 def test_no_batch_is_larger_than_its_records_were_said_to_be(records: list[Any]) -> None:
-    built = [pending(*each) for each in records]
-    assert len(build(built, Producer(1, 0), 0, Codec.NONE)) <= sum(each.size for each in built)
+    most = sum(largest_size(key, value, headers) for key, value, headers, _ in records)
+    assert len(build_batch([NewRecord(*each) for each in records], 1, 0, 0)) <= most
 
 
 @pytest.mark.parametrize(

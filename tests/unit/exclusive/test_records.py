@@ -11,7 +11,6 @@ from sidecar.exclusive import records
 from sidecar.exclusive.records import DEPOSED_KEPT, STRANGERS_KEPT
 from sidecar.exclusive.requests import Claim, Depose, Fence, Request
 from sidecar.exclusive.succession import REMEMBERED_MS
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
@@ -123,10 +122,3 @@ def test_sessions_that_wrote_beside_each_other_are_kept_as_owners_are() -> None:
     assert [d.session for d in found.deposed if d.generation] == [Session("pid:8")]
     again = ownership(wanted(Session("pid:9"), evicts=((Session("pid:8"), "", NOW + 5), *strangers)), found)
     assert [(d.session, d.last_try_ms) for d in again.deposed if d.generation] == [(Session("pid:8"), NOW + 5)]
-
-
-def test_the_slots_former_producer_ids_are_kept_once_each() -> None:
-    newest = state.Serving(producer_id=5, retired_producer_ids=[3])
-    assert records.retired(newest, Stamp(ProducerId(5), ProducerEpoch(1))) == [3]
-    assert records.retired(newest, Stamp(ProducerId(6), ProducerEpoch(0))) == [3, 5]
-    assert records.retired(None, Stamp(ProducerId(6), ProducerEpoch(0))) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from sidecar.exclusive.owning import Look, Prospect
+from sidecar.access.prospects import Look, Prospect
 from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Ticket

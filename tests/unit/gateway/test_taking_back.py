@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+from sidecar.access.prospects import Prospect
+from sidecar.access.rules import KEPT_S
 from sidecar.changelog import Key
 from sidecar.gateway.own.asked import WHOLE, Target
-from sidecar.gateway.own.attendance import KEPT_S
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket
-from sidecar.resources.requests import Decision
 from sidecar.v1 import control_pb2 as control
 from tests.wait import wait_until
 
@@ -27,25 +26,29 @@ class Coordinator:
     def __init__(self) -> None:
         self.taking = asyncio.Event()
         self.written = asyncio.Event()
-        self.left = False
+        self.left = self.is_placed = False
+        self.prospect = Prospect.READY
         self.released: list[Key] = []
 
     def look(self, _request: object) -> Any:
-        return SimpleNamespace(decision=Decision.GRANT, ownerships=())
+        return SimpleNamespace(prospect=self.prospect, ownerships=())
+
+    def wait(self, *_: object) -> None:
+        self.is_placed = True
+
+    def is_waiting(self, _token: bytes) -> bool:
+        return self.is_placed
 
     async def take(self, *_: object) -> Any:
         self.taking.set()
         await self.written.wait()
-        return SimpleNamespace(decision=Decision.GRANT, ownerships=(control.Ownership(generation=7),))
+        return SimpleNamespace(prospect=Prospect.READY, ownerships=(control.Ownership(generation=7),))
 
     async def release(self, _token: bytes, keys: list[Key]) -> None:
         self.released += keys
 
-    def leave(self, _token: bytes) -> None:
+    def leave(self, _tokens: list[bytes]) -> None:
         self.left = True
-
-    def attending(self, _token: bytes) -> Any:
-        return nullcontext()
 
 
 class Ground:
@@ -69,7 +72,7 @@ class Ground:
 
     async def promote(self) -> None:
         """What it waits for is free; it is being written down."""
-        self.ownerships.resource_stirred(LEADER.key)
+        self.ownerships.token_stirred(bytes(16), [])
         await self.coordinator.taking.wait()
 
 
@@ -100,3 +103,20 @@ async def test_what_nobody_asked_for_is_not_given_up_while_it_is_being_granted()
     assert not ground.coordinator.left
     assert ground.ownerships.tickets.get(bytes(16)) is ground.ticket
     assert (ground.ticket.stand, ground.ticket.is_promoted) == (Stand.OWNING, True)
+
+
+async def test_a_place_that_is_taken_while_nobody_calls_is_given_up() -> None:
+    """The Own that asked for it ended while it was decided, and another connection of its session stands."""
+    ground = Ground()
+    ground.coordinator.prospect = Prospect.WAIT
+    ground.ownerships.token_stirred(bytes(16), [])
+    await wait_until(lambda: ground.ticket.kept_until > 0, "its place to be kept for a while")
+    ends = ground.ticket.kept_until
+    ground.ownerships.token_stirred(bytes(16), [])
+    await asyncio.gather(*ground.tasks)
+    assert ground.ticket.kept_until == ends, "what happens to it is no call for it"
+    ground.ticket.kept_until -= 2 * KEPT_S
+    sweeping = asyncio.create_task(ground.ownerships.run())
+    await wait_until(lambda: ground.coordinator.left, "its place to be given up")
+    sweeping.cancel()
+    assert ground.ownerships.tickets.get(bytes(16)) is None

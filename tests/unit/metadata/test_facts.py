@@ -14,7 +14,6 @@ from metadata import (
     ClaimRequest,
     ClaimStatus,
     Generation,
-    Holder,
     LiveNodes,
     Node,
     Ownership,
@@ -141,15 +140,6 @@ def test_a_policy_without_a_body_is_refused():
 
 def test_only_a_claim_that_others_stand_in_the_way_of_for_a_while_is_worth_repeating():
     assert {status for status in ClaimStatus if status.retryable} == {ClaimStatus.BUSY, ClaimStatus.OVER}
-
-
-def test_nobody_serves_a_topic_whose_holder_is_not_alive_under_that_boot():
-    node = Node(1, "aa", "host", 1)
-    live = LiveNodes(
-        {1: node}, {"orders": Holder(1, "aa"), "old": Holder(1, "bb"), "dead": Holder(2, "cc")}, policy_version=0
-    )
-    assert live.server_of("orders") == node
-    assert [live.server_of(topic) for topic in ("old", "dead", "unknown")] == [None, None, None]
 
 
 def test_the_controller_is_the_lowest_live_node():

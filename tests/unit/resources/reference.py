@@ -1,4 +1,4 @@
-"""Owners and queues the naive way: lists, and every rule by looking at everything. What the book is compared with."""
+"""Owners and queues the naive way: lists, and every rule by looking at everything. The claim table is held to it."""
 
 from __future__ import annotations
 

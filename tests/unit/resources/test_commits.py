@@ -6,25 +6,23 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from sidecar.network.tasks import Tasks
-from sidecar.resources.book import Change
-from sidecar.resources.commits import WORK_AT_ONCE, Commits
+from sidecar.resources.claim_table import Change
+from sidecar.resources.commits import WORK_AT_ONCE, Commits, Work
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from sidecar.changelog import Key, StampedJournal
-    from sidecar.protocol.errors import KafkaError
     from sidecar.protocol.ids import Offset
 
 
-class Nothing:
+class Nothing(Work):
     """A session that ends and had nothing."""
 
-    token = b""
     ends_session = True
-    claims = False
 
     def __init__(self, number: int, done: list[int]) -> None:
+        super().__init__()
         self.session = f"pid:{number}"
         self._number = number
         self._done = done
@@ -39,8 +37,8 @@ class Nothing:
         assert (bool(change), last) == (False, None)
         self._done.append(self._number)
 
-    def failed(self, error: KafkaError) -> None:
-        raise error
+    def apply(self, change: Change) -> None:
+        raise AssertionError
 
 
 async def confirm() -> None:

@@ -9,7 +9,6 @@ import pytest
 from sidecar.changelog import claim_key
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.memory import LostTokens
-from sidecar.resources.requests import resource_of, whole_of
 from sidecar.resources.sessions import SESSIONS_LIMIT, Sessions
 from sidecar.v1 import control_pb2 as control
 
@@ -85,16 +84,3 @@ def test_what_tokens_lost_is_remembered_the_newest_first() -> None:
     assert (set(lost.of(b"a")), set(lost.of(b"b"))) == (set(keys[:2]), set(keys[1:2]))
     lost.add(b"c", keys[3:])
     assert (set(lost.of(b"a")), set(lost.of(b"b")), set(lost.of(b"c"))) == (set(keys[:2]), set(), set(keys[3:]))
-
-
-@pytest.mark.parametrize("group", ["", "g", "name", "read", "a:b/c", "é"])
-@pytest.mark.parametrize("name", ["x", "name", "read", "a:b:c:d", "a/b%"])
-def test_a_key_says_what_it_stands_for(group: str, name: str) -> None:
-    string = control.Resource(name=name)
-    assert resource_of(claim_key(group, string)) == string
-    assert whole_of(claim_key(group, string)) is None
-    topic, partition = control.Resource(topic=name), control.Resource(topic=name, partition=0)
-    assert resource_of(claim_key(group, topic)) == topic
-    assert resource_of(claim_key(group, partition)) == partition
-    assert whole_of(claim_key(group, partition)) == claim_key(group, topic)
-    assert whole_of(claim_key(group, topic)) is None

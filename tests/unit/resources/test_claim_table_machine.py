@@ -1,4 +1,4 @@
-"""The book against a naive one: any requests of a few sessions for a few resources that overlap, in any order."""
+"""The claim table against a naive one: any requests of a few sessions for a few resources, in any order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key, claim_key
-from sidecar.resources.book import Book, Change, Effects
-from sidecar.resources.requests import Decision, Request, Verdict, Wish
+from sidecar.resources.claim_table import Change, ClaimTable, Effects
+from sidecar.resources.memory import LostTokens
+from sidecar.resources.requests import Request, Verdict, Wish
 from sidecar.v1 import control_pb2 as control
 from tests.unit.resources.reference import EXCLUSIVE, FENCING, WAIT, Asked, Reference, Thing
 
@@ -60,16 +62,19 @@ wishes = st.lists(
 ).map(tuple)  # fmt: skip
 
 
-class Books(RuleBasedStateMachine):
+def new_table() -> ClaimTable:
+    return ClaimTable(1, LostTokens(), queue_limit=QUEUE, claims_limit=100, places_limit=100)
+
+
+class Tables(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.book = Book(1, queue_limit=QUEUE, claims_limit=100, places_limit=100)
+        self.table = new_table()
         self.model = Reference(QUEUE)
         self.tokens = count(1)
         self.asked: dict[bytes, Asked] = {}
         self.ready: set[bytes] = set()
-        """As the book told of them."""
-        self.now = 0.0
+        """As the table told of them."""
 
     # What clients do ----------------------------------------------------------------------------------------------
 
@@ -87,38 +92,41 @@ class Books(RuleBasedStateMachine):
     def fetch_a_promotion(self, data: st.DataObject) -> None:
         token = data.draw(st.sampled_from(sorted(self.ready)))
         verdict = self._ask(self.asked[token])
-        assert verdict.decision is not Decision.WAIT
+        assert verdict.prospect is not Prospect.WAIT
 
-    @precondition(lambda self: self.book.owners)
+    @precondition(lambda self: self.table.owners)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         token = data.draw(st.sampled_from(sorted({held.token for held in self.model.owners.values()})))
-        keys = sorted(self.book.keys_of_token(token), key=str)
+        keys = sorted(self.table.keys_of_token(token), key=str)
         some = data.draw(st.sets(st.sampled_from(keys), min_size=1))
         for thing in THINGS:
             if key_of(thing) in some:
                 del self.model.owners[thing]
-        self._note(self.book.apply(self.book.release(some), self.now))
+        self._note(self.table.apply(self.table.release(some)))
 
     @rule(session=st.sampled_from("abcd"))
     def end_of_a_session(self, session: str) -> None:
         self.model.owners = {thing: held for thing, held in self.model.owners.items() if held.session != session}
         self.model.line = [each for each in self.model.line if each.session != session]
-        self._note(self.book.apply(self.book.release(self.book.keys_of_session(session)), self.now))
-        self._note(self.book.leave([place.token for place in self.book.places_of(session)], self.now))
+        self._note(self.table.apply(self.table.release(self.table.keys_of_session(session))))
+        self._note(self.table.leave(self.table.waiting.of_session(session)))
 
-    @precondition(lambda self: self.book.places)
+    @precondition(lambda self: self.table.waiting.by_token)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        token = data.draw(st.sampled_from(sorted(self.book.places)))
+        token = data.draw(st.sampled_from(sorted(self.table.waiting.by_token)))
         self.model.line = [each for each in self.model.line if each.token != token]
-        self._note(self.book.leave([token], self.now))
+        self._note(self.table.leave([token]))
 
     @rule()
     def everything_is_read_from_the_records(self) -> None:
         """Another node coordinates: owners are known, places are not."""
-        before, self.book = self.book, Book(1, queue_limit=QUEUE, claims_limit=100, places_limit=100)
-        self.book.load(before.owners.items())
+        before, self.table = (
+            self.table,
+            ClaimTable(1, LostTokens(), queue_limit=QUEUE, claims_limit=100, places_limit=100),
+        )
+        self.table.load(before.owners.items())
         self.model.line.clear()
         self.ready.clear()
 
@@ -128,46 +136,45 @@ class Books(RuleBasedStateMachine):
         self.asked[asked.token] = asked
         request = request_of(asked)
         expected = self.model.judge(asked)
-        verdict = self.book.judge(request)
+        verdict = self.table.judge(request)
         assert [(ERRORS[each.error], self._told(each)) for each in verdict.ownerships] == expected
         answers = {answer for answer, _ in expected}
         if answers == {"none"}:
-            assert verdict.decision is Decision.GRANT
-            change = self.book.grant(request, verdict, 7, "here")
+            assert verdict.prospect is Prospect.READY
+            change = self.table.grant(request, verdict, 7, "here")
             self._sever(change, self.model.grant(asked, [generation for _, generation in expected]))
-            self._note(self.book.apply(change, self.now))
+            self._note(self.table.apply(change))
         elif answers <= NEUTRAL:
-            assert verdict.decision is Decision.WAIT
+            assert verdict.prospect is Prospect.WAIT
             if asked not in self.model.line:
                 self.model.line.append(asked)
-            _, effects = self.book.wait(request, self.now, 7)
-            self._note(effects)
+            self._note(self.table.wait(request, 7))
         else:
-            assert verdict.decision is Decision.REFUSE
+            assert verdict.prospect is Prospect.REFUSED
         return verdict
 
     def _told(self, each: control.Ownership) -> int:
         return each.generation if each.error == control.NONE else 0
 
     def _sever(self, change: Change, deposed: set[str]) -> None:
-        lost = {*change.gone, *change.claims} & self.book.owners.keys()
+        lost = {*change.gone, *change.claims} & self.table.owners.keys()
         assert change.request is not None
-        sessions = {self.book.owners[key].session for key in lost}
+        sessions = {self.table.owners[key].session for key in lost}
         assert sessions - {change.request.session} == deposed
 
     def _note(self, effects: Effects) -> None:
         self.ready |= {place.token for place in effects.ready}
-        places = self.book.places
+        places = self.table.waiting.by_token
         self.ready = {token for token in self.ready if token in places and places[token].ready}
 
     # What always holds --------------------------------------------------------------------------------------------
 
     @invariant()
     def both_know_the_same(self) -> None:
-        owners = {key: (claim.session, claim.token, claim.generation) for key, claim in self.book.owners.items()}
+        owners = {key: (claim.session, claim.token, claim.generation) for key, claim in self.table.owners.items()}
         assert owners == {key_of(thing): tuple(held) for thing, held in self.model.owners.items()}
-        assert list(self.book.places) == [each.token for each in self.model.line]
-        assert self.book.waiting_wishes == sum(len(each.wishes) for each in self.model.line)
+        assert list(self.table.waiting.by_token) == [each.token for each in self.model.line]
+        assert self.table.waiting.wishes == sum(len(each.wishes) for each in self.model.line)
 
     @invariant()
     def what_overlaps_has_owners_of_one_session(self) -> None:
@@ -191,18 +198,19 @@ class Books(RuleBasedStateMachine):
                 for other, held in self.model.owners.items()
                 if other.overlaps(thing)
             ]
-            assert self.book.places[each.token].ready or set(over) - {each.session}
+            assert self.table.waiting.by_token[each.token].ready or set(over) - {each.session}
 
     def teardown(self) -> None:
         """Once everybody let go, all who wait have their turn, one after the other, and nothing is left of them."""
         for session in "abcd":
-            self._note(self.book.apply(self.book.release(self.book.keys_of_session(session)), self.now))
-        while self.book.places:
-            place = next(place for place in self.book.places.values() if self.book.is_ready(place))
-            self._note(self.book.leave([place.token], self.now))
-        left = (self.book.owners, self.book._parts, self.book._of_session, self.book._of_token, self.book._queues)
-        assert not any((*left, self.book._families, self.book._places_of, self.book.waiting_wishes))
+            self._note(self.table.apply(self.table.release(self.table.keys_of_session(session))))
+        while self.table.waiting.by_token:
+            place = next(place for place in self.table.waiting.by_token.values() if self.table.is_ready(place))
+            self._note(self.table.leave([place.token]))
+        left = (self.table.owners, self.table._parts, self.table._of_session, self.table._of_token)
+        waiting = self.table.waiting
+        assert not any((*left, waiting._queues, waiting._parts, waiting._of_session, waiting.wishes))
 
 
-TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestTables = Tables.TestCase
+TestTables.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

@@ -11,18 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sidecar.access.sessions import is_plain
 from sidecar.changelog import Record, serving_key
 from sidecar.fencing import (
     DEFAULT_KEEP_ALIVE,
     WriterSlot,
     fence_slot,
     read_keep_alives,
-    retire_producer,
+    retire_formers,
+    retired_ids,
     transactional_id,
 )
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerId
-from sidecar.resources.sessions import ends_with_connection
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ CLAIMS: Final = "__claims"
 
 _SEEN_S: Final = 10.0
 _RECORDS_AT_ONCE: Final = 5_000
-_RETIRED_KEPT: Final = 16
 
 
 class Surroundings(Protocol):
@@ -59,7 +59,7 @@ class Surroundings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class CoordinatorEpoch:
     """The right to write claims, for as long as nobody newer has it. `claims`: those found, of `pid:` sessions."""
 
     slot: WriterSlot
@@ -69,7 +69,7 @@ class Term:
     claims: Mapping[Key, state.Claim]
 
 
-async def open_term(around: Surroundings) -> Term:
+async def open_epoch(around: Surroundings) -> CoordinatorEpoch:
     """Take the slot. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
     changelog = around.changelog
     view, key = changelog.view, serving_key(CLAIMS)
@@ -83,12 +83,12 @@ async def open_term(around: Surroundings) -> Term:
     if found is not None and found.value.producer_id not in (stamp.producer_id, *formers.values()):
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over at the same moment")
     claims = {entry.key: entry.value for entry in view.claims()}
-    void = [gone for gone, claim in claims.items() if ends_with_connection(claim.session)]
+    void = [gone for gone, claim in claims.items() if is_plain(claim.session)]
     serving = state.Serving(
         node=around.node_id,
         producer_id=stamp.producer_id,
         producer_epoch=stamp.epoch,
-        retired_producer_ids=_retired(found.value if found is not None else None, stamp),
+        retired_producer_ids=retired_ids(found.value if found is not None else None, stamp),
         since_ms=changelog.clock.now_ms(),
     )
     records = [Record(key, serving), *[Record(gone, None) for gone in void]]
@@ -99,16 +99,15 @@ async def open_term(around: Surroundings) -> Term:
     await changelog.tailer.reached(offset, timeout=_SEEN_S)
     for gone in void:
         del claims[gone]
-    return Term(slot, stamp, journal, offset, claims)
+    return CoordinatorEpoch(slot, stamp, journal, offset, claims)
 
 
-async def keep_alive(around: Surroundings, term: Term) -> None:
-    """Renew the fence, before anything forgets it. Raises as `open_term`."""
+async def keep_alive(around: Surroundings, epoch: CoordinatorEpoch) -> None:
+    """Renew the fence, before anything forgets it. Raises as `open_epoch`."""
     partitions = _ownership_partition(around.changelog)
-    await term.slot.keep_alive(partitions)
+    await epoch.slot.keep_alive(partitions)
     found = around.changelog.view.serving(CLAIMS)
-    for former in found.value.retired_producer_ids[-_RETIRED_KEPT:] if found is not None else ():
-        await retire_producer(around.upstream, ProducerId(former), partitions)
+    await retire_formers(around.upstream, None if found is None else found.value, partitions)
 
 
 async def keep_alive_interval(around: Surroundings) -> float:
@@ -121,11 +120,3 @@ async def keep_alive_interval(around: Surroundings) -> float:
 
 def _ownership_partition(changelog: Changelog) -> dict[str, list[int]]:
     return {changelog.partition.topic: [changelog.partition.partition]}
-
-
-def _retired(opened: state.Serving | None, stamp: Stamp) -> list[int]:
-    """The producer ids that the slot had before this one."""
-    if opened is None:
-        return []
-    found = list(opened.retired_producer_ids)
-    return found if opened.producer_id == stamp.producer_id else [*found, opened.producer_id]

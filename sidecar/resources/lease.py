@@ -1,7 +1,7 @@
 """Who coordinates claims: one node at a time, by a lease in Redis and the fence of a slot in Kafka.
 
 Safety is Kafka's: a coordinator that was replaced without knowing cannot append any more; when it finds out, it severs
-the connections whose claims ended with its term. Redis is asked who coordinates, and once more in front of each batch
+the connections whose claims ended with its epoch. Redis is asked who coordinates, and once more in front of each batch
 that claims: while it is away nothing new is claimed, and what is owned stays.
 """
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from metadata import MetadataUnavailable
 from metadata.nodes import ServeStatus
+from sidecar.access.sessions import is_plain
 from sidecar.changelog import ChangelogError, Kind, serving_key
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.commits import Commits
-from sidecar.resources.sessions import ends_with_connection
+from sidecar.resources.epoch import CLAIMS, keep_alive, keep_alive_interval, open_epoch
 from sidecar.resources.state import ClaimsState
-from sidecar.resources.term import CLAIMS, keep_alive, keep_alive_interval, open_term
 from sidecar.v1 import state_pb2 as state
 
 if TYPE_CHECKING:
@@ -28,20 +28,19 @@ if TYPE_CHECKING:
 
     from sidecar.changelog import Change as LogChange
     from sidecar.changelog import Entry
-    from sidecar.resources.term import Term
+    from sidecar.resources.epoch import CoordinatorEpoch
 
 _NAME: Final = CLAIMS.encode()
 _SERVING: Final = serving_key(CLAIMS)
 _TICK_S: Final = 0.5
 _CONFIRM_S: Final = 5.0
-_LAPSED_AT_ONCE: Final = 100
 _AGAIN_S: Final = 5.0
 _DRAIN_S: Final = 5.0
 _KEPT_ALIVE_SHARE: Final = 0.8
 _NOT_NOW: Final = (FencedError, KafkaError, ChangelogError, UpstreamError, TimeoutError)
 
 
-class Office(ClaimsState):
+class CoordinatorLease(ClaimsState):
     """The right to coordinate: taken, kept, lost and handed on."""
 
     @abstractmethod
@@ -59,7 +58,7 @@ class Office(ClaimsState):
 
         Raises `KafkaError` 6 where another node does or should (`node` says which), 5 where nobody can now.
         """
-        while self._term is None:
+        while self._epoch is None:
             if self._draining:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node shuts down")
             if self._opening is None:
@@ -82,7 +81,7 @@ class Office(ClaimsState):
             try:
                 await self._around.changelog.tailer.read_to_end(_CONFIRM_S)
             except _NOT_NOW as error:
-                self._hooks.claims_failed(error)
+                self._events.claims_failed(error)
                 message = "whether this node coordinates claims still is not known; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
         if not self.coordinates:
@@ -106,14 +105,14 @@ class Office(ClaimsState):
         self._serving = True
         began = self.now()
         try:
-            term = await open_term(self._around)
+            epoch = await open_epoch(self._around)
         except _NOT_NOW as error:
             self._serving = False
-            self._hooks.claims_failed(error)
+            self._events.claims_failed(error)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the claims are being taken over; try again") from None
-        if not self._serving or self._draining or self._is_outdated(term):
+        if not self._serving or self._draining or self._is_outdated(epoch):
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over; try again")
-        self._begin(term, began)
+        self._begin(epoch, began)
 
     async def _take_lease(self) -> None:
         """Ask for the right to coordinate. Raises `KafkaError` 5, 6."""
@@ -134,17 +133,17 @@ class Office(ClaimsState):
         self._nodes.serving[_NAME] = around.node_id
         self._lease.granted(sent)
 
-    def _begin(self, term: Term, began: float) -> None:
-        self._term, self._fenced_at, self._fence_due = term, began, 0.0
-        self.book = self._new_book()
-        self.book.load(term.claims.items())
-        self._commits = Commits(term.journal, self._tasks, self._confirm, self._broken)
-        self._sessions.wait_for(self.book.sessions(), self.now() + self._reconnect_grace)
-        self._hooks.coordinator_changed(True, len(term.claims), "")
+    def _begin(self, epoch: CoordinatorEpoch, began: float) -> None:
+        self._epoch, self._fenced_at, self._fence_due = epoch, began, 0.0
+        self.table = self._new_table()
+        self.table.load(epoch.claims.items())
+        self._commits = Commits(epoch.journal, self._tasks, self._confirm, self._broken)
+        self._sessions.wait_for(self.table.sessions(), self.now() + self._reconnect_grace)
+        self._events.coordinator_changed(True, len(epoch.claims), "")
         self._woken.set()
 
     async def _confirm(self) -> None:
-        """The right to coordinate still holds. Raises `KafkaError`; another node having it ends the term."""
+        """The right to coordinate still holds. Raises `KafkaError`; another node having it ends the epoch."""
         try:
             await self._take_lease()
         except KafkaError as error:
@@ -153,32 +152,32 @@ class Office(ClaimsState):
             raise
 
     def _broken(self, error: BaseException) -> None:
-        self._hooks.claims_failed(error)
+        self._events.claims_failed(error)
         self._step_down(str(error))
 
-    def _is_outdated(self, term: Term) -> bool:
-        """Another node has opened a term behind this one."""
+    def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
+        """Another node has opened an epoch behind this one."""
         serving = self._around.changelog.view.serving(CLAIMS)
-        return serving is not None and serving.writer != term.stamp
+        return serving is not None and serving.writer != epoch.stamp
 
     def _step_down(self, reason: str) -> None:
-        """The term is over. What connections own by themselves ended with it: they shall not believe otherwise."""
-        term, commits, book = self._term, self._commits, self.book
+        """The epoch is over. What connections own by themselves ended with it: they shall not believe otherwise."""
+        epoch, commits, table = self._epoch, self._commits, self.table
         self._serving = False
-        if term is None or commits is None:
+        if epoch is None or commits is None:
             return
-        self._term, self._commits, self.book = None, None, self._new_book()
+        self._epoch, self._commits, self.table = None, None, self._new_table()
         if self._nodes.serving.get(_NAME) == self._around.node_id:
             del self._nodes.serving[_NAME]
         self._sessions.forget()
         self._over.clear()
         self._lease.end()
-        self._hooks.coordinator_changed(False, len(book.owners), reason)
+        self._events.coordinator_changed(False, len(table.owners), reason)
         commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now"))
-        tokens = {claim.token for claim in book.owners.values()} | book.places.keys()
-        self._tell(dict.fromkeys([*book.owners, *book.queued()]), tokens)
-        for session in book.sessions():
-            if ends_with_connection(session):
+        tokens = dict.fromkeys(claim.token for claim in table.owners.values()) | table.waiting.by_token
+        self._tell({token: table.keys_of_token(token) for token in tokens})
+        for session in table.sessions():
+            if is_plain(session):
                 for asker in self._sessions.askers(session):
                     asker.sever()
 
@@ -190,7 +189,7 @@ class Office(ClaimsState):
             after: Entry[state.Claim] | None = change.after
             if before is not None and (after is None or after.value.token != before.value.token):
                 self._lost.add(before.value.token, [change.key])
-        elif change.key == _SERVING and self._term is not None and self._is_outdated(self._term):
+        elif change.key == _SERVING and self._epoch is not None and self._is_outdated(self._epoch):
             self._step_down("another node took the claims over")
 
     def served_topics(self) -> list[str]:
@@ -210,17 +209,17 @@ class Office(ClaimsState):
     # Time ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled: end sessions that did not come back, let promotions that nobody fetched pass on, take over
-        what nobody coordinates any more, keep the fence alive.
+        """Until cancelled: end sessions that did not come back, take over what nobody coordinates any more, keep the
+        fence alive.
         """
         while True:
             self._woken.clear()
-            if self._term is not None:
+            if self._epoch is not None:
                 await self._pass_time(self.now())
-            if self._term is not None:
-                await self._keep_fence(self._term)
+            if self._epoch is not None:
+                await self._keep_fence(self._epoch)
             elif self._is_orphaned():
-                with suppress(KafkaError):  # told by its hooks; tried again with the next tick
+                with suppress(KafkaError):  # told to metrics and logs; tried again with the next tick
                     await self.ready()
             ends = self._sessions.next_end()
             pause = _TICK_S if ends is None else min(_TICK_S, max(0.0, ends - self.now()))
@@ -231,13 +230,6 @@ class Office(ClaimsState):
     async def _pass_time(self, now: float) -> None:
         self._end(self._sessions.overdue(now))
         self._end_again()
-        lapsed = self.book.lapsed(now)
-        for first in range(0, len(lapsed), _LAPSED_AT_ONCE):
-            if first:
-                await asyncio.sleep(0)  # others have a turn
-            places = self.book.places
-            still = [token for token in lapsed[first : first + _LAPSED_AT_ONCE] if token in places]
-            self.left(self.book.leave([token for token in still if places[token].has_lapsed(now)], now))
 
     def _is_orphaned(self) -> bool:
         """Somebody coordinated once, nobody does now, and this node is the first in line."""
@@ -245,7 +237,7 @@ class Office(ClaimsState):
             return False
         return self.node == self._around.node_id
 
-    async def _keep_fence(self, term: Term) -> None:
+    async def _keep_fence(self, epoch: CoordinatorEpoch) -> None:
         now = self.now()
         if now < self._fence_due:
             return
@@ -254,13 +246,13 @@ class Office(ClaimsState):
             self._fence_due = self._fenced_at + interval * _KEPT_ALIVE_SHARE
             if now < self._fence_due:
                 return
-            await keep_alive(self._around, term)
+            await keep_alive(self._around, epoch)
         except FencedError as error:
-            if self._term is term:
+            if self._epoch is epoch:
                 self._step_down(str(error))
         except _NOT_NOW as error:
             self._fence_due = now + _AGAIN_S
-            self._hooks.claims_failed(error)
+            self._events.claims_failed(error)
         else:
             self._fenced_at = now
             self._fence_due = now + interval * _KEPT_ALIVE_SHARE

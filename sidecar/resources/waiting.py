@@ -1,0 +1,129 @@
+"""Requests that wait: a place in the queue of each resource that they ask for, all taken at the same moment. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from sidecar.changelog import whole_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from sidecar.changelog import Key
+    from sidecar.resources.requests import Request
+
+NameT = TypeVar("NameT")
+MembersT = TypeVar("MembersT", bound="dict[Any, Any]")
+
+_NOBODY: Final[Mapping[bytes, WaitingRequest]] = {}
+
+
+@dataclass(slots=True)
+class WaitingRequest:
+    """A request that waits. `number` counts arrivals; `ready`: its turn has come."""
+
+    request: Request
+    number: int
+    since_ms: int
+    ready: bool = False
+    blocked: int = 0
+    """Which wish was in the way when it was looked at last: the first one to look at again."""
+
+    @property
+    def token(self) -> bytes:
+        return self.request.token
+
+
+class WaitingRequests:
+    """All of them by token, in the order of arrival; and the queues, by resource."""
+
+    def __init__(self) -> None:
+        self.by_token: dict[bytes, WaitingRequest] = {}
+        self.wishes = 0
+        """Places that are taken."""
+        self._arrivals = 0
+        self._of_session: dict[str, dict[bytes, None]] = {}
+        self._queues: dict[Key, OrderedDict[bytes, WaitingRequest]] = {}
+        self._parts: dict[Key, dict[Key, None]] = {}
+        """Partitions that somebody waits for, by their topic."""
+
+    def add(self, request: Request, now_ms: int) -> None:
+        """It waits behind all others. `now_ms`: Unix time."""
+        self._arrivals += 1
+        waiting = self.by_token[request.token] = WaitingRequest(request, self._arrivals, now_ms)
+        self._of_session.setdefault(request.session, {})[request.token] = None
+        self.wishes += len(request.wishes)
+        for wish in request.wishes:
+            self._queues.setdefault(wish.key, OrderedDict())[request.token] = waiting
+            whole = whole_of(wish.key)
+            if whole is not None:
+                self._parts.setdefault(whole, {})[wish.key] = None
+
+    def remove(self, token: bytes) -> list[Key]:
+        """It waits no longer; the queues that it was in."""
+        waiting = self.by_token.pop(token, None)
+        if waiting is None:
+            return []
+        keys = [wish.key for wish in waiting.request.wishes]
+        self.wishes -= len(keys)
+        _take_out(self._of_session, waiting.request.session, token)
+        for key in keys:
+            _take_out(self._queues, key, token)
+            whole = whole_of(key)
+            if whole is not None and key not in self._queues:
+                _take_out(self._parts, whole, key)
+        return keys
+
+    def of_session(self, session: str) -> list[bytes]:
+        """The tokens of a session's requests."""
+        return list(self._of_session.get(session, ()))
+
+    def queue(self, key: Key) -> Mapping[bytes, WaitingRequest]:
+        """Who waits for exactly this resource, in order, by token."""
+        return self._queues.get(key, _NOBODY)
+
+    def queued(self) -> Iterable[Key]:
+        """The resources that somebody waits for."""
+        return self._queues.keys()
+
+    def is_anybody_ahead(self, token: bytes, key: Key) -> bool:
+        """Whether another request waits for what overlaps with a resource, and came before this one."""
+        own = self.by_token.get(token)
+        firsts = (next(iter(queue.values())) for queue in self._overlapping(key))
+        return any(first is not own and (own is None or first.number < own.number) for first in firsts)
+
+    def rivals(self, keys: Iterable[Key]) -> Collection[WaitingRequest]:
+        """Whoever waits for what overlaps with any of these."""
+        queues = (queue for key in keys for queue in self._overlapping(key))
+        return {waiting.token: waiting for queue in queues for waiting in queue.values()}.values()
+
+    def next_in_line(self, keys: Iterable[Key], sessions: Collection[str]) -> list[WaitingRequest]:
+        """Whose turn it may be now that owners or queues of these resources changed, in the order of arrival: the first
+        in each queue, and all requests of these `sessions`, which need not stand in line for what they own.
+        """
+        found: dict[bytes, WaitingRequest] = {}
+        for key in keys:
+            for queue in self._overlapping(key):
+                first = next(iter(queue.values()))
+                found[first.token] = first
+                for session in sessions:
+                    tokens = self._of_session.get(session, {})
+                    fewer, more = (tokens, queue) if len(tokens) < len(queue) else (queue, tokens)
+                    found.update({token: queue[token] for token in fewer if token in more})
+        return sorted(found.values(), key=lambda waiting: waiting.number)
+
+    def _overlapping(self, key: Key) -> Iterator[OrderedDict[bytes, WaitingRequest]]:
+        """The queues for what overlaps with a resource."""
+        whole = whole_of(key)
+        near = (key, whole) if whole is not None else (key, *self._parts.get(key, ()))
+        return (self._queues[one] for one in near if one in self._queues)
+
+
+def _take_out(index: dict[NameT, MembersT], name: NameT, member: Key | bytes) -> None:
+    """Take a member out of an index, and its name where nothing is left under it."""
+    members = index[name]
+    del members[member]
+    if not members:
+        del index[name]
