@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from sidecar.dedup.content import Content
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.tenure import Surroundings, Tenure
+    from sidecar.forwarder.brokers import WholeRequest
     from sidecar.forwarder.forwarder import Forwarder
-    from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
 
 _QUIET_S: Final = 5.0

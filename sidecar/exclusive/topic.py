@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from sidecar.dedup.topic import TopicIds
     from sidecar.exclusive.tenure import Tenure
+    from sidecar.forwarder.brokers import WholeRequest
     from sidecar.forwarder.lane import Lane
-    from sidecar.forwarder.whole import WholeRequest
     from sidecar.protocol.batch import BatchHeader
     from sidecar.protocol.ids import Stamp
 

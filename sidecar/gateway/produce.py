@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from sidecar.cluster.resolver import NameResolver
     from sidecar.cluster.upstream import KafkaUpstream
-    from sidecar.forwarder.whole import Asker
+    from sidecar.forwarder.brokers import Asker
     from sidecar.gateway.client import Client
     from sidecar.network.framing import Frame
     from sidecar.network.request import Request

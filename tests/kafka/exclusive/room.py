@@ -128,7 +128,7 @@ class Told:
 
 
 class Asker:
-    """A party's place for an answer. Implements `sidecar.forwarder.whole.Asker`."""
+    """A party's place for an answer. Implements `sidecar.forwarder.brokers.Asker`."""
 
     correlation_id = 1
     version = _VERSION
