@@ -22,7 +22,7 @@ from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.governor import Governor
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.forwarder import brokers, whole
+from sidecar.forwarder import brokers
 from sidecar.forwarder.append import Outcome
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.sequences import EPOCH_RECORDS
@@ -45,7 +45,7 @@ class HeldAnswers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
         self._held: list[tuple[Any, Callable[[], None]]] = []
-        for kind in (brokers._ProduceReply, whole.WholeReply):
+        for kind in (brokers._ProduceReply, brokers.WholeReply):
             monkeypatch.setattr(kind, "answer_received", self._holding(kind.answer_received))
 
     def _holding(self, told: Callable[[Any, Frame], None]) -> Callable[[Any, Frame], None]:
